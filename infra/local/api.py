@@ -1,0 +1,53 @@
+"""Requests to the local cluster's API server with the administrator's certificate; just what starting it needs."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any
+
+from infra.local.settings import ClusterSettings
+
+FIELD_MANAGER = "trainyard-local"
+
+
+class ApiUnavailable(RuntimeError):
+    """The API server does not answer (yet), or answers that it cannot serve."""
+
+
+def request(settings: ClusterSettings, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    """The decoded answer to one request; raises ApiUnavailable where there is none, and for any refusal."""
+    context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
+    context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
+    call = urllib.request.Request(
+        f"https://127.0.0.1:{settings.port}{path}",
+        method=method,
+        data=json.dumps(body).encode() if body is not None else None,
+        headers={"Content-Type": "application/apply-patch+yaml", "Accept": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(call, timeout=10, context=context) as reply:
+            text = reply.read()
+    except urllib.error.HTTPError as error:
+        raise ApiUnavailable(f"{method} {path}: {error.code} {error.read().decode(errors='replace')[:300]}") from error
+    except (urllib.error.URLError, OSError) as error:
+        raise ApiUnavailable(f"{method} {path}: {error}") from error
+    return json.loads(text) if text.startswith(b"{") else text.decode()
+
+
+def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
+    """Create or correct one object by server-side apply; `path` is its address."""
+    request(settings, "PATCH", f"{path}?fieldManager={FIELD_MANAGER}&force=true", body)
+
+
+def ready_nodes(settings: ClusterSettings) -> set[str]:
+    """Names of the nodes whose Ready condition is true."""
+    nodes = request(settings, "GET", "/api/v1/nodes")["items"]
+    return {
+        node["metadata"]["name"]
+        for node in nodes
+        for condition in node["status"].get("conditions", [])
+        if condition["type"] == "Ready" and condition["status"] == "True"
+    }

@@ -1,0 +1,88 @@
+"""The Kubernetes objects that every local cluster starts with: its DNS service and rights, and the bucket's volume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.local.programs import BUCKET_IN_NODE
+from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS
+
+BUCKET_VOLUME = "trainyard-bucket"
+BUCKET_SIZE = "20Gi"
+
+Objects = list[tuple[str, dict[str, Any]]]
+
+
+def base_objects() -> Objects:
+    """Address and body of each object."""
+    return [*_dns_rights(), *_dns_service(), _bucket_volume()]
+
+
+def _dns_rights() -> Objects:
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    name = "trainyard:coredns"
+    version = "rbac.authorization.k8s.io/v1"
+    watch = ["list", "watch"]
+    role = {
+        "apiVersion": version,
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": watch},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": watch},
+        ],
+    }
+    binding = {
+        "apiVersion": version,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    }
+    return [(f"{rbac}/clusterroles/{name}", role), (f"{rbac}/clusterrolebindings/{name}", binding)]
+
+
+def _dns_service() -> Objects:
+    metadata = {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}}
+    ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "clusterIP": DNS_SERVICE_ADDRESS,
+            "ports": [{"name": name, "port": 53, "protocol": protocol} for name, protocol in ports],
+        },
+    }
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [CONTROL_PLANE_ADDRESS], "conditions": {"ready": True}}],
+        "ports": [{"name": name, "port": 53, "protocol": protocol} for name, protocol in ports],
+    }
+    return [
+        ("/api/v1/namespaces/kube-system/services/kube-dns", service),
+        ("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", endpoints),
+    ]
+
+
+def _bucket_volume() -> tuple[str, dict[str, Any]]:
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": BUCKET_VOLUME},
+        "spec": {
+            "capacity": {"storage": BUCKET_SIZE},
+            "accessModes": ["ReadWriteMany"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": BUCKET_VOLUME,
+            "hostPath": {"path": BUCKET_IN_NODE, "type": "Directory"},
+        },
+    }
+    return (f"/api/v1/persistentvolumes/{BUCKET_VOLUME}", volume)

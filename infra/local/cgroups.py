@@ -1,0 +1,72 @@
+"""The cgroups of a local cluster: made for its nodes' kubelets, found again and removed after it.
+
+Version 1 has a hierarchy for each controller, version 2 has one for all; standard library only (see traces.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+END_SECONDS = 20.0
+
+
+def hierarchies() -> list[Path]:
+    """Root folders of the hierarchies that have controllers."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    return [Path(fields[1]) for fields in map(str.split, mounts) if fields[2] == "cgroup"]
+
+
+def make_cgroup(cgroup: str) -> None:
+    """Make `cgroup` in every hierarchy, with every controller that its parents have."""
+    for root in hierarchies():
+        folder = root
+        for part in cgroup.strip("/").split("/"):
+            if (folder / "cgroup.controllers").exists():
+                controllers = (folder / "cgroup.controllers").read_text(encoding="ascii").split()
+                (folder / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in controllers))
+            child = folder / part
+            child.mkdir(exist_ok=True)
+            for setting in ("cpuset.cpus", "cpuset.mems"):
+                inherited = folder / setting
+                # Version 1 refuses tasks in a cpuset whose processors and memory nodes were never named.
+                if root != CGROUPS and inherited.exists():
+                    (child / setting).write_text(inherited.read_text(encoding="ascii"), encoding="ascii")
+            folder = child
+
+
+def cgroup_folders(cgroup: str) -> list[Path]:
+    """The cluster's folders in the cgroup hierarchies, deepest first."""
+    found: set[Path] = set()
+    for root in hierarchies():
+        top = root / cgroup.lstrip("/")
+        if top.is_dir():
+            found.add(top)
+            found.update(path for path in top.rglob("*") if path.is_dir())
+    return sorted(found, key=lambda path: len(path.parts), reverse=True)
+
+
+def end_cgroups(cgroup: str) -> None:
+    """Kill what still runs in the cluster's cgroups and remove them."""
+    deadline = time.monotonic() + END_SECONDS
+    while folders := cgroup_folders(cgroup):
+        for folder in folders:
+            try:
+                for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
+                    os.kill(int(pid), signal.SIGKILL)
+                folder.rmdir()
+            except (ProcessLookupError, FileNotFoundError):
+                continue  # It ended by itself.
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"cgroup {folder} cannot be removed: {error}") from error
+        time.sleep(0.05)
+    for root in hierarchies():
+        top = root / "trainyard"
+        if top.is_dir() and not any(each.is_dir() for each in top.iterdir()):
+            top.rmdir()

@@ -1,0 +1,76 @@
+"""Process 1 of a local cluster's namespaces: its network, its control plane, and the processes of its nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from infra.local import programs
+from infra.local.network import attach_node, make_bridge
+from infra.local.settings import ClusterSettings
+from infra.local.supervisor import Program, keep_running
+
+UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
+"""Starts a program in namespaces of its own; when either of the two processes dies, so does the other with all inside."""
+
+
+def write_configuration(settings: ClusterSettings) -> None:
+    """Write the files that the control plane reads."""
+    keys = settings.keys
+    (keys / "authentication.json").write_text(json.dumps(programs.authentication()), encoding="utf-8")
+    (keys / "Corefile").write_text(programs.corefile(keys), encoding="utf-8")
+
+
+def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[Program]:
+    """The programs of the control plane, in order of start."""
+    keys, logs = settings.keys, settings.folder / "logs"
+    authority = keys / "ca.crt"
+
+    def program(name: str, argv: list[str], *, wait: bool = True) -> Program:
+        return Program(
+            name=name,
+            argv=argv,
+            log=logs / f"{name}.log",
+            ready_url=programs.READY_URL if wait else "",
+            ready_authority=authority if wait else None,
+        )
+
+    door_program = program("door", [sys.executable, "-m", "infra.local.door", str(door)], wait=False)
+    door_program.pass_fds = (door,)
+    return [
+        program("etcd", programs.etcd(keys, settings.folder / "etcd"), wait=False),
+        program("kube-apiserver", programs.apiserver(binaries, keys), wait=False),
+        door_program,
+        program("kube-controller-manager", programs.controller_manager(binaries, keys)),
+        program("kube-scheduler", programs.scheduler(binaries, keys)),
+        program("coredns", programs.coredns(binaries, keys)),
+    ]
+
+
+def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
+    """The processes of node `index`: namespaces of their own, joined to the cluster's bridge."""
+    return Program(
+        name=settings.node_names[index],
+        argv=[*UNSHARE, sys.executable, "-m", "infra.local.node", str(settings.folder), str(binaries), str(index)],
+        log=settings.node_folder(index) / "node.log",
+        environment={"TRAINYARD_NODE_INDEX": str(index)},
+        on_start=lambda pid: attach_node(pid, index),
+    )
+
+
+def main(folder: Path, binaries: Path, door: int) -> None:
+    """Run the cluster whose settings lie in `folder` until this process ends."""
+    os.umask(0o022)
+    settings = ClusterSettings.load(folder)
+    print(time.strftime("%H:%M:%S"), f"cluster {settings.name} starts", file=sys.stderr, flush=True)
+    make_bridge()
+    write_configuration(settings)
+    nodes = [node(settings, binaries, index) for index in range(settings.nodes)]
+    keep_running([*control_plane(settings, binaries, door), *nodes])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,87 @@
+"""Process 1 of one node: its mounts, its network, and its containerd, kubelet and kube-proxy.
+
+The node sees the machine's file system with fresh folders over /run, /var/lib and /var/log, in a mount namespace that
+vanishes with the node's last process: nothing of it is ever mounted or written outside.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from infra.local import programs
+from infra.local.cgroups import make_cgroup
+from infra.local.network import join_cluster
+from infra.local.programs import NODE_ROOT
+from infra.local.settings import ClusterSettings
+from infra.local.supervisor import Program, keep_running
+
+
+def mount(*words: str) -> None:
+    """Run one `mount` command in the node's namespace."""
+    subprocess.run(["mount", *words], check=True)
+
+
+def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
+    """Show the node's folders under one path, whatever they are called outside, and hide the machine's own state."""
+    sources = {
+        "data": settings.node_folder(index),
+        "bin": binaries,
+        "keys": settings.keys,
+        "bucket": settings.bucket,
+    }
+    mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", "/mnt")
+    for name, source in sources.items():
+        (Path("/mnt") / name).mkdir()
+        mount("--bind", str(source), f"/mnt/{name}")
+    for hidden in ("/run", "/var/lib", "/var/log"):
+        mount("-t", "tmpfs", "-o", "mode=0755", "tmpfs", hidden)
+    NODE_ROOT.mkdir()
+    for name in sources:
+        (NODE_ROOT / name).mkdir()
+        mount("--move", f"/mnt/{name}", str(NODE_ROOT / name))
+    subprocess.run(["umount", "/mnt"], check=True)
+
+
+def write_configuration(settings: ClusterSettings, index: int) -> None:
+    """Write the files that containerd and the kubelet read."""
+    data = NODE_ROOT / "data"
+    for folder in (Path("/run/cni"), Path("/run/containerd"), data / "kubelet", data / "pod-logs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    (data / "containerd.toml").write_text(programs.containerd_config(), encoding="utf-8")
+    (data / "kubelet.json").write_text(json.dumps(programs.kubelet_config(settings, index)), encoding="utf-8")
+    Path("/run/cni/10-pods.conflist").write_text(programs.cni_config(index), encoding="utf-8")
+
+
+def main(folder: Path, binaries: Path, index: int) -> None:
+    """Run node `index` until this process ends."""
+    settings = ClusterSettings.load(folder)
+    make_mounts(settings, binaries, index)
+    join_cluster(index, settings.nodes)
+    write_configuration(settings, index)
+    make_cgroup(f"{settings.cgroup}/node-{index}")
+    logs = NODE_ROOT / "data" / "logs"
+    authority = NODE_ROOT / "keys" / "ca.crt"
+
+    def program(name: str, argv: list[str], *, wait: bool) -> Program:
+        return Program(
+            name=name,
+            argv=argv,
+            log=logs / f"{name}.log",
+            ready_url=programs.READY_URL if wait else "",
+            ready_authority=authority if wait else None,
+        )
+
+    keep_running(
+        [
+            program("containerd", ["containerd", "--config", f"{NODE_ROOT}/data/containerd.toml"], wait=False),
+            program("kubelet", programs.kubelet(settings, index), wait=True),
+            program("kube-proxy", programs.kube_proxy(settings, index), wait=True),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

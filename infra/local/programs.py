@@ -1,0 +1,260 @@
+"""The command lines of the control plane and of a node, and the configuration files that they read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from infra.local.settings import (
+    API_PORT,
+    CLUSTER_DOMAIN,
+    CONTROL_PLANE_ADDRESS,
+    DNS_SERVICE_ADDRESS,
+    ETCD_PORT,
+    PAUSE_IMAGE,
+    POD_NETWORK,
+    SERVICE_NETWORK,
+    ClusterSettings,
+    node_address,
+    pod_subnet,
+)
+
+READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
+CNI_PLUGINS = "/usr/lib/cni"
+NODE_ROOT = Path("/run/trainyard")
+"""Where a node's own mount namespace shows its folder (`data`), the programs (`bin`), the keys and the bucket."""
+BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
+
+
+def etcd(keys: Path, data: Path) -> list[str]:
+    """etcd on loopback inside the cluster's network namespace, with client certificates."""
+    url = f"https://127.0.0.1:{ETCD_PORT}"
+    return [
+        "etcd",
+        f"--data-dir={data}",
+        f"--listen-client-urls={url}",
+        f"--advertise-client-urls={url}",
+        "--listen-peer-urls=http://127.0.0.1:2380",
+        f"--cert-file={keys}/etcd.crt",
+        f"--key-file={keys}/etcd.key",
+        f"--trusted-ca-file={keys}/etcd-ca.crt",
+        "--client-cert-auth",
+    ]
+
+
+def apiserver(programs: Path, keys: Path) -> list[str]:
+    """kube-apiserver with TLS, RBAC and the Node authorizer; anonymous callers reach the health checks only."""
+    return [
+        f"{programs}/kube-apiserver",
+        f"--bind-address={CONTROL_PLANE_ADDRESS}",
+        f"--advertise-address={CONTROL_PLANE_ADDRESS}",
+        f"--secure-port={API_PORT}",
+        f"--etcd-servers=https://127.0.0.1:{ETCD_PORT}",
+        f"--etcd-cafile={keys}/etcd-ca.crt",
+        f"--etcd-certfile={keys}/apiserver-etcd-client.crt",
+        f"--etcd-keyfile={keys}/apiserver-etcd-client.key",
+        f"--client-ca-file={keys}/ca.crt",
+        f"--tls-cert-file={keys}/apiserver.crt",
+        f"--tls-private-key-file={keys}/apiserver.key",
+        f"--kubelet-certificate-authority={keys}/ca.crt",
+        f"--kubelet-client-certificate={keys}/apiserver-kubelet-client.crt",
+        f"--kubelet-client-key={keys}/apiserver-kubelet-client.key",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--authorization-mode=Node,RBAC",
+        f"--authentication-config={keys}/authentication.json",
+        "--enable-admission-plugins=NodeRestriction",
+        "--enable-aggregator-routing=true",
+        f"--service-cluster-ip-range={SERVICE_NETWORK}",
+        f"--service-account-key-file={keys}/service-account.pub",
+        f"--service-account-signing-key-file={keys}/service-account.key",
+        f"--service-account-issuer=https://kubernetes.default.svc.{CLUSTER_DOMAIN}",
+        "--profiling=false",
+    ]
+
+
+def authentication() -> dict[str, Any]:
+    """Anonymous requests are for health checks alone."""
+    return {
+        "apiVersion": "apiserver.config.k8s.io/v1",
+        "kind": "AuthenticationConfiguration",
+        "anonymous": {"enabled": True, "conditions": [{"path": path} for path in ("/livez", "/readyz", "/healthz")]},
+    }
+
+
+def controller_manager(programs: Path, keys: Path) -> list[str]:
+    """kube-controller-manager; a node that stops answering is unreachable after 20 s."""
+    return [
+        f"{programs}/kube-controller-manager",
+        f"--kubeconfig={keys}/controller-manager.kubeconfig",
+        f"--authentication-kubeconfig={keys}/controller-manager.kubeconfig",
+        f"--authorization-kubeconfig={keys}/controller-manager.kubeconfig",
+        "--bind-address=127.0.0.1",
+        "--use-service-account-credentials",
+        f"--service-account-private-key-file={keys}/service-account.key",
+        f"--root-ca-file={keys}/ca.crt",
+        "--leader-elect=false",
+        "--node-monitor-grace-period=20s",
+        "--node-monitor-period=2s",
+        "--profiling=false",
+    ]
+
+
+def scheduler(programs: Path, keys: Path) -> list[str]:
+    """kube-scheduler."""
+    return [
+        f"{programs}/kube-scheduler",
+        f"--kubeconfig={keys}/scheduler.kubeconfig",
+        f"--authentication-kubeconfig={keys}/scheduler.kubeconfig",
+        f"--authorization-kubeconfig={keys}/scheduler.kubeconfig",
+        "--bind-address=127.0.0.1",
+        "--leader-elect=false",
+        "--profiling=false",
+    ]
+
+
+def coredns(programs: Path, keys: Path) -> list[str]:
+    """CoreDNS beside the control plane, so that no lost node takes the cluster's names with it."""
+    return [f"{programs}/coredns", "-conf", f"{keys}/Corefile"]
+
+
+def corefile(keys: Path) -> str:
+    """The cluster's names; a name that does not exist yet is asked again after a second, as ranks wait for each other."""
+    return f"""\
+.:53 {{
+    bind {CONTROL_PLANE_ADDRESS}
+    errors
+    ready 127.0.0.1:8181
+    cache 10 {{
+        denial 1000 1
+    }}
+    kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
+        kubeconfig {keys}/coredns.kubeconfig
+        ttl 5
+    }}
+}}
+"""
+
+
+def containerd_config() -> str:
+    """containerd's configuration in a node: everything under the node's own folders, no AppArmor, no oom_score."""
+    return f"""\
+version = 2
+root = "{NODE_ROOT}/data/containerd"
+state = "/run/containerd"
+oom_score = 0
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.devmapper"]
+[grpc]
+  address = "/run/containerd/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{PAUSE_IMAGE}"
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "overlayfs"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{CNI_PLUGINS}"
+    conf_dir = "/run/cni"
+"""
+
+
+def cni_config(index: int) -> str:
+    """A bridge in the node with addresses of the node's pod subnet."""
+    network = {
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": True,
+                "hairpinMode": True,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": "/run/cni-addresses",
+                    "ranges": [[{"subnet": str(pod_subnet(index))}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": True}},
+        ],
+    }
+    return json.dumps(network, indent=1)
+
+
+def machine_memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
+    """The kubelet's configuration: of this machine's CPUs and memory each node offers an equal share."""
+    keys = NODE_ROOT / "keys"
+    others = settings.nodes - 1
+    processors = len(os.sched_getaffinity(0))
+    reserved = {
+        "cpu": f"{processors * 1000 * others // settings.nodes}m",
+        "memory": f"{machine_memory() * others // settings.nodes // 1024}Ki",
+    }
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node_address(index),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": True},
+            "x509": {"clientCAFile": f"{keys}/ca.crt"},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": f"{keys}/kubelet-{index}-server.crt",
+        "tlsPrivateKeyFile": f"{keys}/kubelet-{index}-server.key",
+        "clusterDNS": [DNS_SERVICE_ADDRESS],
+        "clusterDomain": CLUSTER_DOMAIN,
+        "resolvConf": "",
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"{settings.cgroup}/node-{index}",
+        "enforceNodeAllocatable": [],
+        "systemReserved": reserved if others else {},
+        "oomScoreAdj": 0,
+        "failSwapOn": False,
+        "featureGates": {"KubeletInUserNamespace": True},
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "nodeStatusUpdateFrequency": "5s",
+        "nodeLeaseDurationSeconds": 20,
+        "readOnlyPort": 0,
+    }
+
+
+def kubelet(settings: ClusterSettings, index: int) -> list[str]:
+    """The kubelet of node `index`."""
+    return [
+        f"{NODE_ROOT}/bin/kubelet",
+        f"--config={NODE_ROOT}/data/kubelet.json",
+        f"--root-dir={NODE_ROOT}/data/kubelet",
+        f"--kubeconfig={NODE_ROOT}/keys/kubelet-{index}.kubeconfig",
+        f"--hostname-override={settings.node_names[index]}",
+        f"--node-ip={node_address(index)}",
+        f"--node-labels=trainyard.dev/cluster={settings.name}",
+    ]
+
+
+def kube_proxy(settings: ClusterSettings, index: int) -> list[str]:
+    """kube-proxy of node `index`, in iptables of the node's own network namespace."""
+    return [
+        f"{NODE_ROOT}/bin/kube-proxy",
+        f"--kubeconfig={NODE_ROOT}/keys/kube-proxy.kubeconfig",
+        f"--hostname-override={settings.node_names[index]}",
+        f"--cluster-cidr={POD_NETWORK}",
+        "--proxy-mode=iptables",
+        "--conntrack-max-per-core=0",
+        "--bind-address=127.0.0.1",
+        "--healthz-bind-address=127.0.0.1:10256",
+    ]

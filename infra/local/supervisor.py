@@ -1,0 +1,120 @@
+"""Keeps a set of programs running: starts them in order, restarts the ones that die, reaps orphans as process 1."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+FIRST_RESTART_SECONDS = 0.2
+LONGEST_RESTART_SECONDS = 5.0
+
+
+@dataclasses.dataclass(kw_only=True)
+class Program:
+    """One program to keep running."""
+
+    name: str
+    argv: Sequence[str]
+    log: Path
+    ready_url: str = ""
+    """HTTPS address that must answer 200 before the program starts; empty for no wait."""
+    ready_authority: Path | None = None
+    """Certificate authority for `ready_url`."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pass_fds: Sequence[int] = ()
+    on_start: Callable[[int], None] | None = None
+    """Called with the process id right after each start."""
+    process: subprocess.Popen[bytes] | None = None
+    delay: float = FIRST_RESTART_SECONDS
+    not_before: float = 0.0
+    started: float = 0.0
+
+    def may_start(self) -> bool:
+        """Whether the program is not running and nothing that it waits for is missing."""
+        if self.process is not None or time.monotonic() < self.not_before:
+            return False
+        return not self.ready_url or answers(self.ready_url, self.ready_authority)
+
+    def start(self) -> None:
+        """Start the program with its output appended to its log."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                pass_fds=self.pass_fds,
+            )
+        self.started = time.monotonic()
+        if self.on_start:
+            self.on_start(self.process.pid)
+
+    def has_ended(self, status: int) -> None:
+        """Plan the restart of a program that ended; one that had run well for a while restarts at once."""
+        lived = time.monotonic() - self.started
+        self.delay = FIRST_RESTART_SECONDS if lived > 10 else min(self.delay * 2, LONGEST_RESTART_SECONDS)
+        self.process, self.not_before = None, time.monotonic() + self.delay
+        say(f"{self.name} ended with {os.waitstatus_to_exitcode(status)} after {lived:.1f} s; again in {self.delay:.1f} s")
+
+
+def say(text: str) -> None:
+    """Write one line to the supervisor's own log."""
+    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+
+def answers(url: str, authority: Path | None) -> bool:
+    """Whether `url` answers 200 with a certificate of `authority`."""
+    context = ssl.create_default_context(cafile=str(authority) if authority else None)
+    try:
+        with urllib.request.urlopen(url, timeout=2, context=context) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
+    """Run `programs` until SIGTERM; then end them in reverse order. As process 1 this also reaps orphans."""
+    stop = False
+
+    def on_signal(_signal: int, _frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    while not stop:
+        for program in programs:
+            if program.may_start():
+                program.start()
+                say(f"{program.name} started")
+        reap(programs)
+        time.sleep(every)
+    for program in reversed(programs):
+        if program.process is not None:
+            program.process.terminate()
+
+
+def reap(programs: Sequence[Program]) -> None:
+    """Collect every child that has ended: a program is restarted later, an orphan is forgotten."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        for program in programs:
+            if program.process is not None and program.process.pid == pid:
+                program.process.returncode = os.waitstatus_to_exitcode(status)
+                program.has_ended(status)

@@ -1,0 +1,91 @@
+"""What a local cluster has on this machine right now: processes, cgroups, files; and how its processes are ended.
+
+Standard library only, so that `make down` can look and clean with any Python 3.11, before and after everything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from infra.local.cgroups import cgroup_folders
+
+MARK = "TRAINYARD_CLUSTER"
+"""Every process of a cluster carries its folder in this environment variable."""
+END_SECONDS = 20.0
+
+
+def processes(folder: Path) -> list[int]:
+    """Ids of the processes of the cluster that lives in `folder`."""
+    return [pid for pid, marked in marked_processes() if marked == str(folder)]
+
+
+def marked_processes() -> list[tuple[int, str]]:
+    """Every process of any local cluster with its cluster's folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue  # The process ended while we looked, or is not ours to read.
+        for variable in environment.split(b"\0"):
+            if variable.startswith(MARK.encode() + b"="):
+                found.append((int(entry.name), variable.partition(b"=")[2].decode()))
+    return found
+
+
+def environment_value(pid: int, name: str) -> str | None:
+    """Value of environment variable `name` in process `pid`; None where it has none or has ended."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    values = [value.partition(b"=")[2] for value in variables if value.startswith(name.encode() + b"=")]
+    return values[0].decode() if values else None
+
+
+def is_namespace_init(pid: int) -> bool:
+    """Whether `pid` is process 1 of a process namespace below this one."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    ids = [line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")]
+    return bool(ids) and len(ids[0]) > 1 and ids[0][-1] == "1"
+
+
+def node_process(folder: Path, index: int) -> int | None:
+    """Process 1 of node `index`, as seen from outside; None where the node does not run."""
+    for pid in processes(folder):
+        if environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index) and is_namespace_init(pid):
+            return pid
+    return None
+
+
+def end_processes(folder: Path) -> None:
+    """Kill every process of the cluster; the namespaces take their containers, mounts and interfaces with them."""
+    deadline = time.monotonic() + END_SECONDS
+    while pids := processes(folder):
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # It ended with its namespace.
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {pids} of the cluster in {folder} do not end: see /proc/<id>/stack")
+        time.sleep(0.05)
+
+
+def leftovers(folder: Path, cgroup: str) -> list[str]:
+    """What the cluster has left on this machine, one line each; empty after a complete stop."""
+    found = [f"process {pid}" for pid in processes(folder)]
+    found += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    found += [f"mount {line.split()[1]}" for line in mounts if line.split()[1].startswith(str(folder))]
+    if folder.exists():
+        found.append(f"folder {folder}")
+    return found

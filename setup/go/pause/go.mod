@@ -1,0 +1,3 @@
+module trainyard.invalid/pause
+
+go 1.24.0
