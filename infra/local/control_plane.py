@@ -14,7 +14,7 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
 UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
-"""Starts a program in namespaces of its own; when either of the two processes dies, so does the other with all inside."""
+"""Starts a program in namespaces of its own; when either of the two processes dies, so does all that is inside."""
 
 
 def write_configuration(settings: ClusterSettings) -> None:

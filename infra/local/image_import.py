@@ -1,11 +1,11 @@
-"""Runs inside namespaces of its own: a short-lived containerd over the image store that imports one archive."""
+"""Runs inside namespaces of its own: a short-lived containerd over the image store that carries out one change."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 SOCKET = "/run/containerd/containerd.sock"
@@ -17,8 +17,8 @@ def ctr(*words: str) -> None:
     subprocess.run(["ctr", "--address", SOCKET, "--namespace", "k8s.io", *words], check=True)
 
 
-def main(store: str, archive: str, replaced: Sequence[str]) -> None:
-    """Import `archive` into the containerd root `store` and remove the images `replaced`."""
+def main(store: str, orders: str) -> None:
+    """Import an image from standard input into the containerd root `store`, remove images, drop blobs, as ordered."""
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(
@@ -28,18 +28,22 @@ def main(store: str, archive: str, replaced: Sequence[str]) -> None:
         f'[grpc]\n  address = "{SOCKET}"\n',
         encoding="utf-8",
     )
-    daemon = subprocess.Popen(["containerd", "--config", str(config)], stdout=sys.stderr)
+    daemon = subprocess.Popen(["containerd", "--config", str(config)], stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
     while not Path(SOCKET).exists():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("containerd does not start")
         time.sleep(0.05)
-    ctr("images", "import", "--all-platforms=false", archive)
-    for reference in replaced:
+    what = json.loads(orders)
+    if what["import"]:
+        ctr("images", "import", "-")
+    for reference in what["remove"]:
         ctr("images", "remove", "--sync", reference)
+    for digest in what["forget"]:
+        ctr("content", "delete", digest)
     daemon.terminate()
     daemon.wait(timeout=30)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:])
+    main(sys.argv[1], sys.argv[2])

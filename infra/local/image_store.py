@@ -10,8 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 from infra.local.control_plane import UNSHARE
 from infra.local.settings import cache_folder
@@ -19,6 +20,10 @@ from infra.local.settings import cache_folder
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """The files that containerd changes in place: a clone has copies of its own."""
 PROJECT = Path(__file__).resolve().parents[2]
+RUNTIME_SOCKET = "/run/containerd/containerd.sock"
+
+Writer = Callable[[IO[bytes]], None]
+"""Writes an image archive to a stream."""
 
 
 def store_folder() -> Path:
@@ -34,20 +39,45 @@ def stored_references() -> list[str]:
         return []
 
 
-def import_archive(archive: Path, reference: str, *, replaces: Sequence[str] = ()) -> None:
-    """Add the image in `archive` (docker or OCI format) to the store as `reference`, and drop those it `replaces`."""
+def change_store(
+    reference: str, write: Writer | None, *, remove: Sequence[str] = (), forget: Sequence[str] = ()
+) -> None:
+    """Import `reference` from what `write` writes, remove the images `remove`, and drop the blobs `forget`.
+
+    A blob that is dropped stays unpacked: containers run from it, but it cannot be pushed or exported again.
+    """
     store_folder().mkdir(parents=True, exist_ok=True)
-    words = [*UNSHARE, sys.executable, "-m", "infra.local.image_import", str(store_folder()), str(archive), *replaces]
-    done = subprocess.run(
-        words, capture_output=True, text=True, check=False, cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)}
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"image {reference} could not be imported:\n{done.stderr[-2000:]}")
-    references = [each for each in stored_references() if each not in {reference, *replaces}] + [reference]
+    orders = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
+    words = [*UNSHARE, sys.executable, "-m", "infra.local.image_import", str(store_folder()), orders]
+    run_with_archive(words, reference, write)
+    references = [each for each in stored_references() if each not in {reference, *remove}] + [reference]
     target = store_folder().parent / "references.json"
     draft = target.with_suffix(".new")
     draft.write_text(json.dumps(references), encoding="utf-8")
     draft.replace(target)
+
+
+def run_with_archive(words: Sequence[str], reference: str, write: Writer | None) -> None:
+    """Run a command that imports an image from its standard input."""
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )
+    if process.stdin is None:
+        raise AssertionError("a pipe was asked for")
+    broken = None
+    if write is not None:
+        try:
+            write(process.stdin)
+        except BrokenPipeError as error:
+            broken = error
+    output, _ = process.communicate()
+    if process.returncode != 0 or broken:
+        raise RuntimeError(f"image {reference} could not be imported:\n{output.decode(errors='replace')[-2000:]}")
 
 
 def clone_store(target: Path) -> None:

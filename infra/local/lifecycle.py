@@ -46,7 +46,7 @@ def only_one(name: str) -> Iterator[None]:
 
 
 def identity(settings: ClusterSettings) -> str | None:
-    """The identity of the cluster's data: another one means that nothing of an earlier cluster is there. None: no data."""
+    """The identity of the cluster's data: with another one, nothing of an earlier cluster is there. None: no data."""
     try:
         return (settings.folder / "uid").read_text(encoding="ascii")
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def is_running(settings: ClusterSettings) -> bool:
 
 
 def start(settings: ClusterSettings, progress: Progress) -> None:
-    """Make the cluster run: adopt it where it does, heal it where a part died, else start it; keep data that is there."""
+    """Make the cluster run: adopt it where it does, heal it where a part died, else start it; data is kept."""
     with only_one(settings.name):
         if is_running(settings):
             progress("the cluster already runs")

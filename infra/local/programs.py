@@ -120,7 +120,7 @@ def coredns(programs: Path, keys: Path) -> list[str]:
 
 
 def corefile(keys: Path) -> str:
-    """The cluster's names; a name that does not exist yet is asked again after a second, as ranks wait for each other."""
+    """The cluster's names; one that does not exist yet is asked for again after a second: ranks wait for each other."""
     return f"""\
 .:53 {{
     bind {CONTROL_PLANE_ADDRESS}

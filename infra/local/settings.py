@@ -9,14 +9,22 @@ import json
 import os
 from pathlib import Path
 
-PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl", "coredns")
+PROGRAMS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+    "coredns",
+)
 """The names by which the one Kubernetes binary of the set-up is called."""
 
-NODE_NETWORK = ipaddress.ip_network("10.64.0.0/24")
+NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's own network namespace."""
-POD_NETWORK = ipaddress.ip_network("10.65.0.0/16")
+POD_NETWORK = ipaddress.IPv4Network("10.65.0.0/16")
 """Addresses of the pods; node i has the i-th /24."""
-SERVICE_NETWORK = ipaddress.ip_network("10.66.0.0/16")
+SERVICE_NETWORK = ipaddress.IPv4Network("10.66.0.0/16")
 """Addresses of services; they exist only in the nodes' own packet filters."""
 
 CONTROL_PLANE_ADDRESS = str(NODE_NETWORK[1])
@@ -99,6 +107,6 @@ def node_address(index: int) -> str:
     return str(NODE_NETWORK[11 + index])
 
 
-def pod_subnet(index: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+def pod_subnet(index: int) -> ipaddress.IPv4Network:
     """The pods' addresses on node `index`."""
     return list(POD_NETWORK.subnets(new_prefix=24))[index]

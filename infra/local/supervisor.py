@@ -65,7 +65,8 @@ class Program:
         lived = time.monotonic() - self.started
         self.delay = FIRST_RESTART_SECONDS if lived > 10 else min(self.delay * 2, LONGEST_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
-        say(f"{self.name} ended with {os.waitstatus_to_exitcode(status)} after {lived:.1f} s; again in {self.delay:.1f} s")
+        code = os.waitstatus_to_exitcode(status)
+        say(f"{self.name} ended with {code} after {lived:.1f} s, again in {self.delay:.1f} s")
 
 
 def say(text: str) -> None:

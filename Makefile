@@ -1,0 +1,59 @@
+# The commands of Trainyard. `make help` lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup up logs status down test check bench shell lock image golden clean
+SHELL := /bin/sh
+STACK ?= local
+export STACK
+PYTHON := .venv/bin/python
+DEV := .venv-dev/bin
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make this machine able to run the stack (make up does it too)
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m setup
+
+up: ## set up, bring the stack up, follow its jobs to their end
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m commands.up
+
+logs: ## the jobs' logs, every rank
+	@$(PYTHON) -m commands.follow
+
+status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
+	@$(PYTHON) -m commands.status
+
+down: ## destroy the stack and prove that nothing is left
+	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi
+
+test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
+	@setup/python .venv requirements.txt
+	@setup/python .venv-dev requirements-dev.txt
+	@$(PYTHON) -m setup
+	@$(DEV)/python -m commands.test
+
+check: ## ruff, mypy --strict, import contracts, shellcheck, hadolint
+	@setup/python .venv-dev requirements-dev.txt
+	@$(DEV)/python -m commands.check
+
+bench: ## every speed claim, as ratios measured in one run
+	@setup/python .venv requirements.txt
+	@setup/python .venv-dev requirements-dev.txt
+	@$(PYTHON) -m setup
+	@$(DEV)/python -m bench
+
+shell: ## a shell in which pulumi, kubectl and python are the stack's own
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m setup
+	@$(PYTHON) -m commands.shell
+
+golden: ## rewrite the golden manifests from the code as it is
+	@$(DEV)/python -m tests.golden.rewrite
+
+lock: ## compile requirements*.in into hash-locked requirements*.txt
+	@setup/lock
+
+clean: ## remove this checkout's environments and caches of checks; built tools and images stay
+	@rm -rf .venv .venv-dev .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

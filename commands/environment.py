@@ -1,0 +1,45 @@
+"""The environment in which `pulumi`, `kubectl` and `python` are a stack's own; `make shell` and all commands use it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from infra.local.settings import ClusterSettings, cache_folder
+from setup.pulumi_cli import cli_folders, stand_in_folders
+
+PROJECT = Path(__file__).resolve().parents[1]
+STATE = PROJECT / ".trainyard"
+"""What this checkout keeps: the Pulumi state of stacks without another backend, and the passphrase of their secrets."""
+
+
+def passphrase_file() -> Path:
+    """The file with the passphrase of this checkout's secrets, made at first use, readable by its owner alone."""
+    path = STATE / "passphrase"
+    if not path.exists():
+        STATE.mkdir(mode=0o700, exist_ok=True)
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_urlsafe(32), encoding="ascii")
+    return path
+
+
+def stack_environment() -> dict[str, str]:
+    """Environment variables for the stack's programs; a backend or passphrase that the user has set is kept."""
+    environment = dict(os.environ)
+    before = [PROJECT / ".venv" / "bin", *cli_folders(), cache_folder() / "bin" / "kubernetes"]
+    after = stand_in_folders()
+    path = [str(folder) for folder in before] + [environment["PATH"]] + [str(folder) for folder in after]
+    environment["PATH"] = os.pathsep.join(path)
+    if "PULUMI_BACKEND_URL" not in environment:
+        (STATE / "pulumi").mkdir(parents=True, exist_ok=True)
+        environment["PULUMI_BACKEND_URL"] = f"file://{STATE / 'pulumi'}"
+    if not {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & environment.keys():
+        environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
+    # The state's record of the secrets provider serves where Pulumi.<stack>.yaml has none, so that file stays clean.
+    environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
+    environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
+    kubeconfig = ClusterSettings().kubeconfig
+    if environment.get("STACK", "local") == "local" and "KUBECONFIG" not in environment:
+        environment["KUBECONFIG"] = str(kubeconfig)
+    return environment

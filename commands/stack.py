@@ -1,0 +1,78 @@
+"""Runs the Pulumi CLI on a stack of this project: makes the stack at first use, frees it from a dead owner's lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from commands.environment import PROJECT, stack_environment
+
+
+class PulumiFailed(RuntimeError):
+    """A `pulumi` command ended with an error that it has shown."""
+
+
+def pulumi(*words: str, quiet: bool = False) -> str:
+    """Run `pulumi`; quiet returns its output, else it goes to the terminal. Raises PulumiFailed."""
+    environment = stack_environment()
+    done = subprocess.run(
+        ["pulumi", *words],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE if quiet else None,
+        stderr=subprocess.PIPE if quiet else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        detail = f":\n{done.stderr.strip()}" if quiet else ""
+        raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.returncode}{detail}")
+    return done.stdout or ""
+
+
+def stack_exists(stack: str) -> bool:
+    """Whether the backend has the stack."""
+    stacks = json.loads(pulumi("stack", "ls", "--json", quiet=True))
+    return any(each["name"].rpartition("/")[2] == stack for each in stacks)
+
+
+def ensure_stack(stack: str) -> None:
+    """Make the stack where the backend has none; its settings file stays as it was."""
+    if not stack_exists(stack):
+        settings = PROJECT / f"Pulumi.{stack}.yaml"
+        before = settings.read_bytes()
+        pulumi("stack", "init", stack, "--no-select", quiet=True)
+        settings.write_bytes(before)
+
+
+def outputs(stack: str) -> dict[str, Any]:
+    """The stack's outputs, secrets masked."""
+    found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
+    return found
+
+
+def free_from_dead_owner(stack: str) -> bool:
+    """Cancel an update whose `pulumi` died on this machine and left its lock; True where there was one."""
+    backend = stack_environment()["PULUMI_BACKEND_URL"]
+    if not backend.startswith("file://"):
+        return False
+    found = False
+    for lock in Path(backend.removeprefix("file://")).glob(f".pulumi/locks/**/{stack}/*.json"):
+        owner = json.loads(lock.read_text(encoding="utf-8"))
+        if owner["hostname"] == socket.gethostname() and not _is_alive(int(owner["pid"])):
+            found = True
+    if found:
+        pulumi("cancel", "--yes", "--stack", stack, quiet=True)
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

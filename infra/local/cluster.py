@@ -1,0 +1,97 @@
+"""The LocalCluster component: the Kubernetes cluster on this machine, for the platform `local`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi import dynamic
+
+from infra.local.provider import LocalClusterProvider
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalClusterArgs:
+    """What a local cluster is made from."""
+
+    owner: str
+    """The project folder that the cluster belongs to."""
+    name: pulumi.Input[str] = "local"
+    """Name of the cluster and prefix of its nodes' names."""
+    nodes: pulumi.Input[int] = 2
+    """Number of nodes."""
+    port: pulumi.Input[int] = 16443
+    """Port on 127.0.0.1 where the API server answers."""
+    images: pulumi.Input[Sequence[str]] = ()
+    """References of the images that every node must have."""
+
+
+class _ClusterProcesses(dynamic.Resource):
+    """The processes of the cluster, brought up and down by LocalClusterProvider."""
+
+    uid: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str]
+    kubeconfig_path: pulumi.Output[str]
+    bucket_path: pulumi.Output[str]
+    bucket_volume: pulumi.Output[str]
+    node_names: pulumi.Output[list[str]]
+
+    def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "bucket_volume", "node_names")
+        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(unknown)}, opts)
+
+
+class LocalCluster(pulumi.ComponentResource):
+    """A Kubernetes cluster on this machine: each node has its own network namespace, kubelet and containerd."""
+
+    kubeconfig: pulumi.Output[str]
+    """The administrator's kubeconfig (secret)."""
+    kubeconfig_path: pulumi.Output[str]
+    """Where the same kubeconfig lies on this machine, readable by its owner alone."""
+    uid: pulumi.Output[str]
+    """Identity of the cluster's data; it changes only when everything in the cluster is gone."""
+    bucket_path: pulumi.Output[str]
+    """The folder of this machine that pods see as their bucket."""
+    bucket_volume: pulumi.Output[str]
+    """Name, and storage class, of the PersistentVolume over that folder."""
+    node_names: pulumi.Output[list[str]]
+    """Names of the nodes in order."""
+    processes: dynamic.Resource
+    """The resource whose deletion ends everything in the cluster: give it as `deleted_with`."""
+
+    def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:local:LocalCluster", name, None, opts)
+        processes = _ClusterProcesses(
+            f"{name}-processes",
+            {
+                "name": args.name,
+                "nodes": args.nodes,
+                "port": args.port,
+                "owner": args.owner,
+                "images": args.images,
+            },
+            pulumi.ResourceOptions(
+                parent=self,
+                additional_secret_outputs=["kubeconfig"],
+                custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m", delete="5m"),
+            ),
+        )
+        self.processes = processes
+        self.kubeconfig = processes.kubeconfig
+        self.kubeconfig_path = processes.kubeconfig_path
+        self.uid = processes.uid
+        self.bucket_path = processes.bucket_path
+        self.bucket_volume = processes.bucket_volume
+        self.node_names = processes.node_names
+        self.register_outputs(
+            {
+                "kubeconfig": self.kubeconfig,
+                "kubeconfig_path": self.kubeconfig_path,
+                "uid": self.uid,
+                "bucket_path": self.bucket_path,
+                "bucket_volume": self.bucket_volume,
+                "node_names": self.node_names,
+            }
+        )

@@ -1,0 +1,135 @@
+"""Builds an image with the tool that this machine has (docker, podman or buildah) and hands it on as an archive."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from infra.local import oci_layout
+from infra.local.settings import cache_folder
+
+ANSWER_SECONDS = 10
+PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
+"""buildah's mounts vanish with it, however it ends."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One image to build."""
+
+    reference: str
+    """Name and tag of the result."""
+    context: Path
+    """Folder that COPY reads from."""
+    dockerfile: Path
+    """The Dockerfile."""
+    arguments: Mapping[str, str]
+    """Build arguments."""
+    mounts: Mapping[Path, str]
+    """Folders and files of this machine that RUN steps see, and where; they are never part of a layer."""
+
+
+class EngineBuilder:
+    """docker or podman: both speak the same commands."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def build(self, build: Build) -> None:
+        """Build with the engine; it needs no mounts of ours, having its own network and caches."""
+        arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
+        _run(
+            [self.program, "build", "-t", build.reference, "-f", str(build.dockerfile), *arguments, str(build.context)]
+        )
+
+    def has(self, reference: str) -> bool:
+        """Whether the engine holds the image."""
+        return _succeeds([self.program, "image", "inspect", reference])
+
+    def pull(self, reference: str) -> bool:
+        """Whether a registry gave the image."""
+        return _succeeds([self.program, "pull", "-q", reference], seconds=600)
+
+    def write_archive(self, reference: str, target: IO[bytes]) -> None:
+        """Write the image as an archive that containerd imports."""
+        subprocess.run([self.program, "save", reference], stdout=target, check=True)
+
+    def forget_large_layers(self, _reference: str) -> list[str]:
+        """The engine keeps its layers."""
+        return []
+
+
+class BuildahBuilder:
+    """buildah with a storage of Trainyard's own."""
+
+    def __init__(self) -> None:
+        images = cache_folder() / "images"
+        self.layout = images / "layout"
+        storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
+        self.command = [*PRIVATE_MOUNTS, "buildah", "--storage-driver", "overlay", *storage]
+        images.mkdir(parents=True, exist_ok=True)
+
+    def build(self, build: Build) -> None:
+        """Build with cached layers, each RUN step in a chroot: no privileges beyond root are asked for."""
+        arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
+        mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
+        words = ["build", "--isolation", "chroot", "--layers", *mounts, *arguments]
+        _run([*self.command, *words, "-t", build.reference, "-f", str(build.dockerfile), str(build.context)])
+        _run(
+            [*self.command, "push", "--quiet", "--disable-compression", build.reference, self._target(build.reference)]
+        )
+
+    def has(self, reference: str) -> bool:
+        """Whether buildah holds the image."""
+        return _succeeds([*self.command, "inspect", "--type", "image", reference])
+
+    def pull(self, reference: str) -> bool:
+        """Whether a registry gave the image."""
+        return _succeeds([*self.command, "pull", "--quiet", reference], seconds=600)
+
+    def write_archive(self, reference: str, target: IO[bytes]) -> None:
+        """Write the image as an archive, without layers that every node already has."""
+        oci_layout.write_archive(self.layout, reference, target)
+
+    def forget_large_layers(self, reference: str) -> list[str]:
+        """Give back the space of layers that the image store has unpacked; returns their digests."""
+        return oci_layout.hollow_layers(self.layout, reference)
+
+    def _target(self, reference: str) -> str:
+        return f"oci:{self.layout}:{reference}"
+
+
+Builder = EngineBuilder | BuildahBuilder
+
+
+def find_builder() -> Builder:
+    """The first of docker, podman and buildah that works here; raises naming all three where none does."""
+    for program in ("docker", "podman"):
+        if shutil.which(program) and _succeeds([program, "info"], seconds=ANSWER_SECONDS):
+            return EngineBuilder(program)
+    if shutil.which("buildah"):
+        return BuildahBuilder()
+    raise RuntimeError(
+        "no tool builds images here: start Docker, or install podman or buildah (Debian package `buildah`)"
+    )
+
+
+def _run(words: list[str]) -> None:
+    """Run a build step with its output shown, and in the exception where it fails."""
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{words[0]} failed with {done.returncode}:\n{done.stdout[-3000:]}")
+
+
+def _succeeds(words: list[str], *, seconds: float = 60) -> bool:
+    """Whether a command ends well in time; its output does not matter."""
+    try:
+        done = subprocess.run(words, capture_output=True, check=False, timeout=seconds, env=os.environ)
+    except (subprocess.TimeoutExpired, FileNotFoundError):
+        return False
+    return done.returncode == 0

@@ -1,0 +1,67 @@
+"""What must be true of this machine before a local cluster is thought of; each refusal says what to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from pathlib import Path
+
+from infra.local import traces
+from infra.local.lifecycle import listen
+from infra.local.settings import ClusterSettings, cache_folder
+
+MACHINES = ("x86_64", "aarch64")
+SET_UP_BYTES = 30_000_000_000
+"""Free disk that set-up needs at its peak: Go and Python caches, the trainer image while it is built."""
+RUN_BYTES = 2_000_000_000
+"""Free disk that a cluster needs whose images are there already."""
+
+
+def check_machine(settings: ClusterSettings) -> list[str]:
+    """Every reason why this machine cannot run the cluster, one line each; empty when it can."""
+    if platform.system() != "Linux" or platform.machine() not in MACHINES:
+        return [
+            f"platform.kind local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
+            f"needs Linux on {' or '.join(MACHINES)}: use platform.kind kubeconfig with a cluster that you have"
+        ]
+    found = []
+    if os.geteuid() != 0:
+        found.append(
+            f"platform.kind local: user {os.geteuid()} cannot make namespaces and cgroups; run as root "
+            "(`sudo make up`), or use platform.kind kubeconfig with a cluster that you have"
+        )
+    found += _disk_problems()
+    found += _port_problems(settings)
+    return found
+
+
+def _disk_problems() -> list[str]:
+    folder = cache_folder()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    needed = RUN_BYTES if (cache_folder() / "images" / "references.json").exists() else SET_UP_BYTES
+    if free >= needed:
+        return []
+    return [
+        f"disk: {free / 1e9:.1f} GB are free in {folder}, {needed / 1e9:.0f} GB are needed: make room, "
+        "or set XDG_CACHE_HOME to a folder on a larger disk"
+    ]
+
+
+def _port_problems(settings: ClusterSettings) -> list[str]:
+    if traces.processes(settings.folder) and _own_port(settings.folder) == settings.port:
+        return []
+    try:
+        listen(settings.port).close()
+    except RuntimeError as error:
+        return [str(error)]
+    return []
+
+
+def _own_port(folder: Path) -> int | None:
+    try:
+        return ClusterSettings.load(folder).port
+    except FileNotFoundError:
+        return None

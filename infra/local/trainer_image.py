@@ -1,0 +1,125 @@
+"""The images of the local cluster, named by what they are made from: the trainer's and the pods' pause image."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from infra.local.image_builder import Build, Builder, find_builder
+from infra.local.image_store import Writer, change_store, stored_references
+from infra.local.settings import PAUSE_IMAGE, cache_folder
+
+PROJECT = Path(__file__).resolve().parents[2]
+TRAINER = PROJECT / "trainer"
+NAME = "trainyard.local/trainer"
+KEPT = 3
+"""How many trainer images the store keeps, the newest included."""
+
+Progress = Callable[[str], None]
+
+
+def digits_folder() -> Path:
+    """Where set-up put the handwritten digits."""
+    return cache_folder() / "datasets" / "digits"
+
+
+def trainer_sources() -> list[Path]:
+    """The files that the trainer image is made from, in a stable order."""
+    return sorted(
+        path
+        for path in TRAINER.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.endswith((".pyc", ".in"))
+    )
+
+
+def trainer_image_reference() -> str:
+    """Name of the image of the sources as they are now: equal sources, equal name."""
+    digest = hashlib.sha256()
+    for path in trainer_sources():
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(PROJECT)} {len(content)}\n".encode())
+        digest.update(content)
+    return f"{NAME}:{digest.hexdigest()[:16]}"
+
+
+def ensure_stored(reference: str, progress: Progress) -> Writer:
+    """Have `reference` in the image store, building it where it is not; returns what writes it as an archive."""
+    builder = find_builder()
+    if reference not in stored_references():
+        if reference == PAUSE_IMAGE:
+            _build_pause(builder)
+            change_store(reference, lambda target: builder.write_archive(reference, target))
+        else:
+            _build_trainer(builder, reference, progress)
+    return lambda target: builder.write_archive(reference, target)
+
+
+def _build_pause(builder: Builder) -> None:
+    source = PROJECT / "setup" / "go" / "pause"
+    context = cache_folder() / "images" / "pause"
+    context.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(context / "pause"), "."],
+        cwd=source,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        check=True,
+    )
+    dockerfile = source / "Dockerfile"
+    builder.build(Build(reference=PAUSE_IMAGE, context=context, dockerfile=dockerfile, arguments={}, mounts={}))
+    shutil.rmtree(context)
+
+
+def _build_trainer(builder: Builder, reference: str, progress: Progress) -> None:
+    from infra.local.base_image import base_image
+
+    if reference != trainer_image_reference():
+        raise RuntimeError(f"image {reference}: trainer/ has changed since it was planned; run `pulumi up` again")
+    base = base_image(builder, progress)
+    progress(f"building {reference}")
+    context = _context()
+    builder.build(
+        Build(
+            reference=reference,
+            context=context,
+            dockerfile=TRAINER / "Dockerfile",
+            arguments={"BASE_IMAGE": base},
+            mounts=_build_mounts(),
+        )
+    )
+    shutil.rmtree(context)
+    progress(f"storing {reference}")
+    old = [each for each in stored_references() if each.startswith(f"{NAME}:")]
+    stale = old[: max(0, len(old) - KEPT + 1)]
+    change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
+    if large := builder.forget_large_layers(reference):
+        change_store(reference, None, forget=large)
+
+
+def _context() -> Path:
+    """A folder with just what the Dockerfile copies: the trainer's sources and the digits."""
+    context = cache_folder() / "images" / "context"
+    if context.exists():
+        shutil.rmtree(context)
+    for path in trainer_sources():
+        target = context / path.relative_to(PROJECT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    if not digits_folder().is_dir():
+        raise RuntimeError("the digits are missing: run `make setup`")
+    shutil.copytree(digits_folder(), context / "digits")
+    return context
+
+
+def _build_mounts() -> dict[Path, str]:
+    """This machine's package cache and certificates, seen by build steps and never part of a layer."""
+    packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
+    packages.mkdir(parents=True, exist_ok=True)
+    mounts = {packages: "/uv-cache"}
+    certificates = os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt"
+    if Path(certificates).is_file():
+        mounts[Path(certificates)] = "/certs/ca.crt"
+    return mounts

@@ -1,0 +1,28 @@
+"""`python -m setup [--no-cluster]`: make this machine able to run a stack; does nothing when it already is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from setup.progress import run_steps
+from setup.steps import steps
+
+
+def main() -> int:
+    """Run the steps; a step that fails says what went wrong, and the next run goes on from there."""
+    parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
+    parser.add_argument(
+        "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
+    )
+    arguments = parser.parse_args()
+    try:
+        run_steps(steps(cluster=not arguments.no_cluster))
+    except RuntimeError as error:
+        print(f"set-up stopped: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Debian packages that the local cluster needs: only those whose program is not here already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGES = {
+    "containerd": "containerd",
+    "runc": "runc",
+    "etcd": "etcd-server",
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "debootstrap": "debootstrap",
+}
+"""Program and the Debian package that brings it."""
+BUILDERS = ("docker", "podman", "buildah")
+CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
+"""File and the Debian package that brings it."""
+NO_SERVICES = Path("/usr/sbin/policy-rc.d")
+
+
+def missing_packages() -> list[str]:
+    """Debian packages that are still to be installed."""
+    from infra.local.image_builder import find_builder
+
+    missing = {package for program, package in PACKAGES.items() if not shutil.which(program)}
+    missing |= {package for path, package in CNI.items() if not path.exists()}
+    try:
+        find_builder()
+    except RuntimeError:
+        missing |= {"buildah", "ca-certificates"}
+    return sorted(missing)
+
+
+def install(packages: list[str]) -> None:
+    """Install `packages`, starting no service that they bring; raises naming them where apt-get is missing."""
+    if not shutil.which("apt-get"):
+        raise RuntimeError(f"install what these Debian packages bring, then run this again: {' '.join(packages)}")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with _services_stay_off():
+        for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+            done = subprocess.run(
+                ["apt-get", "--quiet=2", *words], env=environment, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                raise RuntimeError(f"apt-get {' '.join(words)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+@contextmanager
+def _services_stay_off() -> Iterator[None]:
+    """Debian's own switch against starting services on install: we run the programs, the machine does not."""
+    if NO_SERVICES.exists():
+        yield
+        return
+    NO_SERVICES.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    NO_SERVICES.chmod(0o755)
+    try:
+        yield
+    finally:
+        NO_SERVICES.unlink()

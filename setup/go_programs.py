@@ -1,0 +1,121 @@
+"""Programs built from pinned Go modules (setup/go/*), once, into the cache; and the Go toolchain that builds them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.settings import cache_folder
+
+MODULES = Path(__file__).resolve().parent / "go"
+OLDEST_GO = (1, 25, 8)
+"""What the go.mod of the newest program asks for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoProgram:
+    """One binary and the names it is called by."""
+
+    module: str
+    """Folder below setup/go."""
+    package: str
+    """Package to build, as `go build` takes it."""
+    flags: Sequence[str]
+    """Linker flags."""
+    binary: str
+    """File name of the result."""
+    names: Sequence[str] = ()
+    """Links to the binary, for one that dispatches on its name."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the binary and its links lie."""
+        return cache_folder() / "bin" / self.module
+
+    @property
+    def sources(self) -> str:
+        """Digest of everything of ours that the binary is built from."""
+        digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names))).encode())
+        for path in sorted((MODULES / self.module).glob("*")):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()
+
+    def is_built(self) -> bool:
+        """Whether the binary in the cache is of the present sources."""
+        try:
+            return (self.folder / "sources").read_text(encoding="ascii") == self.sources
+        except FileNotFoundError:
+            return False
+
+    def build(self) -> None:
+        """Build into a draft folder that takes the old one's place only when complete."""
+        draft = self.folder.with_name(self.module + ".new")
+        if draft.exists():
+            shutil.rmtree(draft)
+        draft.mkdir(parents=True)
+        flags = " ".join(["-s", "-w", *self.flags])
+        words = [go(), "build", "-trimpath", "-ldflags", flags, "-o", str(draft / self.binary), self.package]
+        done = subprocess.run(
+            words,
+            cwd=MODULES / self.module,
+            env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"building {self.binary} failed:\n{done.stdout[-3000:]}")
+        for name in self.names:
+            (draft / name).symlink_to(self.binary)
+        (draft / "sources").write_text(self.sources, encoding="ascii")
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        draft.rename(self.folder)
+
+
+def toolchain_folder() -> Path:
+    """Where the Go toolchain of the Python package index lies, if it was needed."""
+    pins = (MODULES.parent / "go-toolchain.txt").read_bytes()
+    return cache_folder() / f"go-{hashlib.sha256(pins).hexdigest()[:12]}"
+
+
+def go() -> str:
+    """The `go` to build with: the machine's own where it is new enough, else ours; raises where there is neither."""
+    for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
+        if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:
+            return candidate
+    raise RuntimeError(f"no Go of {'.'.join(map(str, OLDEST_GO))} or newer; run `make setup`")
+
+
+def has_go() -> bool:
+    """Whether a toolchain that is new enough is here."""
+    try:
+        return bool(go())
+    except RuntimeError:
+        return False
+
+
+def install_go(uv: Path) -> None:
+    """Install the pinned toolchain from the Python package index."""
+    target = toolchain_folder()
+    pins = str(MODULES.parent / "go-toolchain.txt")
+    subprocess.run(
+        [str(uv), "--quiet", "pip", "install", "--require-hashes", "--target", str(target), "-r", pins], check=True
+    )
+    for program in (target / "go" / "bin").iterdir():
+        program.chmod(0o755)
+    for program in (target / "go" / "pkg" / "tool").rglob("*"):
+        program.chmod(0o755)
+
+
+def _version(program: str) -> tuple[int, ...]:
+    text = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in found.groups()) if found else (0,)

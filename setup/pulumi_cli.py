@@ -1,0 +1,107 @@
+"""The Pulumi CLI and its plugins: those on PATH win, then the official release, then builds and stand-ins of ours."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from infra.local.settings import cache_folder
+from setup.go_programs import GoProgram
+
+RELEASE_HOST = "get.pulumi.com"
+RELEASE_VERSION = "3.255.0"
+RELEASE_DIGESTS = {
+    "x64": "cf559568e2c32f7fae56ea3de8ae5fa48973ba8c5aa9dd2b3dc0c8898fe50dba",
+    "arm64": "699fbc6ea848d997e9b3645487f108d27b1b55ec807c7576406131e6e080f0e3",
+}
+"""SHA-256 of the release's archives, as its checksum file gives them."""
+ANSWER_SECONDS = 5
+
+BUILT = GoProgram(
+    module="pulumi",
+    package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
+    flags=["-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v3.245.0"],
+    binary="pulumi",
+)
+STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
+
+
+def release_folder() -> Path:
+    """Where the official release is unpacked."""
+    return cache_folder() / "bin" / f"pulumi-release-{RELEASE_VERSION}"
+
+
+def cli_folders() -> list[Path]:
+    """Folders with a Pulumi CLI of ours; empty where the machine has its own."""
+    own = shutil.which("pulumi")
+    if own and Path(own).parent not in (release_folder(), BUILT.folder):
+        return []
+    return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
+
+
+def has_cli() -> bool:
+    """Whether there is a CLI to use."""
+    own = shutil.which("pulumi")
+    return bool(own and Path(own).parent != BUILT.folder) or (release_folder() / "pulumi").exists() or BUILT.is_built()
+
+
+def get_cli(progress: Callable[[str], None]) -> None:
+    """Fetch the official release, or build the CLI from its Go module."""
+    try:
+        fetch_release()
+    except (OSError, ValueError) as error:
+        progress(f"the official release cannot be had here ({error}); building version 3.245.0 from its Go module")
+        BUILT.build()
+
+
+def fetch_release() -> None:
+    """Download the official release, check its digest and unpack it; raises within seconds where it cannot be had."""
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine())
+    if machine is None:
+        raise ValueError(f"no release for {platform.machine()}")
+    socket.getaddrinfo(RELEASE_HOST, 443)
+    url = f"https://{RELEASE_HOST}/releases/sdk/pulumi-v{RELEASE_VERSION}-linux-{machine}.tar.gz"
+    archive = cache_folder() / "pulumi.tar.gz"
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as reply, archive.open("wb") as file:
+        shutil.copyfileobj(reply, file)
+    try:
+        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if digest != RELEASE_DIGESTS[machine]:
+            raise ValueError(f"{url} has SHA-256 {digest}, not {RELEASE_DIGESTS[machine]}")
+        draft = release_folder().with_name(release_folder().name + ".new")
+        if draft.exists():
+            shutil.rmtree(draft)
+        draft.mkdir(parents=True)
+        subprocess.run(["tar", "-xzf", str(archive), "-C", str(draft)], check=True)
+        (draft / "pulumi").rename(release_folder())
+        shutil.rmtree(draft)
+    finally:
+        archive.unlink()
+
+
+def stand_in_folders() -> list[Path]:
+    """Folders of the stand-ins for plugins that are neither on PATH, nor beside the CLI, nor installed by Pulumi."""
+    wanted = {
+        "language": ("pulumi-language-python", "language-python-v*"),
+        "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),
+        "kubernetes": ("pulumi-resource-kubernetes", "resource-kubernetes-v*"),
+    }
+    return [STAND_INS / name for name, (program, plugin) in wanted.items() if not _has_plugin(program, plugin)]
+
+
+def _has_plugin(program: str, plugin: str) -> bool:
+    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    if any((home / "plugins").glob(plugin)):
+        return True
+    found = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if (Path(folder) / program).exists()]
+    if any(STAND_INS not in Path(folder).parents for folder in found):
+        return True
+    return any((folder / program).exists() for folder in cli_folders())

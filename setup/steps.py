@@ -1,0 +1,100 @@
+"""What must be true of this machine before `pulumi up`, in order, each with its own way to make it so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from infra.local.image_store import stored_references
+from infra.local.settings import PAUSE_IMAGE, PROGRAMS, cache_folder
+from infra.local.trainer_image import ensure_stored, trainer_image_reference
+from setup import datasets, debian, go_programs, pulumi_cli
+from setup.progress import Step
+
+KUBERNETES_VERSION = "1.34.2"
+KUBERNETES = go_programs.GoProgram(
+    module="kubernetes",
+    package=".",
+    flags=[
+        f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES_VERSION}",
+        "-X k8s.io/component-base/version.gitMajor=1",
+        "-X k8s.io/component-base/version.gitMinor=34",
+    ],
+    binary="kubernetes",
+    names=PROGRAMS,
+)
+SETUP = Path(__file__).resolve().parent
+
+
+def uv() -> Path:
+    """The pinned uv that setup/python installed."""
+    found = sorted(cache_folder().glob("uv-*/bin/uv"))
+    if not found:
+        raise RuntimeError("uv is missing: run `make setup`")
+    return found[-1]
+
+
+def npm_folder() -> Path:
+    """Where npm is installed for a machine that has none."""
+    return cache_folder() / "npm"
+
+
+def steps(*, cluster: bool) -> list[Step]:
+    """The steps for a stack; `cluster` adds what the cluster on this machine needs."""
+    found = [
+        Step(name="Go toolchain", is_done=lambda: _no_go_needed(cluster), do=lambda _say: go_programs.install_go(uv())),
+        Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
+    ]
+    if not cluster:
+        return found
+    return [
+        Step(
+            name="Debian packages",
+            is_done=lambda: not debian.missing_packages(),
+            do=lambda _say: debian.install(debian.missing_packages()),
+        ),
+        *found,
+        Step(
+            name=f"Kubernetes {KUBERNETES_VERSION} and CoreDNS from their Go modules",
+            is_done=KUBERNETES.is_built,
+            do=lambda _say: KUBERNETES.build(),
+        ),
+        Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits),
+        Step(
+            name="pause image",
+            is_done=lambda: PAUSE_IMAGE in stored_references(),
+            do=lambda say: _store(PAUSE_IMAGE, say),
+        ),
+        Step(
+            name="trainer image",
+            is_done=lambda: trainer_image_reference() in stored_references(),
+            do=lambda say: _store(trainer_image_reference(), say),
+        ),
+    ]
+
+
+def _no_go_needed(cluster: bool) -> bool:
+    if pulumi_cli.has_cli() and (not cluster or (KUBERNETES.is_built() and PAUSE_IMAGE in stored_references())):
+        return True
+    return go_programs.has_go()
+
+
+def _store(reference: str, say: Callable[[str], None]) -> None:
+    ensure_stored(reference, say)
+
+
+def _get_digits(_say: Callable[[str], None]) -> None:
+    npm = npm_folder() / "bin" / "npm"
+    if datasets.find_npm(npm) is None:
+        subprocess.run(
+            [str(uv()), "--quiet", "venv", "--clear", "--python", sys.executable, str(npm_folder())], check=True
+        )
+        python = str(npm_folder() / "bin" / "python")
+        pins = str(SETUP / "npm.txt")
+        subprocess.run([str(uv()), "--quiet", "pip", "sync", "--require-hashes", "--python", python, pins], check=True)
+    found = datasets.find_npm(npm)
+    if found is None:
+        raise RuntimeError("npm is not to be had: install Node.js with npm and run this again")
+    datasets.get_digits(found)
