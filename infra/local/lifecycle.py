@@ -25,6 +25,9 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 Progress = Callable[[str], None]
 
+_launched: list[subprocess.Popen[bytes]] = []
+"""Clusters outlive the process that starts them: their handles are kept so that Python does not warn of them."""
+
 
 def programs_folder() -> Path:
     """The folder in which set-up linked the Kubernetes programs; raises where it did not."""
@@ -128,7 +131,7 @@ def _launch(settings: ClusterSettings) -> None:
     from infra.local.control_plane import UNSHARE
 
     with listen(settings.port) as door, (settings.folder / "cluster.log").open("ab") as log:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [
                 *UNSHARE,
                 sys.executable,
@@ -146,6 +149,7 @@ def _launch(settings: ClusterSettings) -> None:
             pass_fds=[door.fileno()],
             start_new_session=True,
         )
+    _launched.append(process)
 
 
 def listen(port: int) -> socket.socket:
@@ -181,6 +185,7 @@ def _wait(settings: ClusterSettings, progress: Progress) -> None:
                 progress(f"node {node} is ready after {time.monotonic() - begun:.1f} s")
             said |= ready
             if ready >= expected:
+                request(settings, "GET", "/api/v1/namespaces/default/serviceaccounts/default")
                 return
             problem = f"nodes not ready: {', '.join(sorted(expected - ready))}"
         except ApiUnavailable as error:

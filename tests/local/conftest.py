@@ -1,0 +1,54 @@
+"""A local cluster of the tests' own: another name and port than the user's, so that both can run at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from infra.local import lifecycle, traces
+from infra.local.settings import ClusterSettings
+
+SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
+
+Kubectl = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def settings() -> Iterator[ClusterSettings]:
+    """The settings; whatever a test leaves of this cluster is ended after the session."""
+    lifecycle.stop(SETTINGS)
+    yield SETTINGS
+    lifecycle.stop(SETTINGS)
+    assert traces.leftovers(SETTINGS.folder, SETTINGS.cgroup) == []
+
+
+@pytest.fixture
+def cluster(settings: ClusterSettings) -> ClusterSettings:
+    """The cluster, running."""
+    lifecycle.start(settings, lambda _text: None)
+    return settings
+
+
+@pytest.fixture
+def kubectl(cluster: ClusterSettings) -> Kubectl:
+    """Runs kubectl on the cluster and returns its output; with `document`, that is its standard input."""
+
+    def run(*words: str, document: dict[str, Any] | None = None) -> str:
+        done = subprocess.run(
+            [str(lifecycle.programs_folder() / "kubectl"), *words],
+            input=json.dumps(document) if document else None,
+            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

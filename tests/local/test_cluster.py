@@ -1,0 +1,180 @@
+"""The cluster on this machine: what it offers, what it survives, what it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from infra.local import lifecycle, traces
+from infra.local.api import ApiUnavailable, ready_nodes, request
+from infra.local.cgroups import cgroup_folders
+from infra.local.preflight import check_machine
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from tests.local.conftest import Kubectl
+
+WAIT_SECONDS = 60.0
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Fail when `condition` does not come true in time."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
+        time.sleep(0.2)
+
+
+def host_network() -> tuple[str, ...]:
+    """The machine's own interfaces, routes and packet filter."""
+    commands = (["ip", "-brief", "link"], ["ip", "route"], ["iptables-save"])
+    found = []
+    for words in commands:
+        lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+        found += [line for line in lines if not line.startswith(("#", ":"))]
+    return tuple(found)
+
+
+def processes_called(settings: ClusterSettings, name: str) -> list[int]:
+    """The cluster's processes whose program is `name`."""
+    found = []
+    for pid in traces.processes(settings.folder):
+        try:
+            program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
+        except OSError:
+            continue
+        if Path(program).name == name:
+            found.append(pid)
+    return found
+
+
+def all_ready(settings: ClusterSettings) -> bool:
+    """Whether every node is ready by the API server's word."""
+    try:
+        return ready_nodes(settings) >= set(settings.node_names)
+    except ApiUnavailable:
+        return False
+
+
+def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> None:
+    nodes = request(cluster, "GET", "/api/v1/nodes")["items"]
+    assert [node["metadata"]["name"] for node in nodes] == ["tests-0", "tests-1"]
+    cpus = [node["status"]["allocatable"]["cpu"] for node in nodes]
+    millicores = sum(int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000 for cpu in cpus)
+    assert millicores == len(os.sched_getaffinity(0)) * 1000
+
+
+def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> None:
+    lifecycle.stop(settings)
+    before = (host_network(), Path("/proc/self/mounts").read_text(encoding="utf-8"))
+    lifecycle.start(settings, lambda _text: None)
+    assert (host_network(), Path("/proc/self/mounts").read_text(encoding="utf-8")) == before
+
+
+def test_keys_are_private_and_strangers_stay_out(cluster: ClusterSettings) -> None:
+    for path in cluster.keys.iterdir():
+        if path.suffix in (".key", ".kubeconfig"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    context = ssl.create_default_context(cafile=str(cluster.keys / "ca.crt"))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"https://127.0.0.1:{cluster.port}/api/v1/nodes", context=context, timeout=10)
+    refused.value.close()
+    assert refused.value.code in (401, 403)
+
+
+def pod(name: str, node: str) -> dict[str, object]:
+    """A pod with the pause image on one node."""
+    container = {"name": "pause", "image": PAUSE_IMAGE}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0},
+    }
+
+
+@pytest.mark.parametrize("program", ["kube-apiserver", "etcd", "containerd", "kubelet", "kube-scheduler"])
+def test_a_killed_program_comes_back_and_pods_go_on(cluster: ClusterSettings, kubectl: Kubectl, program: str) -> None:
+    name = f"before-{program}"
+    kubectl("apply", "--server-side", "-f", "-", document=pod(name, "tests-0"))
+    kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
+    started = kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt}")
+    victims = processes_called(cluster, program)
+    assert victims
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(f"{program} runs again", lambda: bool(set(processes_called(cluster, program)) - set(victims)))
+    wait_for("all nodes are ready", lambda: all_ready(cluster))
+    again = kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt}")
+    assert again == started
+    kubectl("delete", "pod", name, "--wait=true")
+
+
+def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "kept", "--from-literal=a=b")
+    identity = lifecycle.identity(cluster)
+    inits = [pid for pid in traces.processes(cluster.folder) if traces.is_namespace_init(pid)]
+    os.kill(min(inits), signal.SIGKILL)
+    wait_for("every process ends with process 1", lambda: not traces.processes(cluster.folder))
+    assert not lifecycle.is_running(cluster)
+    lifecycle.start(cluster, lambda _text: None)
+    assert lifecycle.identity(cluster) == identity
+    assert kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
+
+
+def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
+    lost = traces.node_process(cluster.folder, 1)
+    assert lost is not None
+    os.kill(lost, signal.SIGKILL)
+    wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, lost))
+    wait_for("all nodes are ready", lambda: all_ready(cluster))
+
+
+def test_packets_to_pod_addresses_do_not_leave(cluster: ClusterSettings) -> None:
+    node = traces.node_process(cluster.folder, 0)
+    for address in ("10.65.9.9", "10.66.9.9", "192.0.2.1"):
+        command = ["nsenter", "--target", str(node), "--net", sys.executable, "-c", PROBE, address]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert "no answer" in tried.stdout, tried
+
+
+PROBE = """
+import socket, sys
+probe = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+probe.settimeout(1)
+try:
+    probe.connect((sys.argv[1], 9))
+    print("answered")
+except OSError as error:
+    print("no answer:", error)
+"""
+
+
+def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("apply", "--server-side", "-f", "-", document=pod("left", "tests-1"))
+    kubectl("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
+    assert cgroup_folders(cluster.cgroup)
+    assert lifecycle.stop(cluster) is True
+    assert traces.leftovers(cluster.folder, cluster.cgroup) == []
+    assert lifecycle.stop(cluster) is False
+
+
+def test_a_taken_port_is_refused_naming_key_and_remedy(settings: ClusterSettings) -> None:
+    lifecycle.stop(settings)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", settings.port))
+        taken.listen()
+        (problem,) = check_machine(settings)
+    assert "platform.port" in problem
+    assert str(settings.port) in problem
+    assert "set another port" in problem
