@@ -95,6 +95,8 @@ def controller_manager(programs: Path, keys: Path) -> list[str]:
         f"--service-account-private-key-file={keys}/service-account.key",
         f"--root-ca-file={keys}/ca.crt",
         "--leader-elect=false",
+        "--kube-api-qps=200",
+        "--kube-api-burst=400",
         "--node-monitor-grace-period=20s",
         "--node-monitor-period=2s",
         "--profiling=false",
