@@ -80,9 +80,6 @@ class BuildahBuilder:
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
         words = ["build", "--isolation", "chroot", "--layers", *mounts, *arguments]
         _run([*self.command, *words, "-t", build.reference, "-f", str(build.dockerfile), str(build.context)])
-        _run(
-            [*self.command, "push", "--quiet", "--disable-compression", build.reference, self._target(build.reference)]
-        )
 
     def has(self, reference: str) -> bool:
         """Whether buildah holds the image."""
@@ -94,14 +91,14 @@ class BuildahBuilder:
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without layers that every node already has."""
+        if not oci_layout.has(self.layout, reference):
+            compression = ["--compression-format", "zstd", "--compression-level", "1"]
+            _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{self.layout}:{reference}"])
         oci_layout.write_archive(self.layout, reference, target)
 
     def forget_large_layers(self, reference: str) -> list[str]:
         """Give back the space of layers that the image store has unpacked; returns their digests."""
-        return oci_layout.hollow_layers(self.layout, reference)
-
-    def _target(self, reference: str) -> str:
-        return f"oci:{self.layout}:{reference}"
+        return oci_layout.forget_large_layers(self.layout, reference)
 
 
 Builder = EngineBuilder | BuildahBuilder

@@ -41,6 +41,10 @@ def main(store: str, orders: str) -> None:
         ctr("images", "remove", "--sync", reference)
     for digest in what["forget"]:
         ctr("content", "delete", digest)
+    if what["forget"]:
+        # Blobs leave the disk when containerd collects garbage, which this waits for.
+        ctr("leases", "create", "--id", "collect")
+        ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()
     daemon.wait(timeout=30)
 

@@ -1,14 +1,14 @@
-"""An OCI image layout on disk (image-spec v1.1) whose large layers give their space back once nodes have unpacked them.
+"""An OCI image layout on disk (image-spec v1.1) that gives back the space of layers which every node has unpacked.
 
-A layer that every receiver has unpacked is never read again, but the tool that writes the layout skips a layer only
-while a file of its digest and size is there. So such a layer is kept as a sparse file of the same size, and is left out
-of the archives that `write_archive` makes.
+The digests of those layers are kept beside the layout: archives are written without them, also when the tool that
+writes the layout makes the same layer again for a later image.
 """
 
 from __future__ import annotations
 
 import json
 import tarfile
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,12 +21,6 @@ def blob(layout: Path, digest: str) -> Path:
     return layout / "blobs" / algorithm / value
 
 
-def is_hollow(path: Path) -> bool:
-    """Whether the file's content was given back."""
-    status = path.stat()
-    return status.st_size > LARGE_BYTES and status.st_blocks == 0
-
-
 def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Descriptor and manifest of the image called `reference`; KeyError where the layout has none."""
     index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
@@ -37,37 +31,52 @@ def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str,
     raise KeyError(f"no image {reference} in {layout}")
 
 
-def hollow_layers(layout: Path, reference: str) -> list[str]:
-    """Give back the space of the image's large layers; returns the digests of all its large layers."""
+def has(layout: Path, reference: str) -> bool:
+    """Whether the layout has an image called `reference`."""
+    try:
+        manifest_of(layout, reference)
+    except (KeyError, FileNotFoundError):
+        return False
+    return True
+
+
+def unpacked_layers(layout: Path) -> list[str]:
+    """Digests of the layers that every node has unpacked."""
+    try:
+        return list(json.loads((layout / "unpacked.json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return []
+
+
+def forget_large_layers(layout: Path, reference: str) -> list[str]:
+    """Remove the image's large layers, which nodes must have unpacked; returns those that were not known before."""
     _, manifest = manifest_of(layout, reference)
+    known = unpacked_layers(layout)
     large = [layer["digest"] for layer in manifest["layers"] if layer["size"] > LARGE_BYTES]
+    new = [digest for digest in large if digest not in known]
+    (layout / "unpacked.json").write_text(json.dumps(known + new), encoding="utf-8")
     for digest in large:
-        path = blob(layout, digest)
-        size = path.stat().st_size
-        with path.open("r+b") as file:
-            file.truncate(0)
-            file.truncate(size)
-    return large
+        blob(layout, digest).unlink(missing_ok=True)
+    return new
 
 
 def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
-    """Write the image as an OCI archive without its hollow layers."""
+    """Write the image as an OCI archive without the layers that every node has unpacked."""
     descriptor, manifest = manifest_of(layout, reference)
     digests = [descriptor["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
     named = {**descriptor, "annotations": {"io.containerd.image.name": reference}}
     index = {"schemaVersion": 2, "manifests": [named]}
+    left_out = set(unpacked_layers(layout))
     with tarfile.open(fileobj=target, mode="w|") as archive:
         for name, text in (("oci-layout", '{"imageLayoutVersion": "1.0.0"}'), ("index.json", json.dumps(index))):
             _add_text(archive, name, text)
         for digest in dict.fromkeys(digests):
-            path = blob(layout, digest)
-            if not is_hollow(path):
+            if digest not in left_out:
+                path = blob(layout, digest)
                 archive.add(path, arcname=str(path.relative_to(layout)))
 
 
 def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
-    from io import BytesIO
-
     content = text.encode()
     entry = tarfile.TarInfo(name)
     entry.size = len(content)

@@ -1,0 +1,57 @@
+"""The Trainyard program: load the configuration, build the platform, submit the jobs, export what people need."""
+
+from __future__ import annotations
+
+import pulumi
+
+import stack_config
+from infra.naming import JOB_LABEL, stack_labels
+from infra.platform import Platform, build_platform
+from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.pod import Placement
+from workloads.spec import JobSpec
+
+
+def submit(spec: JobSpec, platform: Platform) -> TrainingJob:
+    """Create the resources of one job on the platform."""
+    placement = Placement(
+        namespace=platform.namespace,
+        service_account=platform.service_account,
+        image=platform.image,
+        bucket_url=platform.bucket_url,
+        bucket_claim=platform.bucket_claim,
+    )
+    return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement), platform.resource_options())
+
+
+def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
+    """The stack's outputs; README.md has a row for each."""
+    part_of = "app.kubernetes.io/part-of"
+    follow = "logs --follow --prefix --tail=-1 --max-log-requests=100 --selector"
+    return {
+        "kubeconfig": platform.kubeconfig,
+        "kubeconfig_path": platform.kubeconfig_path,
+        "namespace": platform.namespace,
+        "bucket_url": platform.bucket_location,
+        "image": platform.image,
+        "jobs": [job.name for job in jobs.values()],
+        "logs": {name: pulumi.Output.concat(platform.kubectl, f" {follow} {JOB_LABEL}={name}") for name in jobs},
+        "status": pulumi.Output.concat(
+            platform.kubectl, f" get jobs,pods --output wide --selector {part_of}={stack_labels()[part_of]}"
+        ),
+    }
+
+
+def main() -> None:
+    """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
+    try:
+        config = stack_config.load()
+        platform = build_platform(config.platform)
+    except ValueError as error:
+        raise pulumi.RunError(str(error)) from error
+    jobs = {spec.name: submit(spec, platform) for spec in config.jobs}
+    for key, value in outputs(platform, jobs).items():
+        pulumi.export(key, value)
+
+
+main()

@@ -1,0 +1,168 @@
+"""Reads a stack's jobs, their pods, logs and events from its cluster, through the official Kubernetes client."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api
+from kubernetes.config import ConfigException, load_kube_config
+from urllib3.exceptions import HTTPError
+
+from commands.pod_state import JobState, Object, PodState, job_state, pod_state
+from commands.stack import PulumiFailed, outputs
+from infra.naming import JOB_LABEL
+
+TIMEOUT = (5.0, 15.0)
+"""Seconds for a connection and for each answer."""
+QUIET_SECONDS = 30.0
+"""A followed log that says nothing for so long is asked for again: its connection may be dead."""
+
+
+class Unreachable(RuntimeError):
+    """The cluster cannot be asked; the message says why."""
+
+
+class NoStack(RuntimeError):
+    """The stack has no jobs to look at; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOutputs:
+    """What the commands need of a stack's outputs."""
+
+    kubeconfig_path: str
+    """The kubeconfig file of its cluster."""
+    namespace: str
+    """The namespace of its jobs."""
+    jobs: tuple[str, ...]
+    """Names of its jobs."""
+
+
+def stack_outputs() -> StackOutputs:
+    """The outputs of the stack that $STACK names (`local` by default); raises NoStack where it is not up."""
+    stack = os.environ.get("STACK", "local")
+    try:
+        found = outputs(stack)
+    except FileNotFoundError as error:
+        raise NoStack("nothing is up: this checkout is not set up yet; run `make up`") from error
+    except PulumiFailed as error:
+        if "no stack named" in str(error):
+            raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`") from error
+        raise
+    missing = {"kubeconfig_path", "namespace", "jobs"} - found.keys()
+    if missing:
+        raise NoStack(f"stack {stack} is not up (no output {', '.join(sorted(missing))}); run `make up STACK={stack}`")
+    names = tuple(found["jobs"])
+    return StackOutputs(kubeconfig_path=found["kubeconfig_path"], namespace=found["namespace"], jobs=names)
+
+
+class Cluster:
+    """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
+
+    def __init__(self, kubeconfig_path: str, namespace: str) -> None:
+        settings = Configuration()
+        settings.retries = False  # type: ignore[assignment]  # urllib3 takes it: fail at once, in silence
+        load: Any = load_kube_config
+        try:
+            load(kubeconfig_path, client_configuration=settings)
+        except (ConfigException, OSError) as error:
+            raise Unreachable(f"kubeconfig {kubeconfig_path} cannot be used: {error}") from error
+        api = ApiClient(settings)
+        self.namespace = namespace
+        # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
+        self._core: Any = CoreV1Api(api)
+        self._batch: Any = BatchV1Api(api)
+
+    def pods(self, jobs: Sequence[str]) -> list[PodState]:
+        """The pods of the jobs, also those of earlier attempts."""
+        selector = f"{JOB_LABEL} in ({','.join(jobs)})"
+        call = self._core.list_namespaced_pod
+        return [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
+
+    def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
+        """The jobs by name; one that does not exist is `absent`."""
+        found = {
+            job["metadata"]["name"]: job_state(job) for job in _items(self._batch.list_namespaced_job, self.namespace)
+        }
+        return {name: found.get(name) or JobState(name=name, kind="", state="absent") for name in jobs}
+
+    def warnings(self, uid: str) -> list[str]:
+        """The warning events about one object, oldest first: `Reason: message`."""
+        selector = f"involvedObject.uid={uid},type=Warning"
+        events = _items(self._core.list_namespaced_event, self.namespace, field_selector=selector)
+        events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+        return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
+
+    def nodes(self) -> list[Object]:
+        """The cluster's nodes as the API has them."""
+        return _items(self._core.list_node)
+
+    def log_tail(self, pod: PodState, lines: int) -> list[str]:
+        """The last lines of a pod's log; nothing where it has none."""
+        with _asking():
+            answer = self._log(pod, TIMEOUT, tail_lines=lines)
+            return [] if answer is None else answer.data.decode(errors="replace").splitlines()
+
+    def follow_log(self, pod: PodState, since_seconds: int | None) -> Iterator[tuple[str, str]]:
+        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends."""
+        with _asking():
+            timeout = (TIMEOUT[0], QUIET_SECONDS)
+            answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
+            if answer is None:
+                return
+            with closing(answer):
+                rest = b""
+                for chunk in answer.stream(amt=65536):
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    yield from map(_stamped, whole)
+
+    def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
+        """The answer to a request for a log; None where the pod is gone or has not begun to print."""
+        try:
+            return self._core.read_namespaced_pod_log(
+                pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout
+            )
+        except ApiException as error:
+            if error.status in (400, 404):
+                return None
+            raise
+
+
+def _stamped(line: bytes) -> tuple[str, str]:
+    time, _, text = line.decode(errors="replace").partition(" ")
+    return time, text
+
+
+def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
+    """The objects of a list, as JSON: the client's own models cost more time than the answer."""
+    with _asking():
+        answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
+        return list(json.loads(answer.data)["items"])
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Turn every failure of a request into Unreachable."""
+    try:
+        yield
+    except ApiException as error:
+        raise Unreachable(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
+    except (HTTPError, OSError, ValueError) as error:
+        raise Unreachable(f"the API server does not answer: {_short(error)}") from error
+
+
+def _detail(body: Any) -> str:
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.strip()[:200]
+
+
+def _short(error: BaseException) -> str:
+    return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__

@@ -1,0 +1,180 @@
+"""Turns what is wrong with a configuration into lines that say key, value, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+LONGEST_VALUE = 60
+"""Characters of a value that a line shows."""
+
+Path = tuple[str | int, ...]
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message has one line for each problem."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    path: Path
+    """Keys and indices from the top of the configuration."""
+    message: str
+    """What is allowed and what to do."""
+    value: object = PydanticUndefined
+    """What is there; undefined when nothing is."""
+
+    def __str__(self) -> str:
+        key = "trainyard:" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)[1:]
+        if self.value is PydanticUndefined:
+            return f"{key}: {self.message}"
+        shown = json.dumps(self.value, default=str)
+        if len(shown) > LONGEST_VALUE:
+            shown = f"{shown[: LONGEST_VALUE - 3]}..."
+        return f"{key} = {shown}: {self.message}"
+
+
+def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+    """The problems that pydantic found in a configuration of type `model`, in the order of its fields."""
+    return [_problem(each, model) for each in error.errors(include_url=False)]
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
+    """One problem, in our words."""
+    place = _locate(model, error["loc"])
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if kind == "missing":
+        return Problem(place.path, f"is missing: {_sentence(place.field)}; add {_example(place)}")
+    if kind == "extra_forbidden":
+        return Problem(place.path, _unknown_key(place), value)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        found = context.get("tag", PydanticUndefined)
+        start = "is missing" if found is PydanticUndefined else "is unknown"
+        tags = ", ".join(filter(None, map(_tag, place.sections)))
+        return Problem((*place.path, "kind"), f"{start}; write one of {tags}", found)
+    return Problem(place.path, _allowed(kind, str(error["msg"]), context, place), value)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in the model an error is."""
+
+    path: Path
+    field: FieldInfo | None
+    siblings: tuple[str, ...]
+    sections: tuple[type[BaseModel], ...]
+
+
+def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
+    """Follow pydantic's location, which has the tags of unions between the keys, through the model."""
+    sections: tuple[type[BaseModel], ...] = (model,)
+    place = _Place((), None, (), sections)
+    for part in location:
+        tagged = [each for each in sections if len(sections) > 1 and part == _tag(each)]
+        if tagged:
+            sections = (tagged[0],)
+        elif part != "[key]":
+            siblings = tuple(sections[0].model_fields) if len(sections) == 1 and isinstance(part, str) else ()
+            field = sections[0].model_fields.get(str(part)) if siblings else None
+            if isinstance(part, str):
+                sections = tuple(_sections(field.annotation)) if field else ()
+            place = _Place((*place.path, part), field or place.field, siblings, sections)
+    return place
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models inside a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections(argument)
+
+
+def _tag(section: type[BaseModel]) -> str | None:
+    """The `kind` that singles out a section of a union."""
+    field = section.model_fields.get("kind")
+    return str(get_args(field.annotation)[0]) if field else None
+
+
+def _sentence(field: FieldInfo | None) -> str:
+    description = (field.description if field else None) or ""
+    return description.rstrip(".").replace("\n", " ")
+
+
+def _example(place: _Place) -> str:
+    """The key with a value that is right: the field's example, else its default, else its least."""
+    key, field = place.path[-1], place.field
+    if field is None:
+        return f"`{key}`"
+    if field.examples:
+        value = field.examples[0]
+    elif not field.is_required() and field.default is not None:
+        value = field.default
+    else:
+        value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")
+    return f"`{key}: {value}`"
+
+
+def _unknown_key(place: _Place) -> str:
+    near = difflib.get_close_matches(str(place.path[-1]), place.siblings, n=1)
+    remedy = f"write {near[0]}" if near else "remove it"
+    return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"
+
+
+def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) -> str:
+    """What may stand there instead."""
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"is unknown; write one of {_listed(context['expected'])}"
+    if kind.startswith("int_") or kind in ("greater_than_equal", "less_than_equal"):
+        return f"must be {_range(place.field)}; write {_example(place)}"
+    if kind in ("string_too_long", "string_too_short"):
+        limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
+        return f"must have {limit} characters; write {_example(place)}"
+    if kind == "string_type":
+        return f"must be a string, in quotes where YAML sees something else; write {_example(place)}"
+    if kind in ("model_type", "dict_type"):
+        keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
+        return f"must be a mapping, one `key: value` a line; keys: {keys}"
+    if kind == "tuple_type":
+        return "must be a list; begin each entry with `- `"
+    return f"is not allowed: {message}; {_sentence(place.field)}"
+
+
+def _listed(expected: str) -> str:
+    """pydantic's list of legal values, as people write it."""
+    return expected.replace(" or ", ", ").replace("'", "")
+
+
+def _range(field: FieldInfo | None) -> str:
+    """The integers that a field takes."""
+    bounds = {type(bound): bound for bound in _constraints(field)}
+    lowest = bounds.get(Ge)
+    highest = bounds.get(Le)
+    if isinstance(lowest, Ge) and isinstance(highest, Le):
+        return f"an integer from {lowest.ge} to {highest.le}"
+    return f"an integer of at least {lowest.ge}" if isinstance(lowest, Ge) else "an integer"
+
+
+def _constraints(field: FieldInfo | None) -> Iterator[object]:
+    """The bounds of a field, those inside an optional type included."""
+    if field is not None:
+        yield from field.metadata
+        for member in get_args(field.annotation):
+            for inner in getattr(member, "__metadata__", ()):
+                yield from _constraints(inner) if isinstance(inner, FieldInfo) else (inner,)

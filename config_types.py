@@ -1,0 +1,93 @@
+"""The base of every config section, and the named scalar types that their fields have. No Pulumi."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
+
+from infra.hardware import format_cpu, format_memory, parse_cpu, parse_memory
+from infra.naming import check_label
+
+_IMAGE = re.compile(
+    r"([a-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
+
+
+class Section(BaseModel):
+    """A part of the stack's configuration: immutable, no unknown key, no silent conversion."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+def _cpu(value: object) -> object:
+    """Accept numbers beside strings; leave other types to the type check."""
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return format_cpu(parse_cpu(str(value)))
+    return value
+
+
+def _memory(value: object) -> object:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        text = str(value)
+        size = parse_memory(text)
+        return format_memory(size)
+    return value
+
+
+def _image(value: str) -> str:
+    if not _IMAGE.fullmatch(value):
+        raise ValueError("must be an image reference; write for example 'example.com/team/trainer:1.0'")
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise ValueError("must be letters, digits and '_', first no digit; write for example 'NCCL_DEBUG'")
+    if value.startswith(("PET_", "TRAINYARD_")):
+        raise ValueError(
+            "is set by Trainyard itself: remove it; any name without the prefix PET_ or TRAINYARD_ is allowed"
+        )
+    return value
+
+
+def _flag(value: str) -> str:
+    if not _FLAG.fullmatch(value):
+        raise ValueError("must be a trainer flag without its dashes; write for example 'batch_size'")
+    return value
+
+
+def _scalar(value: Any) -> str | int | float | bool:
+    if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    raise ValueError("must be one string, number, true or false")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError("must be a string or a number: put it in quotes")
+
+
+DnsLabel = Annotated[str, AfterValidator(check_label)]
+"""A name that Kubernetes accepts for a Service, a host and a label."""
+Cpu = Annotated[str, BeforeValidator(_cpu)]
+"""A number of CPUs, as Kubernetes writes it."""
+Memory = Annotated[str, BeforeValidator(_memory)]
+"""A size of memory or storage, as Kubernetes writes it."""
+Image = Annotated[str, AfterValidator(_image)]
+"""Reference of a container image."""
+VariableName = Annotated[str, AfterValidator(_variable)]
+"""Name of an environment variable that is free to set."""
+FlagName = Annotated[str, AfterValidator(_flag)]
+"""Name of a trainer flag."""
+Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
+"""Value of a trainer flag."""
+Text = Annotated[str, PlainValidator(_text)]
+"""Value of an environment variable."""

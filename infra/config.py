@@ -1,0 +1,76 @@
+"""The typed settings of a platform, as the stack's YAML gives them: a union told apart by `kind`. No Pulumi."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from config_types import DnsLabel, Image, Memory, Section
+
+
+def _bucket_url(value: str) -> str:
+    scheme, _, rest = value.partition("://")
+    if scheme not in ("gs", "s3") or not rest.strip("/"):
+        raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
+    return value.rstrip("/")
+
+
+class LocalConfig(Section):
+    """A Kubernetes cluster on this machine, made and removed by the stack."""
+
+    kind: Literal["local"]
+    """A cluster on this machine."""
+    name: Annotated[DnsLabel, Field(max_length=32)] = "local"
+    """Name of the cluster and prefix of its nodes' names."""
+    nodes: Annotated[int, Field(ge=1, le=8)] = 2
+    """Number of nodes; each has an equal share of this machine's CPUs and memory."""
+    port: Annotated[int, Field(ge=1024, le=65535)] = 16443
+    """Port on 127.0.0.1 where the cluster's API server answers."""
+    namespace: DnsLabel = "training"
+    """Kubernetes namespace of the jobs, made and removed by the stack."""
+
+
+class ClaimConfig(Section):
+    """A bucket that is a persistent volume claim in the cluster, mounted at /bucket."""
+
+    kind: Literal["claim"]
+    """A persistent volume claim."""
+    size: Memory = "20Gi"
+    """Storage to ask for."""
+    storage_class: DnsLabel | None = None
+    """Storage class to ask; by default the cluster's own default class."""
+    access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
+    """`ReadWriteOnce` suits a cluster of one node; hosts on several nodes need a class with `ReadWriteMany`."""
+
+
+class UrlConfig(Section):
+    """A bucket of an object store, which the trainer image opens by its URL."""
+
+    kind: Literal["url"]
+    """An object store."""
+    url: Annotated[str, AfterValidator(_bucket_url)] = Field(examples=["s3://team-checkpoints/runs"])
+    """URL of the bucket, with a prefix or without one."""
+
+
+BucketConfig = Annotated[ClaimConfig | UrlConfig, Field(discriminator="kind")]
+
+
+class KubeconfigConfig(Section):
+    """A cluster that is there already (kind, k3d, minikube, Docker Desktop, any other), reached by a kubeconfig."""
+
+    kind: Literal["kubeconfig"]
+    """A cluster of your own."""
+    context: Annotated[str, Field(min_length=1)] = Field(examples=["kind-kind"])
+    """Name of the context in the kubeconfig."""
+    kubeconfig: str | None = None
+    """Path of the kubeconfig file; by default what kubectl reads: `$KUBECONFIG`, else `~/.kube/config`."""
+    namespace: DnsLabel = "training"
+    """Kubernetes namespace of the jobs, made and removed by the stack: not one that you use for other things."""
+    image: Image = Field(examples=["example.com/team/trainer:1.0"])
+    """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
+    bucket: BucketConfig = ClaimConfig(kind="claim")
+    """Where jobs keep checkpoints and metrics."""
+
+
+PlatformConfig = Annotated[LocalConfig | KubeconfigConfig, Field(discriminator="kind")]

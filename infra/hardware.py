@@ -1,0 +1,121 @@
+"""What a node offers and what a job asks, in CPUs and memory; whether the one fits the other. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+MEBIBYTE = 2**20
+KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
+"""What the kubelet keeps back: evictionHard memory.available,
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds"""
+
+_CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
+_MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
+_BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
+_LARGEST = 2**50
+"""More than any host has, in bytes or millicores; a number beyond it is a slip."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """CPUs and memory: of a machine, of a node, or asked by one host of a job."""
+
+    millicores: int
+    """Thousandths of a CPU."""
+    memory: int
+    """Bytes."""
+
+    def __str__(self) -> str:
+        return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What one job asks of the nodes."""
+
+    hosts: int
+    """Number of pods, spread evenly over the nodes."""
+    per_host: Capacity
+    """What each pod asks."""
+
+
+def parse_cpu(text: str) -> int:
+    """Millicores in a Kubernetes CPU quantity such as `2`, `0.5` or `500m`; ValueError for anything else.
+
+    Syntax: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu
+    """
+    match = _CPU.fullmatch(text)
+    millicores = Decimal(match["number"]) * (1 if match["unit"] else 1000) if match else Decimal(0)
+    if not 1 <= millicores <= _LARGEST or millicores % 1:
+        raise ValueError("must be a number of CPUs above 0, no finer than 1m; write for example 2, 0.5 or 500m")
+    return int(millicores)
+
+
+def format_cpu(millicores: int) -> str:
+    """The quantity as the API server writes it."""
+    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
+
+
+def parse_memory(text: str) -> int:
+    """Bytes in a Kubernetes memory quantity such as `512Mi` or `2Gi`; ValueError for anything else.
+
+    The unit is required: without one Kubernetes reads bytes, which nobody means.
+    """
+    match = _MEMORY.fullmatch(text)
+    size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
+    if not 1 <= size <= _LARGEST:
+        raise ValueError("must be a whole number above 0 with a unit, Mi, Gi, Ti, M, G or T; write for example 2Gi")
+    return size
+
+
+def format_memory(size: int) -> str:
+    """The quantity in the largest unit that keeps it whole, or to a tenth of a Gi where none does."""
+    for unit, factor in sorted(_BYTES.items(), key=lambda row: row[1], reverse=True):
+        if size % factor == 0:
+            return f"{size // factor}{unit}"
+    return f"{size / 2**30:.1f}Gi"
+
+
+def this_machine() -> Capacity:
+    """CPUs that this process may use and the memory of this machine."""
+    return Capacity(
+        millicores=len(os.sched_getaffinity(0)) * 1000,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    )
+
+
+def node_share(machine: Capacity, num_nodes: int) -> Capacity:
+    """What each of `num_nodes` equal nodes on one machine has for pods."""
+    return Capacity(
+        millicores=machine.millicores // num_nodes,
+        memory=max(0, machine.memory // num_nodes - KUBELET_EVICTION_BYTES),
+    )
+
+
+def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
+    """How many hosts of a job one node can run."""
+    return min(node.millicores // per_host.millicores, node.memory // per_host.memory)
+
+
+def first_that_does_not_fit(demands: Sequence[Demand], node: Capacity, num_nodes: int) -> int | None:
+    """Index of the first demand for which the nodes have no room left; None when all can run at once.
+
+    Each host goes to the emptiest node, as the scheduler's even spread has it.
+    """
+    free = [node] * num_nodes
+    for position, demand in enumerate(demands):
+        used = [0] * num_nodes
+        for _ in range(demand.hosts):
+            target = min(range(num_nodes), key=lambda i: (used[i], -free[i].millicores, -free[i].memory))
+            if hosts_that_fit(demand.per_host, free[target]) < 1:
+                return position
+            used[target] += 1
+            free[target] = Capacity(
+                millicores=free[target].millicores - demand.per_host.millicores,
+                memory=free[target].memory - demand.per_host.memory,
+            )
+    return None

@@ -1,0 +1,99 @@
+"""The TrainingNamespace component: where jobs run, as whom, and the claim on the volume that is their bucket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes.core.v1 import (
+    Namespace,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpecArgs,
+    ServiceAccount,
+    VolumeResourceRequirementsArgs,
+)
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import stack_labels
+
+SERVICE_ACCOUNT = "trainer"
+BUCKET_CLAIM = "bucket"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketClaim:
+    """A claim on storage for the bucket."""
+
+    size: str
+    """Storage to ask for, a Kubernetes quantity."""
+    access_mode: str
+    """Kubernetes access mode."""
+    storage_class: pulumi.Input[str] | None = None
+    """Storage class; None for the cluster's default."""
+    volume: pulumi.Input[str] | None = None
+    """Persistent volume to bind; None for one that the storage class makes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNamespaceArgs:
+    """What a training namespace is made from."""
+
+    namespace: str
+    """Name of the namespace in the cluster."""
+    bucket: BucketClaim | None = None
+    """The bucket's volume; None for an object store."""
+
+
+class TrainingNamespace(pulumi.ComponentResource):
+    """A namespace that enforces the `restricted` Pod Security Standard, with what every job in it shares."""
+
+    namespace: pulumi.Output[str]
+    """Name of the namespace, known when it is there."""
+    service_account: pulumi.Output[str]
+    """Name of the service account of all pods: it has no rights and no token."""
+    bucket_claim: pulumi.Output[str] | None
+    """Name of the bucket's persistent volume claim; None for an object store."""
+
+    def __init__(self, name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:TrainingNamespace", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        namespace = Namespace(
+            f"{name}-namespace",
+            metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
+            opts=child,
+        )
+        self.namespace = namespace.metadata.name
+        account = ServiceAccount(
+            f"{name}-account",
+            metadata=self._metadata(SERVICE_ACCOUNT),
+            automount_service_account_token=False,
+            opts=child,
+        )
+        self.service_account = account.metadata.name
+        self.bucket_claim = None if args.bucket is None else self._claim(f"{name}-bucket", args.bucket, child)
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "service_account": self.service_account,
+                "bucket_claim": self.bucket_claim,
+            }
+        )
+
+    def _metadata(self, name: str, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, namespace=self.namespace, labels=stack_labels(), annotations=annotations)
+
+    def _claim(self, name: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+        claim = PersistentVolumeClaim(
+            name,
+            # Not awaited: many storage classes bind a claim only when its first pod is there.
+            metadata=self._metadata(BUCKET_CLAIM, {"pulumi.com/skipAwait": "true"}),
+            spec=PersistentVolumeClaimSpecArgs(
+                access_modes=[bucket.access_mode],
+                storage_class_name=bucket.storage_class,
+                volume_name=bucket.volume,
+                resources=VolumeResourceRequirementsArgs(requests={"storage": bucket.size}),
+            ),
+            opts=opts,
+        )
+        return claim.metadata.name

@@ -1,0 +1,62 @@
+"""Names and labels of what Trainyard makes in Kubernetes, and the limits that Kubernetes sets for them. Pure."""
+
+from __future__ import annotations
+
+import re
+
+LABEL_LIMIT = 63
+"""Longest DNS label: RFC 1035 section 2.3.4; Kubernetes applies it to host names, Services and label values."""
+
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+DOMAIN = "trainyard.dev"
+"""Prefix of the labels that are ours."""
+JOB_LABEL = f"{DOMAIN}/job"
+"""Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
+
+
+def check_label(value: str) -> str:
+    """Return `value` when it can name a Service (a DNS label that starts with a letter); else raise ValueError.
+
+    Rule: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
+    """
+    if len(value) > LABEL_LIMIT or not _LABEL.fullmatch(value):
+        raise ValueError(
+            f"must be a DNS label: 1 to {LABEL_LIMIT} lower-case letters, digits and '-', "
+            "first a letter, last no '-'; write for example 'digits-2'"
+        )
+    return value
+
+
+def host_name(job: str, index: int) -> str:
+    """Host name of the pod that runs host `index` of a job."""
+    return f"{job}-{index}"
+
+
+def longest_job_name(num_hosts: int) -> int:
+    """The most characters that a job's name may have, so that each of its host names is a DNS label."""
+    return LABEL_LIMIT - len(host_name("", num_hosts - 1))
+
+
+def stack_labels() -> dict[str, str]:
+    """Labels of every object that belongs to no single job.
+
+    Keys: https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/
+    """
+    return {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
+
+
+def job_labels(job: str, recipe: str) -> dict[str, str]:
+    """Labels of every object of a job, its pods included."""
+    return {
+        "app.kubernetes.io/name": "trainer",
+        "app.kubernetes.io/instance": job,
+        **stack_labels(),
+        JOB_LABEL: job,
+        f"{DOMAIN}/recipe": recipe,
+    }
+
+
+def job_selector(job: str) -> dict[str, str]:
+    """The labels that single out the pods of one job in its namespace."""
+    return {JOB_LABEL: job}

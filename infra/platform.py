@@ -1,0 +1,138 @@
+"""Platform: the place that jobs run on, whatever made it; `build_platform` provisions the one that the config asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes
+
+from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+
+PROJECT = Path(__file__).resolve().parents[1]
+CLAIM_URL = "file:///bucket"
+"""The bucket as a pod sees it, when it is a volume."""
+LOCAL_BUCKET_SIZE = "20Gi"
+"""Nominal: the volume is a folder of this machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Platform:
+    """What jobs need of the place that they run on, and what people need to look at them there."""
+
+    provider: pulumi_kubernetes.Provider
+    """Creates the jobs' resources."""
+    namespace: pulumi.Output[str]
+    """Kubernetes namespace of the jobs."""
+    service_account: pulumi.Output[str]
+    """Service account of the jobs' pods."""
+    image: str
+    """Trainer image."""
+    bucket_url: str
+    """The bucket as a pod sees it."""
+    bucket_claim: pulumi.Output[str] | None
+    """Persistent volume claim that is the bucket; None for an object store."""
+    bucket_location: pulumi.Input[str]
+    """The bucket as the owner of the stack sees it."""
+    kubectl: pulumi.Output[str]
+    """How to call kubectl for this platform's namespace."""
+    kubeconfig_path: pulumi.Input[str] | None
+    """Kubeconfig file on this machine; None for kubectl's own default."""
+    kubeconfig: pulumi.Output[str] | None = None
+    """Kubeconfig of the cluster (secret), when the stack made the cluster."""
+    deleted_with: pulumi.Resource | None = None
+    """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
+
+    def resource_options(self) -> pulumi.ResourceOptions:
+        """Options of a component whose resources are in this platform's cluster."""
+        return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
+
+
+def build_platform(config: PlatformConfig) -> Platform:
+    """Provision the platform. Raises ValueError, one problem a line, when this machine cannot run it."""
+    if isinstance(config, LocalConfig):
+        return _local(config)
+    return _existing_cluster(config)
+
+
+def _local(config: LocalConfig) -> Platform:
+    # The other platforms must not need what only this one needs.
+    from infra.local.cluster import LocalCluster, LocalClusterArgs
+    from infra.local.preflight import check_machine
+    from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+    from infra.local.trainer_image import trainer_image_reference
+
+    owner = str(PROJECT)
+    settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
+    if problems := check_machine(settings):
+        raise ValueError("\n".join(problems))
+    image = trainer_image_reference()
+    cluster = LocalCluster(
+        "local",
+        LocalClusterArgs(
+            owner=owner, name=config.name, nodes=config.nodes, port=config.port, images=[PAUSE_IMAGE, image]
+        ),
+    )
+    provider = pulumi_kubernetes.Provider(
+        "kubernetes",
+        kubeconfig=cluster.kubeconfig,
+        cluster_identifier=cluster.uid,
+        opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
+    )
+    bucket = BucketClaim(
+        size=LOCAL_BUCKET_SIZE,
+        access_mode="ReadWriteMany",
+        storage_class=cluster.bucket_volume,
+        volume=cluster.bucket_volume,
+    )
+    training = TrainingNamespace(
+        "training",
+        TrainingNamespaceArgs(namespace=config.namespace, bucket=bucket),
+        pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=cluster.processes),
+    )
+    return Platform(
+        provider=provider,
+        namespace=training.namespace,
+        service_account=training.service_account,
+        image=image,
+        bucket_url=CLAIM_URL,
+        bucket_claim=training.bucket_claim,
+        bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
+        kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
+        kubeconfig_path=cluster.kubeconfig_path,
+        kubeconfig=cluster.kubeconfig,
+        deleted_with=cluster.processes,
+    )
+
+
+def _existing_cluster(config: KubeconfigConfig) -> Platform:
+    path = config.kubeconfig and str(Path(config.kubeconfig).expanduser())
+    provider = pulumi_kubernetes.Provider("kubernetes", kubeconfig=path, context=config.context)
+    claim, url = None, CLAIM_URL
+    if isinstance(config.bucket, ClaimConfig):
+        claim = BucketClaim(
+            size=config.bucket.size,
+            access_mode=config.bucket.access_mode,
+            storage_class=config.bucket.storage_class,
+        )
+    else:
+        url = config.bucket.url
+    training = TrainingNamespace(
+        "training",
+        TrainingNamespaceArgs(namespace=config.namespace, bucket=claim),
+        pulumi.ResourceOptions(providers={"kubernetes": provider}),
+    )
+    options = f"--kubeconfig {path} --context {config.context}" if path else f"--context {config.context}"
+    return Platform(
+        provider=provider,
+        namespace=training.namespace,
+        service_account=training.service_account,
+        image=config.image,
+        bucket_url=url,
+        bucket_claim=training.bucket_claim,
+        bucket_location=url,
+        kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
+        kubeconfig_path=path,
+    )

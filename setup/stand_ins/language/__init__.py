@@ -1,0 +1,1 @@
+"""The stand-in of Pulumi's Python language host."""

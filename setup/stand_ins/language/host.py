@@ -1,0 +1,212 @@
+"""The language host's service: what the engine asks about a Python program, and running it."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+
+from setup.stand_ins import attached
+from setup.stand_ins.language.interpreter import InterpreterMissing, program_environment, program_python
+
+EXECUTE = Path(__file__).with_name("execute.py")
+SHOWN_TO_THE_USER = 32
+"""Exit code of `execute.py` when the program's error has been printed."""
+POLICY_PACK = "analyzer"
+
+LIST_PACKAGES = (
+    "import json; from importlib import metadata; "
+    "print(json.dumps([[d.metadata['Name'], d.version] for d in metadata.distributions()]))"
+)
+
+
+class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+    """Serves one engine; a program runs as a child process that cannot outlive this one."""
+
+    def __init__(self, *, engine_address: str) -> None:
+        self._engine_address = engine_address
+        self._children: set[subprocess.Popen[bytes]] = set()
+
+    def Handshake(
+        self, request: language_pb2.LanguageHandshakeRequest, context: grpc.ServicerContext
+    ) -> language_pb2.LanguageHandshakeResponse:
+        """Learn the engine's address where the command line did not carry it."""
+        self._engine_address = request.engine_address or self._engine_address
+        return language_pb2.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
+        """Say no version: a stand-in must never satisfy a version that someone asks for."""
+        return plugin_pb2.PluginInfo()
+
+    def GetRequiredPlugins(
+        self, request: language_pb2.GetRequiredPluginsRequest, context: grpc.ServicerContext
+    ) -> language_pb2.GetRequiredPluginsResponse:
+        """Require none beforehand: each is found, on PATH or installed, when a resource first asks for it."""
+        return language_pb2.GetRequiredPluginsResponse()
+
+    def GetRequiredPackages(
+        self, request: language_pb2.GetRequiredPackagesRequest, context: grpc.ServicerContext
+    ) -> language_pb2.GetRequiredPackagesResponse:
+        """Require none beforehand, as GetRequiredPlugins."""
+        return language_pb2.GetRequiredPackagesResponse()
+
+    def RuntimeOptionsPrompts(
+        self, request: language_pb2.RuntimeOptionsRequest, context: grpc.ServicerContext
+    ) -> language_pb2.RuntimeOptionsResponse:
+        """Ask nothing of who makes a new project: `pulumi new` is not what a stand-in is for."""
+        return language_pb2.RuntimeOptionsResponse()
+
+    def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
+        """Name the interpreter that runs this program."""
+        python = _python_or_abort(request.info, context) if request.HasField("info") else Path(sys.executable)
+        version = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
+        return language_pb2.AboutResponse(
+            executable=str(python), version=version.split()[-1], metadata={"toolchain": "pip", "stand-in": "true"}
+        )
+
+    def GetProgramDependencies(
+        self, request: language_pb2.GetProgramDependenciesRequest, context: grpc.ServicerContext
+    ) -> language_pb2.GetProgramDependenciesResponse:
+        """List what is installed in the program's environment."""
+        python = _python_or_abort(request.info, context)
+        listed = subprocess.run([python, "-c", LIST_PACKAGES], check=True, capture_output=True, text=True).stdout
+        return language_pb2.GetProgramDependenciesResponse(
+            dependencies=[language_pb2.DependencyInfo(name=name, version=version) for name, version in json.loads(listed)]
+        )
+
+    def InstallDependencies(
+        self, request: language_pb2.InstallDependenciesRequest, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
+        """Install requirements.txt into the program's environment, which must exist already."""
+        python = _python_or_abort(request.info, context)
+        requirements = Path(request.info.program_directory) / "requirements.txt"
+        if not requirements.exists():
+            yield language_pb2.InstallDependenciesResponse(stdout=f"No {requirements}: nothing to install\n".encode())
+            return
+        command = [str(python), "-m", "pip", "install", "-r", str(requirements)]
+        child = self._start(command, cwd=request.info.program_directory, python=python, pipes=True)
+        for stream, chunk in _output(child):
+            yield language_pb2.InstallDependenciesResponse(**{stream: chunk})
+        if self._finish(child) != 0:
+            context.abort(grpc.StatusCode.UNKNOWN, f"{' '.join(command)} failed: exit code {child.returncode}")
+
+    def Run(self, request: language_pb2.RunRequest, context: grpc.ServicerContext) -> language_pb2.RunResponse:
+        """Run the program to its end, its output going to this process's own, which the engine reads."""
+        try:
+            python = program_python(request.info)
+        except InterpreterMissing as error:
+            return language_pb2.RunResponse(error=str(error))
+        environment = {
+            "PULUMI_CONFIG": json.dumps(dict(request.config)),
+            "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+        }
+        arguments = {
+            "monitor": request.monitor_address,
+            "engine": self._engine_address,
+            "project": request.project,
+            "root_directory": request.info.root_directory,
+            "stack": request.stack,
+            "pwd": request.pwd,
+            "dry_run": "true" if request.dryRun else "false",
+            "parallel": str(request.parallel),
+            "organization": request.organization,
+        }
+        options = [word for key, value in arguments.items() if value for word in (f"--{key}", value)]
+        command = [*_attached(python), str(EXECUTE), *options, request.info.entry_point, *request.args]
+        child = self._start(command, cwd=request.info.program_directory, python=python, environment=environment)
+        context.add_callback(child.terminate)  # the engine gave up on the call
+        code = self._finish(child)
+        if code == SHOWN_TO_THE_USER:
+            return language_pb2.RunResponse(bail=True)
+        if code < 0:
+            return language_pb2.RunResponse(error=f"program was ended by signal {-code}")
+        return language_pb2.RunResponse(error=f"program exited with non-zero exit code: {code}" if code else "")
+
+    def RunPlugin(
+        self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.RunPluginResponse]:
+        """Run a plugin that is a Python folder: a policy pack by the SDK's policy host, any other by its __main__.py."""
+        python = _python_or_abort(request.info, context)
+        folder = request.info.program_directory
+        if request.kind == POLICY_PACK:
+            command = [*_attached(python), "-m", "pulumi.policy", *request.args, folder]
+        else:
+            command = [*_attached(python), folder, *request.args]
+        environment = dict(word.split("=", 1) for word in request.env if "=" in word)
+        child = self._start(command, cwd=request.pwd, python=python, environment=environment, pipes=True)
+        context.add_callback(child.terminate)
+        for stream, chunk in _output(child):
+            yield language_pb2.RunPluginResponse(**{stream: chunk})
+        yield language_pb2.RunPluginResponse(exitcode=self._finish(child))
+
+    def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """End what runs: the user interrupted the update."""
+        for child in list(self._children):
+            child.terminate()
+        return empty_pb2.Empty()
+
+    def _start(
+        self,
+        command: list[str],
+        *,
+        cwd: str,
+        python: Path,
+        environment: dict[str, str] | None = None,
+        pipes: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            command,
+            cwd=cwd or None,
+            env=program_environment(python) | (environment or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipes else None,
+            stderr=subprocess.PIPE if pipes else None,
+        )
+        self._children.add(child)
+        return child
+
+    def _finish(self, child: subprocess.Popen[bytes]) -> int:
+        code = child.wait()
+        self._children.discard(child)
+        return code
+
+
+def _attached(python: Path) -> list[str]:
+    return [str(python), "-u", attached.__file__]
+
+
+def _python_or_abort(info: language_pb2.ProgramInfo, context: grpc.ServicerContext) -> Path:
+    try:
+        return program_python(info)
+    except InterpreterMissing as error:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        raise
+
+
+def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
+    """What the child writes, as it comes: ("stdout" or "stderr", bytes), until both are closed."""
+    chunks: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
+
+    def pump(stream: str, pipe: IO[bytes]) -> None:
+        while chunk := pipe.read1():  # type: ignore[attr-defined]  # a pipe of Popen is buffered, which IO cannot say
+            chunks.put((stream, chunk))
+        chunks.put((stream, b""))
+
+    assert child.stdout is not None
+    assert child.stderr is not None
+    for stream, pipe in (("stdout", child.stdout), ("stderr", child.stderr)):
+        threading.Thread(target=pump, args=(stream, pipe), daemon=True).start()
+    still_open = 2
+    while still_open:
+        stream, chunk = chunks.get()
+        if chunk:
+            yield stream, chunk
+        else:
+            still_open -= 1

@@ -1,0 +1,141 @@
+"""A real etcd, kube-apiserver and kube-controller-manager on this machine's loopback, for the tests of this folder."""
+
+import json
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+START_SECONDS = 60.0
+ADMIN_TOKEN = "stand-in-tests-admin"
+MANAGER_TOKEN = "stand-in-tests-manager"
+
+
+def program(name: str, variable: str) -> Path:
+    """Find a program in the folder or at the path that `variable` names, in the cache of `make setup`, or on PATH."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard" / "bin"
+    given = os.environ.get(variable)
+    candidates = [Path(given), Path(given) / name] if given else [cache / name]
+    for candidate in candidates:
+        if candidate.is_file():
+            return candidate
+    if found := shutil.which(name):
+        return Path(found)
+    raise FileNotFoundError(f"{name} is neither at {candidates[-1]} nor on PATH. Run `make setup` or set {variable}.")
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class ApiServer:
+    """The three processes and where they keep their files; `start` and `stop` are its life."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    logs: list[IO[bytes]] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's way in."""
+        return self.folder / "kubeconfig"
+
+    def start(self) -> None:
+        """Start everything and wait until the API answers; a failure leaves nothing running."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End the processes, the last started first."""
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
+        for log in self.logs:
+            log.close()
+        self.processes.clear()
+
+    def _start(self) -> None:
+        etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
+        etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
+        self._run(
+            [program("etcd", "TRAINYARD_ETCD"), "--data-dir", self.folder / "etcd", "--unsafe-no-fsync"]
+            + ["--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url]
+            + ["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url]
+            + ["--initial-cluster", f"default={peer_url}"]
+        )
+        key = self.folder / "service-account.key"
+        subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
+        tokens = self.folder / "tokens.csv"
+        tokens.write_text(
+            f"{ADMIN_TOKEN},admin,admin,system:masters\n"
+            f"{MANAGER_TOKEN},system:kube-controller-manager,manager,system:masters\n"
+        )
+        self._run(
+            [program("kube-apiserver", "TRAINYARD_KUBE_BIN"), "--etcd-servers", etcd_url]
+            + ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.folder / "certs"]
+            + ["--authorization-mode", "RBAC", "--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/24"]
+            + ["--service-account-issuer", "https://kubernetes.default.svc"]
+            + ["--service-account-key-file", key, "--service-account-signing-key-file", key]
+            + ["--endpoint-reconciler-type", "none"]
+        )
+        self._write_kubeconfig(self.kubeconfig, ADMIN_TOKEN)
+        self._write_kubeconfig(self.folder / "manager.kubeconfig", MANAGER_TOKEN)
+        self._wait_until_ready()
+        self._run(
+            [program("kube-controller-manager", "TRAINYARD_KUBE_BIN"), "--leader-elect=false"]
+            + ["--kubeconfig", self.folder / "manager.kubeconfig", "--service-account-private-key-file", key]
+            + ["--bind-address", "127.0.0.1", "--secure-port", str(free_port()), "--cert-dir", self.folder / "certs"]
+        )
+
+    def _run(self, command: list[str | Path]) -> None:
+        log = (self.folder / f"{Path(command[0]).name}.log").open("wb")
+        self.logs.append(log)
+        self.processes.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT))
+
+    def _write_kubeconfig(self, path: Path, token: str) -> None:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [
+                {
+                    "name": "test",
+                    "cluster": {"server": f"https://127.0.0.1:{self.port}", "insecure-skip-tls-verify": True},
+                }
+            ],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        path.write_text(json.dumps(config))
+
+    def _wait_until_ready(self) -> None:
+        insecure = ssl._create_unverified_context()  # noqa: S323  (a self-signed certificate on loopback)
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self.port}/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}
+        )
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                urllib.request.urlopen(request, context=insecure, timeout=5).close()
+                return
+            except OSError as error:
+                for process in self.processes:
+                    if process.poll() is not None:
+                        raise RuntimeError(f"{process.args} ended: see the logs in {self.folder}") from error
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"the API server did not get ready: {error}; logs in {self.folder}") from error
+            time.sleep(0.2)

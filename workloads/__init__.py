@@ -1,0 +1,1 @@
+"""What runs: one typed job description and its renderers. Nothing is imported here, so that pure modules stay pure."""

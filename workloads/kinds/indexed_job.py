@@ -1,0 +1,79 @@
+"""Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_kubernetes.batch.v1 import (
+    Job,
+    JobSpecArgs,
+    PodFailurePolicyArgs,
+    PodFailurePolicyOnExitCodesRequirementArgs,
+    PodFailurePolicyOnPodConditionsPatternArgs,
+    PodFailurePolicyRuleArgs,
+)
+from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import job_labels, job_selector
+from workloads.command import RENDEZVOUS_PORT
+from workloads.pod import CONTAINER, Placement, pod_template
+from workloads.spec import JobSpec
+
+FINAL_EXIT_CODES = (65, 66, 78)
+"""Exit codes after which a restart would end the same way: diverged, data error, bad configuration (sysexits)."""
+
+
+def backoff_limit(spec: JobSpec) -> int:
+    """Failed pods that the Job bears: when one host fails the others do too, so a restart costs one pod a host."""
+    return spec.restarts * spec.hosts
+
+
+def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    """Create the Service and the Job; returns the Job's name."""
+    # Neither is awaited: the Service has no address before the job's pods run, and the Job ends when training does.
+    metadata = ObjectMetaArgs(
+        name=spec.name,
+        namespace=placement.namespace,
+        labels=job_labels(spec.name, spec.recipe),
+        annotations={"pulumi.com/skipAwait": "true"},
+    )
+    Service(
+        f"{name}-hosts",
+        metadata=metadata,
+        spec=ServiceSpecArgs(
+            cluster_ip="None",
+            publish_not_ready_addresses=True,
+            selector=job_selector(spec.name),
+            ports=[ServicePortArgs(name="rendezvous", port=RENDEZVOUS_PORT)],
+        ),
+        opts=opts,
+    )
+    job = Job(
+        f"{name}-job",
+        metadata=metadata,
+        spec=JobSpecArgs(
+            completion_mode="Indexed",
+            completions=spec.hosts,
+            parallelism=spec.hosts,
+            backoff_limit=backoff_limit(spec),
+            active_deadline_seconds=spec.deadline_seconds,
+            pod_failure_policy=_failure_policy(),
+            template=pod_template(spec, placement),
+        ),
+        opts=opts,
+    )
+    return job.metadata.name
+
+
+def _failure_policy() -> PodFailurePolicyArgs:
+    """Disruptions do not count, some exit codes are final; torchrun exits 1 whatever its workers' codes were."""
+    disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
+    final = PodFailurePolicyOnExitCodesRequirementArgs(
+        container_name=CONTAINER, operator="In", values=list(FINAL_EXIT_CODES)
+    )
+    return PodFailurePolicyArgs(
+        rules=[
+            PodFailurePolicyRuleArgs(action="Ignore", on_pod_conditions=[disrupted]),
+            PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=final),
+        ]
+    )
