@@ -95,7 +95,8 @@ def contradictions(config: StackConfig) -> list[Problem]:
             )
             found.append(Problem((*path, "name"), message, job.name))
         if parse_memory(job.shared_memory) > job.resources.capacity.memory:
-            message = f"must be at most resources.memory, {job.resources.memory}, of which it is a part; raise that or lower this"
+            limit_text = f"resources.memory, {job.resources.memory}"
+            message = f"must be at most {limit_text}, of which it is a part; raise that or lower this"
             found.append(Problem((*path, "shared_memory"), message, job.shared_memory))
     return found
 

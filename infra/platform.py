@@ -1,4 +1,4 @@
-"""Platform: the place that jobs run on, whatever made it; `build_platform` provisions the one that the config asks for."""
+"""Platform: the place that jobs run on, whatever made it; `build_platform` provisions the one in the config."""
 
 from __future__ import annotations
 

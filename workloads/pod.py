@@ -37,7 +37,7 @@ USER = 1000
 LOST_NODE_SECONDS = 30
 """How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
 BUCKET_PATH = "/bucket"
-SCRATCH_PATH = "/tmp"  # noqa: S108 - a path in the pod, not on this machine
+SCRATCH_PATH = "/tmp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def _container(spec: JobSpec, placement: Placement, command: Command) -> Contain
             capabilities=CapabilitiesArgs(drop=["ALL"]),
         ),
         volume_mounts=[
-            VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),  # noqa: S108 - a path in the pod
+            VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
         ],

@@ -46,9 +46,9 @@ class JobSpec(Section):
     """What each host has for itself."""
     shared_memory: Memory = "512Mi"
     """Size of /dev/shm on each host, a part of its memory."""
-    flags: dict[FlagName, Scalar] = {}
+    flags: dict[FlagName, Scalar] = Field(default_factory=dict)
     """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `fake: true` becomes `--fake`."""
-    environment: dict[VariableName, Text] = {}
+    environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Environment variables of every training process."""
     image: Image | None = None
     """Image to run; by default the platform's."""

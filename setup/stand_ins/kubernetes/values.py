@@ -1,0 +1,141 @@
+"""Pulumi's property values on the wire and in Python: plain JSON values, plus secrets and values not known yet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf import struct_pb2
+
+SIGNATURE_KEY = "4dabf18193072939515e22adb298388d"
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+OUTPUT_SIGNATURE = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
+UNKNOWN_ON_THE_WIRE = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+UNKNOWNS = frozenset(
+    {
+        UNKNOWN_ON_THE_WIRE,
+        "1c4a061d-8072-4f0a-a4cb-0ff528b18fe7",  # boolean
+        "3eeb2bf0-c639-47a8-9e75-3b44932eb421",  # number
+        "6a19a0b0-7e62-4c92-b797-7f8e31da9cc2",  # array
+        "030794c1-ac77-496b-92df-f27374a8bd58",  # asset
+        "e48ece36-62e2-4504-bad9-02848725956a",  # archive
+        "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",  # object
+    }
+)
+
+UNDERSCORED = {
+    f"x-kubernetes-{name}": f"x_kubernetes_{name.replace('-', '_')}"
+    for name in (
+        "embedded-resource",
+        "int-or-string",
+        "list-map-keys",
+        "list-type",
+        "map-type",
+        "preserve-unknown-fields",
+        "validations",
+    )
+}
+"""Keys of a CRD's schema that Pulumi's SDKs cannot spell with dashes."""
+DASHED = {underscored: dashed for dashed, underscored in UNDERSCORED.items()}
+
+
+class Unknown:
+    """The one value that stands for whatever an apply will tell."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = Unknown()
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A value that must be encrypted in the state and hidden on the terminal."""
+
+    value: Any
+
+
+def from_wire(properties: struct_pb2.Struct) -> dict[str, Any]:
+    """Read a property map, keeping what is secret and what is unknown."""
+    return {key: _value_from_wire(value) for key, value in properties.fields.items()}
+
+
+def _value_from_wire(value: struct_pb2.Value) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return _object_from_wire(value.struct_value)
+    if kind == "list_value":
+        return [_value_from_wire(element) for element in value.list_value.values]
+    if kind == "number_value":
+        return int(value.number_value) if value.number_value.is_integer() else value.number_value
+    if kind == "string_value":
+        return UNKNOWN if value.string_value in UNKNOWNS else value.string_value
+    return value.bool_value if kind == "bool_value" else None
+
+
+def _object_from_wire(fields: struct_pb2.Struct) -> Any:
+    signature = fields.fields[SIGNATURE_KEY].string_value if SIGNATURE_KEY in fields.fields else ""
+    if signature == SECRET_SIGNATURE:
+        return Secret(_value_from_wire(fields.fields["value"]))
+    if signature == OUTPUT_SIGNATURE:
+        known = _value_from_wire(fields.fields["value"]) if "value" in fields.fields else UNKNOWN
+        return Secret(known) if fields.fields["secret"].bool_value else known
+    return from_wire(fields)
+
+
+def to_wire(properties: Mapping[str, Any], *, keep_secrets: bool) -> struct_pb2.Struct:
+    """Write a property map; without `keep_secrets` the engine has said it does not understand them."""
+    fields = struct_pb2.Struct()
+    fields.update({key: _value_to_wire(value, keep_secrets) for key, value in properties.items()})
+    return fields
+
+
+def _value_to_wire(value: Any, keep_secrets: bool) -> Any:
+    if isinstance(value, Secret):
+        inner = _value_to_wire(value.value, keep_secrets)
+        return {SIGNATURE_KEY: SECRET_SIGNATURE, "value": inner} if keep_secrets else inner
+    if isinstance(value, Unknown):
+        return UNKNOWN_ON_THE_WIRE
+    if isinstance(value, dict):
+        return {key: _value_to_wire(element, keep_secrets) for key, element in value.items()}
+    if isinstance(value, list):
+        return [_value_to_wire(element, keep_secrets) for element in value]
+    return value
+
+
+def reveal(value: Any) -> Any:
+    """A copy without the secret wrappers; what is unknown stays so."""
+    if isinstance(value, Secret):
+        return reveal(value.value)
+    if isinstance(value, dict):
+        return {key: reveal(element) for key, element in value.items()}
+    if isinstance(value, list):
+        return [reveal(element) for element in value]
+    return value
+
+
+def has_secret(value: Any) -> bool:
+    """Whether a secret lies anywhere in it."""
+    if isinstance(value, dict):
+        return any(has_secret(element) for element in value.values())
+    if isinstance(value, list):
+        return any(has_secret(element) for element in value)
+    return isinstance(value, Secret)
+
+
+def has_unknown(value: Any) -> bool:
+    """Whether anything in it is not known yet."""
+    if isinstance(value, dict):
+        return any(has_unknown(element) for element in value.values())
+    if isinstance(value, list):
+        return any(has_unknown(element) for element in value)
+    return isinstance(value, Unknown)
+
+
+def rename_keys(value: Any, names: Mapping[str, str]) -> Any:
+    """A copy with the keys in `names` renamed, however deep they lie."""
+    if isinstance(value, dict):
+        return {names.get(key, key): rename_keys(element, names) for key, element in value.items()}
+    if isinstance(value, list):
+        return [rename_keys(element, names) for element in value]
+    return value

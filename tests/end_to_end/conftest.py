@@ -1,0 +1,108 @@
+"""A checkout of this project's files as a new user has it, with a stack whose cluster is not the user's."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.local.settings import ClusterSettings
+
+PROJECT = Path(__file__).resolve().parents[2]
+CLUSTER, PORT = "e2e", 16786
+IN_SHELL = """
+import os, sys
+from commands.environment import stack_environment
+os.execvpe(sys.argv[1], sys.argv[1:], stack_environment())
+"""
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A folder with the project's files, and the commands that a user runs in it."""
+
+    folder: Path
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """The cluster of the checkout's stack."""
+        return ClusterSettings(name=CLUSTER, nodes=2, port=PORT, owner=str(self.folder))
+
+    @property
+    def stack_file(self) -> Path:
+        """The stack's settings."""
+        return self.folder / "Pulumi.local.yaml"
+
+    def change(self, **job: Any) -> None:
+        """Change keys of the stack's only job."""
+        content = yaml.safe_load(self.stack_file.read_text(encoding="utf-8"))
+        content["config"]["trainyard:jobs"][0].update(job)
+        self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    def run(self, *words: str, status: int | None = 0, seconds: float = 600) -> str:
+        """Run a command in the checkout; returns what it printed, and asserts on its exit status."""
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert status is None or done.returncode == status, done.stdout
+        return done.stdout
+
+    def tool(self, *words: str, status: int | None = 0) -> str:
+        """Run `pulumi` or `kubectl` as in `make shell`."""
+        return self.run(".venv/bin/python", "-c", IN_SHELL, *words, status=status)
+
+    def kubectl(self, *words: str) -> str:
+        """Run kubectl on the checkout's cluster."""
+        return self.tool("kubectl", "--kubeconfig", str(self.cluster.kubeconfig), "--namespace", "training", *words)
+
+    def objects(self, *words: str) -> list[dict[str, Any]]:
+        """The items that `kubectl get` finds."""
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", *words, "-o", "json"))["items"]
+        return found
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the machine, without what belongs to another stack."""
+        dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
+        return {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """The checkout; whatever a test leaves running in it is taken down."""
+    folder = tmp_path_factory.mktemp("checkout") / "project"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = PROJECT / name, folder / name
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target)
+    made = Checkout(folder)
+    content = yaml.safe_load(made.stack_file.read_text(encoding="utf-8"))
+    content["config"]["trainyard:platform"].update(name=CLUSTER, port=PORT)
+    made.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    try:
+        yield made
+    finally:
+        made.run("make", "down", status=None)

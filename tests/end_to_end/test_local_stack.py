@@ -1,0 +1,169 @@
+"""A user's whole way on the local stack: up, look, change, faults, down. Each test goes on where the last one ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from infra.local import traces
+from tests.end_to_end.conftest import Checkout
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_up_trains_to_97_percent_on_two_nodes(checkout: Checkout) -> None:
+    printed = checkout.run("make", "up", seconds=900)
+    accuracy = float(re.findall(r"test_accuracy=([\d.]+)", printed)[-1])
+    assert accuracy >= 97.0
+    (job,) = checkout.objects("jobs")
+    assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
+    assert [each["type"] for each in job["status"]["conditions"] if each["status"] == "True"][-1] == "Complete"
+
+
+def test_each_rank_ran_on_its_own_node_and_names_its_host(checkout: Checkout) -> None:
+    pods = sorted(checkout.objects("pods"), key=lambda pod: str(pod["metadata"]["name"]))
+    assert {pod["spec"]["nodeName"] for pod in pods} == set(checkout.cluster.node_names)
+    for rank, pod in enumerate(pods):
+        log = checkout.kubectl("logs", pod["metadata"]["name"])
+        assert f"host=digits-{rank}" in log
+        assert f"rank={rank}/2" in log
+        losses = [float(loss) for loss in re.findall(r"^train .*\bloss=([\d.]+)", log, flags=re.MULTILINE)]
+        assert losses[-1] < losses[0] / 2
+
+
+def test_metrics_and_checkpoints_are_in_the_bucket(checkout: Checkout) -> None:
+    run = checkout.cluster.bucket / "digits"
+    events = [json.loads(line) for line in (run / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert events
+    assert list((run / "tensorboard").rglob("events.out.tfevents.*"))
+    assert list((run / "checkpoints").iterdir())
+
+
+def test_a_second_up_changes_nothing(checkout: Checkout) -> None:
+    uids = [pod["metadata"]["uid"] for pod in checkout.objects("pods")]
+    checkout.tool("pulumi", "up", "--stack", "local", "--yes", "--expect-no-changes")
+    assert [pod["metadata"]["uid"] for pod in checkout.objects("pods")] == uids
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
+)
+def test_a_preview_shows_just_the_edit(checkout: Checkout, change: dict[str, object], shown: str) -> None:
+    before = checkout.stack_file.read_bytes()
+    checkout.change(**change)
+    try:
+        plan = json.loads(checkout.tool("pulumi", "preview", "--stack", "local", "--json"))
+    finally:
+        checkout.stack_file.write_bytes(before)
+    changed = {step["urn"].rpartition("::")[2]: step for step in plan["steps"] if step["op"] != "same"}
+    assert set(changed) == {"digits-job"}
+    assert any(key.startswith(shown) for key in changed["digits-job"]["detailedDiff"])
+
+
+def test_a_wrong_setting_is_refused_before_anything_happens(checkout: Checkout) -> None:
+    before = checkout.stack_file.read_bytes()
+    checkout.change(hosts=0)
+    begun = time.monotonic()
+    try:
+        printed = checkout.run("make", "up", status=2)
+    finally:
+        checkout.stack_file.write_bytes(before)
+    assert time.monotonic() - begun < 5
+    assert "trainyard:jobs[0].hosts = 0" in printed
+
+
+def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    up = subprocess.Popen(
+        ["make", "up"],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    saved = checkout.cluster.bucket / "digits" / "checkpoints"
+    deadline = time.monotonic() + 300
+    while not (saved.is_dir() and any(saved.iterdir())):
+        assert up.poll() is None, up.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    victims = trainer_processes("digits-1")
+    assert victims
+    os.kill(victims[0], signal.SIGKILL)
+    printed = up.communicate(timeout=600)[0]
+    assert up.returncode == 0, printed
+    log = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--prefix")
+    assert re.search(r"^.*resume step=\d+", log, flags=re.MULTILINE), log[-3000:]
+
+
+def trainer_processes(host: str) -> list[int]:
+    """Training processes in the pod `host`."""
+    found = []
+    for pid in all_processes():
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if f"HOSTNAME={host}".encode() in environment and b"LOCAL_RANK=0" in environment and b"trainer" in words:
+            found.append(pid)
+    return found
+
+
+def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    up = subprocess.Popen(
+        ["make", "up"],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
+    deadline = time.monotonic() + 60
+    while not traces.processes(checkout.cluster.folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    victims = [pid for pid in all_processes() if is_pulumi_in(pid, checkout.folder)]
+    assert victims
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    assert up.wait(timeout=60) != 0
+    checkout.change(flags={"epochs": 1})
+    printed = checkout.run("make", "up")
+    assert "test_accuracy=" in printed
+    (job,) = checkout.objects("jobs")
+    assert job["status"]["succeeded"] == 2
+
+
+def all_processes() -> list[int]:
+    """Ids of every process of this machine."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def is_pulumi_in(pid: int, folder: Path) -> bool:
+    """Whether the process is a Pulumi CLI at work in `folder`."""
+    process = Path(f"/proc/{pid}")
+    try:
+        program = (process / "cmdline").read_bytes().split(b"\0")[0]
+        return program.endswith(b"pulumi") and (process / "cwd").readlink() == folder
+    except OSError:
+        return False
+
+
+def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checkout) -> None:
+    begun = time.monotonic()
+    assert "nothing is left" in checkout.run("make", "down")
+    assert time.monotonic() - begun < 60
+    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert "nothing to do" in checkout.run("make", "down")

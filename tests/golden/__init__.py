@@ -1,0 +1,1 @@
+"""Golden manifests: what each example becomes in Kubernetes, compared exactly."""

@@ -1,0 +1,81 @@
+"""Image archives without layers that nodes have, and names of images that follow their sources."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from infra.local import oci_layout, trainer_image
+
+REFERENCE = "trainyard.local/test:1"
+
+
+def add_blob(layout: Path, content: bytes) -> str:
+    """Write a blob; returns its digest."""
+    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    path = oci_layout.blob(layout, digest)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return digest
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Path:
+    """A layout with one image of a large and a small layer."""
+    layers = [add_blob(tmp_path, b"\0" * (oci_layout.LARGE_BYTES + 1)), add_blob(tmp_path, b"small")]
+    described = [
+        {"digest": digest, "size": oci_layout.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
+        for digest in layers
+    ]
+    manifest = {"config": {"digest": add_blob(tmp_path, b"{}")}, "layers": described}
+    digest = add_blob(tmp_path, json.dumps(manifest).encode())
+    named = {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": REFERENCE}}
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [named]}), encoding="utf-8")
+    return tmp_path
+
+
+def names_in_archive(layout: Path) -> set[str]:
+    """Files of the archive that is written from the layout."""
+    stream = io.BytesIO()
+    oci_layout.write_archive(layout, REFERENCE, stream)
+    stream.seek(0)
+    with tarfile.open(fileobj=stream) as archive:
+        return set(archive.getnames())
+
+
+def test_a_first_archive_is_whole(layout: Path) -> None:
+    blobs = {str(path.relative_to(layout)) for path in (layout / "blobs" / "sha256").iterdir()}
+    assert names_in_archive(layout) == blobs | {"oci-layout", "index.json"}
+
+
+def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) -> None:
+    before = names_in_archive(layout)
+    (large,) = oci_layout.forget_large_layers(layout, REFERENCE)
+    assert not oci_layout.blob(layout, large).exists()
+    assert before - names_in_archive(layout) == {f"blobs/sha256/{large.partition(':')[2]}"}
+    assert oci_layout.forget_large_layers(layout, REFERENCE) == []
+
+
+def test_an_image_that_is_not_there_is_named(layout: Path) -> None:
+    assert not oci_layout.has(layout, "trainyard.local/other:1")
+    with pytest.raises(KeyError, match="other"):
+        oci_layout.manifest_of(layout, "trainyard.local/other:1")
+
+
+def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = tmp_path / "trainer"
+    sources.mkdir()
+    (sources / "loop.py").write_text("a = 1\n", encoding="ascii")
+    monkeypatch.setattr(trainer_image, "PROJECT", tmp_path)
+    monkeypatch.setattr(trainer_image, "TRAINER", sources)
+    first = trainer_image.trainer_image_reference()
+    (sources / "__pycache__").mkdir()
+    (sources / "__pycache__" / "loop.pyc").write_bytes(b"x")
+    assert trainer_image.trainer_image_reference() == first
+    (sources / "loop.py").write_text("a = 2\n", encoding="ascii")
+    assert trainer_image.trainer_image_reference() != first

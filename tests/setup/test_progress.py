@@ -1,0 +1,56 @@
+"""Set-up steps: run when not done, resumed where they stopped, with last time's duration shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from setup.progress import Step, run_steps
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def step(name: str, done: set[str], *, fails: bool = False) -> Step:
+    """A step whose result is its name in `done`."""
+
+    def do(_say: Callable[[str], None]) -> None:
+        if fails:
+            raise RuntimeError("no network")
+        done.add(name)
+
+    return Step(name=name, is_done=lambda: name in done, do=do)
+
+
+def test_only_what_is_missing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    done = {"a"}
+    run_steps([step("a", done), step("b", done)])
+    assert done == {"a", "b"}
+    assert "setup 1/1: b" in capsys.readouterr().out
+    run_steps([step("a", done), step("b", done)])
+    assert capsys.readouterr().out == ""
+
+
+def test_the_next_run_goes_on_where_one_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    done: set[str] = set()
+    with pytest.raises(RuntimeError, match="no network"):
+        run_steps([step("a", done), step("b", done, fails=True)])
+    assert done == {"a"}
+    run_steps([step("a", done), step("b", done)])
+    assert "setup 1/1: b" in capsys.readouterr().out
+
+
+def test_the_last_duration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    run_steps([step("a", set())])
+    capsys.readouterr()
+    run_steps([step("a", set())])
+    assert "last time" in capsys.readouterr().out
+
+
+def test_a_step_without_its_result_is_a_defect() -> None:
+    with pytest.raises(RuntimeError, match="bug in setup"):
+        run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
