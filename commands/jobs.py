@@ -66,7 +66,8 @@ class Cluster:
 
     def __init__(self, kubeconfig_path: str, namespace: str) -> None:
         settings = Configuration()
-        settings.retries = False  # type: ignore[assignment]  # urllib3 takes it: fail at once, in silence
+        settings.retries = False
+        settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
         try:
             load(kubeconfig_path, client_configuration=settings)

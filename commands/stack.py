@@ -6,10 +6,14 @@ import json
 import os
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT, stack_environment
+
+SALT = b"encryptionsalt:"
 
 
 class PulumiFailed(RuntimeError):
@@ -18,20 +22,34 @@ class PulumiFailed(RuntimeError):
 
 def pulumi(*words: str, quiet: bool = False) -> str:
     """Run `pulumi`; quiet returns its output, else it goes to the terminal. Raises PulumiFailed."""
-    environment = stack_environment()
-    done = subprocess.run(
-        ["pulumi", *words],
-        cwd=PROJECT,
-        env=environment,
-        stdout=subprocess.PIPE if quiet else None,
-        stderr=subprocess.PIPE if quiet else None,
-        text=True,
-        check=False,
-    )
+    with settings_without_salt():
+        done = subprocess.run(
+            ["pulumi", *words],
+            cwd=PROJECT,
+            env=stack_environment(),
+            stdout=subprocess.PIPE if quiet else None,
+            stderr=subprocess.PIPE if quiet else None,
+            text=True,
+            check=False,
+        )
     if done.returncode != 0:
         detail = f":\n{done.stderr.strip()}" if quiet else ""
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.returncode}{detail}")
     return done.stdout or ""
+
+
+@contextmanager
+def settings_without_salt() -> Iterator[None]:
+    """Keep `encryptionsalt` out of settings files that had none: it fits this checkout alone, whose state records it."""
+    files = sorted(PROJECT.glob("Pulumi.*.yaml"))
+    before = {path: content for path in files if SALT not in (content := path.read_bytes())}
+    try:
+        yield
+    finally:
+        for path, content in before.items():
+            kept = [line for line in path.read_bytes().splitlines(keepends=True) if not line.startswith(SALT)]
+            if b"".join(kept) == content:
+                path.write_bytes(content)
 
 
 def stack_exists(stack: str) -> bool:
@@ -43,10 +61,7 @@ def stack_exists(stack: str) -> bool:
 def ensure_stack(stack: str) -> None:
     """Make the stack where the backend has none; its settings file stays as it was."""
     if not stack_exists(stack):
-        settings = PROJECT / f"Pulumi.{stack}.yaml"
-        before = settings.read_bytes()
         pulumi("stack", "init", stack, "--no-select", quiet=True)
-        settings.write_bytes(before)
 
 
 def outputs(stack: str) -> dict[str, Any]:

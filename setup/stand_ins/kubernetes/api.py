@@ -146,17 +146,9 @@ def _content(entry: Mapping[str, Any], name: str) -> bytes:
 def _run_credential_plugin(access: Access) -> dict[str, Any]:
     """Ask the kubeconfig's credential plugin, as gke-gcloud-auth-plugin or `aws eks get-token`, by the official client."""
     from kubernetes.config.exec_provider import ExecProvider  # costs a second, which most kubeconfigs need not pay
+    from kubernetes.config.kube_config import ConfigNode
 
-    class Named(dict[str, Any]):
-        """What ExecProvider reads from: a dictionary with a name, and safe to ask for keys that are not there."""
-
-        name = "exec"
-
-        def safe_get(self, key: str) -> Any:
-            return self.get(key)
-
-    settings = Named({key: value for key, value in access.user["exec"].items() if value is not None})
-    settings["env"] = settings.get("env") or []
+    settings = ConfigNode("exec", {key: value for key, value in access.user["exec"].items() if value is not None})
     status = ExecProvider(settings, "").run()
     return {
         "token": status.get("token", ""),

@@ -1,0 +1,94 @@
+"""Follows the logs of many pods at once: a thread for each, all lines in one queue, none lost or given twice."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from commands.jobs import Cluster, Unreachable
+from commands.pod_state import PodState
+
+RETRY_SECONDS = 1.0
+OVERLAP_SECONDS = 30
+"""A log is asked for again from this long before its last line: clocks of nodes differ."""
+
+
+@dataclass
+class _Stream:
+    """What has been read of one pod's log."""
+
+    thread: threading.Thread | None = None
+    """The thread that reads it now or has done."""
+    last: str = ""
+    """Time of the last line that was read (RFC 3339, nanoseconds)."""
+    is_over: threading.Event = field(default_factory=threading.Event)
+    """Set when the pod has ended or is gone: the next end of the stream is the end of the log."""
+
+
+class LogStreams:
+    """The logs of the pods that `update` has named, as one stream of lines."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lines: queue.SimpleQueue[tuple[PodState, str]] = queue.SimpleQueue()
+        self._streams: dict[str, _Stream] = {}
+        self._stopped = threading.Event()
+
+    def update(self, pods: list[PodState]) -> None:
+        """Begin to read pods that print, and note which have ended; `pods` are all that exist."""
+        existing = {pod.uid: pod for pod in pods}
+        for uid, stream in self._streams.items():
+            pod = existing.get(uid)
+            if pod is None or pod.is_over:
+                stream.is_over.set()
+        for pod in pods:
+            if pod.has_log and pod.uid not in self._streams:
+                stream = self._streams[pod.uid] = _Stream()
+                if pod.is_over:
+                    stream.is_over.set()
+                stream.thread = threading.Thread(target=self._read, args=(pod, stream), name=pod.name, daemon=True)
+                stream.thread.start()
+
+    def next_line(self, timeout: float) -> tuple[PodState, str] | None:
+        """The next line and the pod that printed it; None when none comes in `timeout` seconds."""
+        try:
+            return self._lines.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def are_over(self) -> bool:
+        """Whether every log was read to its end and every line was taken."""
+        alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
+        return not alive and self._lines.empty()
+
+    def stop(self) -> None:
+        """Have the threads end at their next line or time-out."""
+        self._stopped.set()
+
+    def _read(self, pod: PodState, stream: _Stream) -> None:
+        while not self._stopped.is_set():
+            ends = stream.is_over.is_set()
+            try:
+                for time, text in self._cluster.follow_log(pod, _since(stream.last)):
+                    if self._stopped.is_set():
+                        return
+                    if time > stream.last:
+                        stream.last = time
+                        self._lines.put((pod, text))
+            except Unreachable:
+                # The loop that lists the pods tells of a cluster that cannot be reached; here it is only asked again.
+                ends = False
+            if ends:
+                return
+            if not stream.is_over.is_set():
+                self._stopped.wait(RETRY_SECONDS)
+
+
+def _since(last: str) -> int | None:
+    """Seconds before now from which a log is to be read again; None for all of it."""
+    if not last:
+        return None
+    then = datetime.fromisoformat(last[:19] + "+00:00")
+    return max(1, int((datetime.now(UTC) - then).total_seconds())) + OVERLAP_SECONDS

@@ -1,0 +1,57 @@
+"""The loop that looks at an object, again and again, until a rule calls it ready or failed, or time is up."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from setup.stand_ins.kubernetes.api import Unreachable
+from setup.stand_ins.kubernetes.objects import Object, name_of
+from setup.stand_ins.kubernetes.operation import Operation, PartialFailure
+
+FIRST_LOOK = 0.1
+LONGEST_LOOK = 1.0
+"""Seconds between two looks: they double from the first to the longest, which costs the server one GET a second."""
+
+
+@dataclass
+class Progress:
+    """What a rule says of an object at one look."""
+
+    ready: bool = False
+    status: str = ""
+    """Shown in the resource's row."""
+    problems: list[str] = field(default_factory=list)
+    """Why it is not ready; they go into the error when time is up."""
+    failed: bool = False
+    """No use to wait on."""
+
+
+Rule = Callable[[Operation, Object], Progress]
+
+
+def until(operation: Operation, live: Object, rule: Rule, seconds: float, *, late: str | None = None) -> Object:
+    """Look at the object until the rule is satisfied and return it as it is then. Raises PartialFailure."""
+    deadline = time.monotonic() + seconds
+    pause = FIRST_LOOK
+    progress = Progress()
+    while True:
+        progress = rule(operation, live)
+        if progress.ready:
+            return live
+        if progress.status:
+            operation.say(progress.status)
+        if progress.failed:
+            message = f"Resource '{name_of(live)}' was created but failed to initialize"
+            raise PartialFailure(message, live, progress.problems)
+        if not operation.next_look(pause, deadline):
+            break
+        pause = min(pause * 2, LONGEST_LOOK)
+        try:
+            live = operation.cluster.get(live)
+        except Unreachable as error:
+            operation.say(str(error), warning=True)
+    if operation.cancelled.is_set():
+        message = f"Resource operation was cancelled for {name_of(live)!r}".replace("'", '"')
+    else:
+        message = late or f"'{name_of(live)}' timed out waiting to be Ready"
+    raise PartialFailure(message, live, progress.problems)
