@@ -31,6 +31,7 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
     return {
         "kubeconfig": platform.kubeconfig,
         "kubeconfig_path": platform.kubeconfig_path,
+        "context": platform.context,
         "namespace": platform.namespace,
         "bucket_url": platform.bucket_location,
         "image": platform.image,

@@ -13,11 +13,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from config_problems import ConfigError, Problem, problems_of
-from config_types import Section
-from infra.config import LocalConfig, PlatformConfig
+from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
 from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, node_share, parse_memory, this_machine
+from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import longest_job_name
+from infra.problems import ConfigError, Problem, problems_of
+from infra.scalars import Section
 from workloads.spec import JobSpec
 
 PROJECT = "trainyard"
@@ -28,8 +29,8 @@ class StackConfig(Section):
 
     platform: PlatformConfig = Field(examples=["{kind: local}"])
     """Where the jobs run."""
-    jobs: tuple[JobSpec, ...] = ()
-    """What runs there, all at once."""
+    jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
+    """What runs there, all at once; an empty list gives the platform alone."""
 
 
 def load() -> StackConfig:
@@ -55,7 +56,7 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     except FileNotFoundError as error:
         raise ValueError(f"{path.name}: no such file; `pulumi stack ls` names the stacks that there are") from error
-    config = content.get("config") if isinstance(content, dict) else None
+    config = content.get("config", {}) if isinstance(content, dict) else content
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
     # A key without a namespace belongs to the project.
@@ -72,10 +73,7 @@ def parse(values: Mapping[str, Any]) -> StackConfig:
         config = StackConfig.model_validate_json(json.dumps(values, default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig)) from error
-    problems = contradictions(config)
-    if isinstance(config.platform, LocalConfig) and not problems:
-        problems = shortage(config.jobs, config.platform, this_machine())
-    if problems:
+    if problems := contradictions(config) or _missing_here(config):
         raise ConfigError(problems)
     return config
 
@@ -99,6 +97,33 @@ def contradictions(config: StackConfig) -> list[Problem]:
             message = f"must be at most {limit_text}, of which it is a part; raise that or lower this"
             found.append(Problem((*path, "shared_memory"), message, job.shared_memory))
     return found
+
+
+def _missing_here(config: StackConfig) -> list[Problem]:
+    """What the configuration asks for and this machine does not have."""
+    if isinstance(config.platform, LocalConfig):
+        return shortage(config.jobs, config.platform, this_machine())
+    return unknown_context(config.platform)
+
+
+def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
+    """The platform's context, when no kubeconfig has it."""
+    files = kubeconfig_files(platform.kubeconfig)
+    key, value = ("context", platform.context)
+    try:
+        names = contexts(files)
+    except ValueError as error:
+        key, value, message = "kubeconfig", platform.kubeconfig or "", str(error)
+    else:
+        if value in names:
+            return []
+        place = ", ".join(map(str, files))
+        message = (
+            f"is no context in {place}; write one of {', '.join(names)}"
+            if names
+            else f"there is no context in {place}; set platform.kubeconfig to the file that has it"
+        )
+    return [Problem(("platform", key), message, value)]
 
 
 def shortage(jobs: tuple[JobSpec, ...], platform: LocalConfig, machine: Capacity) -> list[Problem]:

@@ -103,10 +103,10 @@ class Cluster:
         """The cluster's nodes as the API has them."""
         return _items(self._core.list_node)
 
-    def log_tail(self, pod: PodState, lines: int) -> list[str]:
-        """The last lines of a pod's log; nothing where it has none."""
+    def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
+        """The lines of a pod's log, or only its last; nothing where it has none."""
         with _asking():
-            answer = self._log(pod, TIMEOUT, tail_lines=lines)
+            answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def follow_log(self, pod: PodState, since_seconds: int | None) -> Iterator[tuple[str, str]]:

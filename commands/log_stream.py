@@ -69,7 +69,7 @@ class LogStreams:
 
     def _read(self, pod: PodState, stream: _Stream) -> None:
         while not self._stopped.is_set():
-            ends = stream.is_over.is_set()
+            was_over, answered = stream.is_over.is_set(), True
             try:
                 for time, text in self._cluster.follow_log(pod, _since(stream.last)):
                     if self._stopped.is_set():
@@ -79,10 +79,11 @@ class LogStreams:
                         self._lines.put((pod, text))
             except Unreachable:
                 # The loop that lists the pods tells of a cluster that cannot be reached; here it is only asked again.
-                ends = False
-            if ends:
+                answered = False
+            if was_over and answered:
                 return
-            if not stream.is_over.is_set():
+            # A pod that has ended is read once more, at once, for what it printed last.
+            if not (stream.is_over.is_set() and answered):
                 self._stopped.wait(RETRY_SECONDS)
 
 

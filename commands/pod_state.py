@@ -55,6 +55,8 @@ class PodState:
     """Name of the pod."""
     job: str
     """The job it belongs to."""
+    owner: str = ""
+    """Identity of the object that made it: a job made again under the same name has another one."""
     index: int
     """Which of the job's hosts it is."""
     processes: int
@@ -147,6 +149,7 @@ def pod_state(pod: Object) -> PodState:
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
+        owner=next((each["uid"] for each in meta.get("ownerReferences") or []), ""),
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
         index=int(index),
         processes=_processes(spec),
@@ -244,12 +247,6 @@ def count_restarts(pods: Iterable[PodState]) -> int:
     for pod in pods:
         by_host[pod.index] = by_host.get(pod.index, -1) + 1 + pod.restarts
     return max(by_host.values(), default=0)
-
-
-def first_failure(pods: Iterable[PodState]) -> PodState | None:
-    """The pod that failed first among those that failed last: the others fell with it."""
-    newest = [pod for pod in latest_by_host(pods).values() if pod.state == "failed"]
-    return min(newest, key=lambda pod: (pod.finished or "9", pod.index), default=None)
 
 
 def seconds_between(start: str, end: str) -> float | None:

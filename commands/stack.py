@@ -40,7 +40,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
 
 @contextmanager
 def settings_without_salt() -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none: it fits this checkout alone, whose state records it."""
+    """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it."""
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT not in (content := path.read_bytes())}
     try:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from config_types import DnsLabel, Image, Memory, Section
+from infra.scalars import DnsLabel, Image, Memory, Section
 
 
 def _bucket_url(value: str) -> str:
@@ -14,6 +14,18 @@ def _bucket_url(value: str) -> str:
     if scheme not in ("gs", "s3") or not rest.strip("/"):
         raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
     return value.rstrip("/")
+
+
+def _namespace(value: str) -> str:
+    if value == "default" or value.startswith("kube-"):
+        raise ValueError(
+            "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
+        )
+    return value
+
+
+NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
+"""A namespace that a stack may make, change and remove."""
 
 
 class LocalConfig(Section):
@@ -27,7 +39,7 @@ class LocalConfig(Section):
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
     port: Annotated[int, Field(ge=1024, le=65535)] = 16443
     """Port on 127.0.0.1 where the cluster's API server answers."""
-    namespace: DnsLabel = "training"
+    namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, made and removed by the stack."""
 
 
@@ -65,7 +77,7 @@ class KubeconfigConfig(Section):
     """Name of the context in the kubeconfig."""
     kubeconfig: str | None = None
     """Path of the kubeconfig file; by default what kubectl reads: `$KUBECONFIG`, else `~/.kube/config`."""
-    namespace: DnsLabel = "training"
+    namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, made and removed by the stack: not one that you use for other things."""
     image: Image = Field(examples=["example.com/team/trainer:1.0"])
     """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""

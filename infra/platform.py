@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -38,8 +40,10 @@ class Platform:
     """The bucket as the owner of the stack sees it."""
     kubectl: pulumi.Output[str]
     """How to call kubectl for this platform's namespace."""
-    kubeconfig_path: pulumi.Input[str] | None
-    """Kubeconfig file on this machine; None for kubectl's own default."""
+    kubeconfig_path: pulumi.Input[str]
+    """Kubeconfig on this machine; several files are joined as in `$KUBECONFIG`."""
+    context: str
+    """Context in the kubeconfig."""
     kubeconfig: pulumi.Output[str] | None = None
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
     deleted_with: pulumi.Resource | None = None
@@ -79,6 +83,8 @@ def _local(config: LocalConfig) -> Platform:
         "kubernetes",
         kubeconfig=cluster.kubeconfig,
         cluster_identifier=cluster.uid,
+        # Everything in this cluster is the stack's: what an interrupted `up` left there is taken over.
+        upsert_existing_objects=True,
         opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
     )
     bucket = BucketClaim(
@@ -102,13 +108,15 @@ def _local(config: LocalConfig) -> Platform:
         bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
+        context=f"trainyard-{config.name}",
         kubeconfig=cluster.kubeconfig,
         deleted_with=cluster.processes,
     )
 
 
 def _existing_cluster(config: KubeconfigConfig) -> Platform:
-    path = config.kubeconfig and str(Path(config.kubeconfig).expanduser())
+    files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
+    path = files if config.kubeconfig else None
     provider = pulumi_kubernetes.Provider("kubernetes", kubeconfig=path, context=config.context)
     claim, url = None, CLAIM_URL
     if isinstance(config.bucket, ClaimConfig):
@@ -134,5 +142,6 @@ def _existing_cluster(config: KubeconfigConfig) -> Platform:
         bucket_claim=training.bucket_claim,
         bucket_location=url,
         kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
-        kubeconfig_path=path,
+        kubeconfig_path=files,
+        context=config.context,
     )

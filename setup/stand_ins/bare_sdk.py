@@ -1,4 +1,4 @@
-"""Makes `pulumi.runtime.proto` importable without running the SDK's own `__init__`, which costs half a second a start."""
+"""Makes `pulumi.runtime.proto` importable without the SDK's own `__init__`, which costs half a second a start."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def install() -> None:
-    """Put bare `pulumi` and `pulumi.runtime` packages in place; only for a process that uses nothing else of the SDK."""
+    """Put bare `pulumi` and `pulumi.runtime` packages in place, in a process that uses nothing else of the SDK."""
     specification = importlib.util.find_spec("pulumi")
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("the Pulumi SDK is not installed in this environment")

@@ -50,7 +50,7 @@ class Engine:
         """Show what the resource is doing now, in its row of the progress display."""
         self._log(engine_pb2.WARNING if warning else engine_pb2.INFO, urn, message, ephemeral=True)
 
-    def _log(self, severity: engine_pb2.LogSeverity, urn: str, message: str, *, ephemeral: bool) -> None:
+    def _log(self, severity: engine_pb2.LogSeverity.ValueType, urn: str, message: str, *, ephemeral: bool) -> None:
         if self._stub is not None:
             request = engine_pb2.LogRequest(severity=severity, urn=urn, message=message, ephemeral=ephemeral)
             self._stub.Log(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
@@ -158,6 +159,15 @@ try:
 except OSError as error:
     print("no answer:", error)
 """
+
+
+def test_fewer_nodes_keep_the_data_and_forget_the_others(cluster: ClusterSettings) -> None:
+    identity = lifecycle.identity(cluster)
+    one = dataclasses.replace(cluster, nodes=1)
+    lifecycle.start(one, lambda _text: None)
+    assert lifecycle.identity(one) == identity
+    assert [node["metadata"]["name"] for node in request(one, "GET", "/api/v1/nodes")["items"]] == ["tests-0"]
+    assert not one.node_folder(1).exists()
 
 
 def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSettings, kubectl: Kubectl) -> None:

@@ -72,10 +72,10 @@ class ApiServer:
         etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
         self._run(
-            [program("etcd", "TRAINYARD_ETCD"), "--data-dir", self.folder / "etcd", "--unsafe-no-fsync"]
-            + ["--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url]
-            + ["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url]
-            + ["--initial-cluster", f"default={peer_url}"]
+            program("etcd", "TRAINYARD_ETCD"),
+            *("--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--initial-cluster", f"default={peer_url}"),
+            *("--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url),
+            *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
         )
         key = self.folder / "service-account.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
@@ -84,24 +84,26 @@ class ApiServer:
             f"{ADMIN_TOKEN},admin,admin,system:masters\n"
             f"{MANAGER_TOKEN},system:kube-controller-manager,manager,system:masters\n"
         )
+        certificates = ("--cert-dir", self.folder / "certs")
         self._run(
-            [program("kube-apiserver", "TRAINYARD_KUBE_BIN"), "--etcd-servers", etcd_url]
-            + ["--bind-address", "127.0.0.1", "--secure-port", str(self.port), "--cert-dir", self.folder / "certs"]
-            + ["--authorization-mode", "RBAC", "--token-auth-file", tokens, "--service-cluster-ip-range", "10.0.0.0/24"]
-            + ["--service-account-issuer", "https://kubernetes.default.svc"]
-            + ["--service-account-key-file", key, "--service-account-signing-key-file", key]
-            + ["--endpoint-reconciler-type", "none"]
+            program("kube-apiserver", "TRAINYARD_KUBE_BIN"),
+            *("--etcd-servers", etcd_url, "--service-cluster-ip-range", "10.0.0.0/24", *certificates),
+            *("--bind-address", "127.0.0.1", "--secure-port", str(self.port)),
+            *("--authorization-mode", "RBAC", "--token-auth-file", tokens, "--endpoint-reconciler-type", "none"),
+            *("--service-account-issuer", "https://kubernetes.default.svc"),
+            *("--service-account-key-file", key, "--service-account-signing-key-file", key),
         )
         self._write_kubeconfig(self.kubeconfig, ADMIN_TOKEN)
         self._write_kubeconfig(self.folder / "manager.kubeconfig", MANAGER_TOKEN)
         self._wait_until_ready()
         self._run(
-            [program("kube-controller-manager", "TRAINYARD_KUBE_BIN"), "--leader-elect=false"]
-            + ["--kubeconfig", self.folder / "manager.kubeconfig", "--service-account-private-key-file", key]
-            + ["--bind-address", "127.0.0.1", "--secure-port", str(free_port()), "--cert-dir", self.folder / "certs"]
+            program("kube-controller-manager", "TRAINYARD_KUBE_BIN"),
+            *("--kubeconfig", self.folder / "manager.kubeconfig", "--leader-elect=false", *certificates),
+            *("--service-account-private-key-file", key),
+            *("--bind-address", "127.0.0.1", "--secure-port", str(free_port())),
         )
 
-    def _run(self, command: list[str | Path]) -> None:
+    def _run(self, *command: str | Path) -> None:
         log = (self.folder / f"{Path(command[0]).name}.log").open("wb")
         self.logs.append(log)
         self.processes.append(subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=subprocess.STDOUT))
@@ -123,7 +125,7 @@ class ApiServer:
         path.write_text(json.dumps(config))
 
     def _wait_until_ready(self) -> None:
-        insecure = ssl._create_unverified_context()  # noqa: S323  (a self-signed certificate on loopback)
+        insecure = ssl._create_unverified_context()
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}/readyz", headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}
         )

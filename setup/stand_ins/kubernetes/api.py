@@ -144,12 +144,13 @@ def _content(entry: Mapping[str, Any], name: str) -> bytes:
 
 
 def _run_credential_plugin(access: Access) -> dict[str, Any]:
-    """Ask the kubeconfig's credential plugin, as gke-gcloud-auth-plugin or `aws eks get-token`, by the official client."""
+    """Ask the kubeconfig's credential plugin, such as gke-gcloud-auth-plugin, by the official client's code."""
     from kubernetes.config.exec_provider import ExecProvider  # costs a second, which most kubeconfigs need not pay
     from kubernetes.config.kube_config import ConfigNode
 
-    settings = ConfigNode("exec", {key: value for key, value in access.user["exec"].items() if value is not None})
-    status = ExecProvider(settings, "").run()
+    settings = {key: value for key, value in access.user["exec"].items() if value is not None}
+    plugin = ExecProvider(ConfigNode("exec", settings), "")  # type: ignore[no-untyped-call]  # it has no annotations
+    status: dict[str, Any] = plugin.run()  # type: ignore[no-untyped-call]  # it has no annotations
     return {
         "token": status.get("token", ""),
         "client-certificate-data": base64.b64encode(status.get("clientCertificateData", "").encode()).decode(),

@@ -27,7 +27,7 @@ class Cluster:
         """The live object of a kind. Raises as `get`."""
         return self.api.request("GET", self.discovery.find(kind).path(namespace, name))
 
-    def list(self, kind: GroupVersionKind, namespace: str, **query: str) -> list[Object]:
+    def list_kind(self, kind: GroupVersionKind, namespace: str, **query: str) -> list[Object]:
         """The live objects of a kind in a namespace."""
         items = self.api.request("GET", self.discovery.find(kind).path(namespace), query=query)["items"]
         # A list names the kind once, for all of its items.

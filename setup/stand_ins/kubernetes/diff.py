@@ -61,7 +61,14 @@ def detailed_diff(
 
 
 def _add(
-    path: Path, patched: Any, old: Any, new: Any, old_input: Any, found: dict[str, Any], force: list[Path], in_list: bool
+    path: Path,
+    patched: Any,
+    old: Any,
+    new: Any,
+    old_input: Any,
+    found: dict[str, Any],
+    force: list[Path],
+    in_list: bool,
 ) -> None:
     if new is MISSING and (patched is not None or old_input is MISSING):
         return  # neither set now nor before by the program: the server's own

@@ -7,23 +7,82 @@ from setup.stand_ins.kubernetes.api import Api, ApiError
 from setup.stand_ins.kubernetes.objects import GroupVersionKind, Object, pluck
 
 NAMESPACED = frozenset(
-    """Binding ConfigMap ControllerRevision CronJob CSIStorageCapacity DaemonSet Deployment Endpoints EndpointSlice Event
-    HorizontalPodAutoscaler Ingress Job Lease LimitRange NetworkPolicy PersistentVolumeClaim Pod PodDisruptionBudget
-    PodTemplate ReplicaSet ReplicationController ResourceQuota Role RoleBinding Secret Service ServiceAccount
-    StatefulSet""".split()
+    [
+        "Binding",
+        "ConfigMap",
+        "ControllerRevision",
+        "CronJob",
+        "CSIStorageCapacity",
+        "DaemonSet",
+        "Deployment",
+        "Endpoints",
+        "EndpointSlice",
+        "Event",
+        "HorizontalPodAutoscaler",
+        "Ingress",
+        "Job",
+        "Lease",
+        "LimitRange",
+        "NetworkPolicy",
+        "PersistentVolumeClaim",
+        "Pod",
+        "PodDisruptionBudget",
+        "PodTemplate",
+        "ReplicaSet",
+        "ReplicationController",
+        "ResourceQuota",
+        "Role",
+        "RoleBinding",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+        "StatefulSet",
+    ]
 )
 CLUSTER_WIDE = frozenset(
-    """APIService CertificateSigningRequest ClusterRole ClusterRoleBinding CSIDriver CSINode CustomResourceDefinition
-    FlowSchema IngressClass MutatingWebhookConfiguration Namespace Node PersistentVolume PriorityClass
-    PriorityLevelConfiguration RuntimeClass StorageClass ValidatingWebhookConfiguration VolumeAttachment""".split()
+    [
+        "APIService",
+        "CertificateSigningRequest",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CSIDriver",
+        "CSINode",
+        "CustomResourceDefinition",
+        "FlowSchema",
+        "IngressClass",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "PriorityClass",
+        "PriorityLevelConfiguration",
+        "RuntimeClass",
+        "StorageClass",
+        "ValidatingWebhookConfiguration",
+        "VolumeAttachment",
+    ]
 )
 BUILT_IN_GROUPS = frozenset(
     ["", "apps", "autoscaling", "batch", "extensions", "policy"]
     + [
         f"{name}.k8s.io"
-        for name in """admissionregistration apiextensions apiregistration certificates coordination discovery events
-        flowcontrol.apiserver networking node rbac.authorization resource scheduling storage
-        storagemigration""".split()
+        for name in [
+            "admissionregistration",
+            "apiextensions",
+            "apiregistration",
+            "certificates",
+            "coordination",
+            "discovery",
+            "events",
+            "flowcontrol.apiserver",
+            "networking",
+            "node",
+            "rbac.authorization",
+            "resource",
+            "scheduling",
+            "storage",
+            "storagemigration",
+        ]
     ]
 )
 

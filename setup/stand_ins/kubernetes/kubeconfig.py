@@ -1,4 +1,4 @@
-"""A kubeconfig, given as text or as a path or found where kubectl finds it, and the cluster and user it makes active."""
+"""A kubeconfig, given as text or path or found where kubectl finds it, and the cluster and user it makes active."""
 
 import os
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def parse(path_or_text: str) -> dict[str, Any]:
     if len(path_or_text) < 4096 and "\n" not in path_or_text and path.is_file():  # a longer text is no path
         text, folder = path.read_text(), path.parent
     try:
-        config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  (both are safe)
+        config = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:
         raise KubeconfigError(f"it is neither a file nor YAML: {error}") from error
     if not isinstance(config, dict):

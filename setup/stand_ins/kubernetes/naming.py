@@ -32,7 +32,9 @@ def is_generate_name(manifest: Object) -> bool:
     return not is_named(manifest) and bool(metadata_of(manifest).get("generateName"))
 
 
-def assign(manifest: Object, urn: str, seed: bytes, options: provider_pb2.CheckRequest.AutonamingOptions | None) -> None:
+def assign(
+    manifest: Object, urn: str, seed: bytes, options: provider_pb2.CheckRequest.AutonamingOptions | None
+) -> None:
     """Name a new object after its resource unless it has a name. Raises NamingDisabled."""
     if is_named(manifest) or is_generate_name(manifest):
         return

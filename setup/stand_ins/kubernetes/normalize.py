@@ -45,7 +45,9 @@ def _definition(inputs: Object) -> Object:
 def _secret(inputs: Object) -> Object:
     """The server keeps stringData as base64 in data, and data without the white space of its spelling."""
     result = copy.copy(inputs)
-    data = {key: _base64(value) if isinstance(value, str) else value for key, value in (inputs.get("data") or {}).items()}
+    data = {
+        key: _base64(value) if isinstance(value, str) else value for key, value in (inputs.get("data") or {}).items()
+    }
     clear = inputs.get("stringData")
     if isinstance(clear, dict) and clear:
         data |= {key: base64.b64encode(str(value).encode()).decode() for key, value in clear.items()}

@@ -140,7 +140,7 @@ def _prune_list(source: list[Any], shape: list[Any]) -> list[Any]:
         return []
     if type(source[0]) is not type(shape[0]):
         return source
-    pruned = []
+    pruned: list[Any] = []
     for value, wanted in zip(source, shape, strict=False):
         if isinstance(value, dict) and isinstance(wanted, dict):
             pruned.append(prune(value, wanted))

@@ -11,7 +11,19 @@ SPELLING = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]
 NANO = Fraction(1, 10**9)
 
 MAPS_OF_QUANTITIES = frozenset(
-    """limits requests capacity allocatable hard overhead max min default defaultRequest maxLimitRequestRatio""".split()
+    [
+        "limits",
+        "requests",
+        "capacity",
+        "allocatable",
+        "hard",
+        "overhead",
+        "max",
+        "min",
+        "default",
+        "defaultRequest",
+        "maxLimitRequestRatio",
+    ]
 )
 QUANTITIES = frozenset({"sizeLimit", "divisor"})
 

@@ -74,8 +74,12 @@ def run(program: str) -> int:
     loop.set_default_executor(executor)
     # A program that fails leaves futures behind that nobody awaits; asyncio's remarks on them would hide the error.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+    def run_program() -> None:
+        runpy.run_path(program, run_name="__main__")
+
     try:
-        loop.run_until_complete(pulumi.runtime.run_in_stack(lambda: runpy.run_path(program, run_name="__main__")))
+        loop.run_until_complete(pulumi.runtime.run_in_stack(run_program))
     except pulumi.RunError as error:
         pulumi.log.error(str(error))
         return 1

@@ -1,5 +1,7 @@
 """The language host's service: what the engine asks about a Python program, and running it."""
 
+# ruff: noqa: ARG002 - the protocol gives every method a request and a context
+
 import json
 import subprocess
 import sys
@@ -42,7 +44,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.LanguageHandshakeResponse()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
-        """Say no version: a stand-in must never satisfy a version that someone asks for."""
+        """Say no version: the real host has the CLI's, and nobody asks for one."""
         return plugin_pb2.PluginInfo()
 
     def GetRequiredPlugins(
@@ -78,7 +80,9 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         python = _python_or_abort(request.info, context)
         listed = subprocess.run([python, "-c", LIST_PACKAGES], check=True, capture_output=True, text=True).stdout
         return language_pb2.GetProgramDependenciesResponse(
-            dependencies=[language_pb2.DependencyInfo(name=name, version=version) for name, version in json.loads(listed)]
+            dependencies=[
+                language_pb2.DependencyInfo(name=name, version=version) for name, version in json.loads(listed)
+            ]
         )
 
     def InstallDependencies(
@@ -132,7 +136,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a plugin that is a Python folder: a policy pack by the SDK's policy host, any other by its __main__.py."""
+        """Run a plugin that is a Python folder: a policy pack by the SDK's policy host, others by their __main__.py."""
         python = _python_or_abort(request.info, context)
         folder = request.info.program_directory
         if request.kind == POLICY_PACK:
@@ -143,7 +147,8 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         child = self._start(command, cwd=request.pwd, python=python, environment=environment, pipes=True)
         context.add_callback(child.terminate)
         for stream, chunk in _output(child):
-            yield language_pb2.RunPluginResponse(**{stream: chunk})
+            text = {"stdout": chunk} if stream == "stdout" else {"stderr": chunk}
+            yield language_pb2.RunPluginResponse(**text)  # type: ignore[arg-type]  # a dictionary cannot name its keys
         yield language_pb2.RunPluginResponse(exitcode=self._finish(child))
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:

@@ -78,7 +78,9 @@ class JsonPath:
         """Read `{.status.phase}=Running`, or `{.status.phase}` for a value of any kind. Raises WaitForError."""
         match = re.fullmatch(r"(\{[^}]*\}|[^={}]+?)(?:==?(.*))?", text.strip(), re.DOTALL)
         if match is None or (match[2] == ""):
-            raise WaitForError(f"jsonpath wait format must be --for=jsonpath='{{.status.readyReplicas}}'=3, got {text!r}")
+            raise WaitForError(
+                f"jsonpath wait format must be --for=jsonpath='{{.status.readyReplicas}}'=3, got {text!r}"
+            )
         path = match[1].strip("{}").strip()
         elements: list[str | int] = []
         position = 0
@@ -87,7 +89,9 @@ class JsonPath:
                 break
             position = found.end()
             name, index, quoted = found.groups()
-            elements.append(re.sub(r"\\(.)", r"\1", name) if name else int(index) if (index or "").isdigit() else index or quoted)
+            elements.append(
+                re.sub(r"\\(.)", r"\1", name) if name else int(index) if (index or "").isdigit() else index or quoted
+            )
         if position != len(path) or not elements:
             raise WaitForError(f"cannot read the JSONPath {match[1]!r}: use keys, [index], [*] and ['key'] only")
         wanted = match[2].strip("\"'") if match[2] is not None else None

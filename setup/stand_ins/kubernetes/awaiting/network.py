@@ -1,4 +1,4 @@
-"""When a Service or an Ingress is ready: when its endpoints have settled and its address, where it has one, is there."""
+"""When a Service or an Ingress is ready: when its endpoints have settled and its address is there."""
 
 import time
 

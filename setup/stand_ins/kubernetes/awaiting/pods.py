@@ -38,7 +38,7 @@ def pod(_operation: Operation, live: Object) -> Progress:
 def pod_problems(operation: Operation, owner: Object) -> list[str]:
     """What is wrong with the pods that the object owns; nothing where the user may not list pods."""
     try:
-        pods = operation.cluster.list(POD, namespace_of(owner))
+        pods = operation.cluster.list_kind(POD, namespace_of(owner))
     except ApiError:
         return []
     return [problem for live in pods if is_owned_by(live, owner) for problem in pod(operation, live).problems]

@@ -46,8 +46,15 @@ AWAITED = {
 """Custom resources and all other kinds are ready once they are written, unless `pulumi.com/waitFor` says otherwise."""
 
 SKIP_AWAIT_ON_DELETE = frozenset(
-    """v1/Namespace v1/Pod v1/ReplicationController apps/v1/DaemonSet apps/v1/Deployment apps/v1/StatefulSet
-    batch/v1/Job""".split()
+    [
+        "v1/Namespace",
+        "v1/Pod",
+        "v1/ReplicationController",
+        "apps/v1/DaemonSet",
+        "apps/v1/Deployment",
+        "apps/v1/StatefulSet",
+        "batch/v1/Job",
+    ]
 )
 """Kinds whose deletion `pulumi.com/skipAwait` does not wait for; all others are awaited in any case."""
 

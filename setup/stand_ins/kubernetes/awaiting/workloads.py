@@ -41,7 +41,7 @@ def deployment(operation: Operation, live: Object) -> Progress:
 
 def _replica_sets(operation: Operation, live: Object) -> dict[str | None, Object]:
     try:
-        listed = operation.cluster.list(REPLICA_SET, namespace_of(live))
+        listed = operation.cluster.list_kind(REPLICA_SET, namespace_of(live))
     except ApiError:
         return {}
     return {

@@ -1,0 +1,154 @@
+"""`make status`: one table of the stack's jobs: hosts, ranks, nodes, state, last step, and what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.log_lines import Progress
+from commands.pod_state import JobState, Object, PodState, count_restarts, latest_by_host
+from commands.stack import PulumiFailed
+
+TAIL_LINES = 50
+"""Lines of each host's log in which its last step is looked for."""
+MANY_HOSTS = 64
+"""With more hosts in all, logs are read of the first host of each job only."""
+PLAIN_WIDTH = 10_000
+"""Width without a terminal: no cell is ever cut."""
+COLUMNS = (
+    "job",
+    "kind",
+    "state",
+    "host",
+    "rank",
+    "node",
+    "pod",
+    "step",
+    "rate",
+    "loss",
+    "accuracy",
+    "restarts",
+    "reason",
+)
+COLOURS = {"running": "green", "complete": "green", "succeeded": "green", "failed": "red", "absent": "red"}
+
+Row = tuple[str, ...]
+
+
+def node_line(node: Object) -> tuple[str, bool]:
+    """One node in words, and whether it is ready."""
+    conditions = {each["type"]: each for each in node.get("status", {}).get("conditions") or []}
+    ready = conditions.get("Ready", {})
+    is_ready = ready.get("status") == "True"
+    words = (
+        "ready" if is_ready else f"not ready ({ready.get('reason', 'unknown')}: {ready.get('message', 'no report')})"
+    )
+    closed = ", closed to new pods" if node.get("spec", {}).get("unschedulable") else ""
+    pressure = [name for name, each in conditions.items() if name.endswith("Pressure") and each["status"] == "True"]
+    return f"{node['metadata']['name']} {words}{closed}{''.join(f', {name}' for name in pressure)}", is_ready
+
+
+def job_rows(
+    job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
+) -> list[Row]:
+    """The table's rows of one job: one for each host, or one that says why there is none.
+
+    `progress` is what hosts have printed and `notes` what events say, both by the uid of a pod or job.
+    """
+    current = latest_by_host(pods)
+    reason = job.reason or notes.get(job.uid, "")
+    head = (job.name, job.kind, job.state)
+    if not current:
+        return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
+    rows: list[Row] = []
+    for pod in current.values():
+        restarts = str(count_restarts(each for each in pods if each.index == pod.index))
+        why = pod.why or notes.get(pod.uid, "") or (reason if not rows else "")
+        ranks = f"{pod.ranks[0]}" + (f"-{pod.ranks[-1]}" if pod.processes > 1 else "")
+        cells = _progress_cells(progress.get(pod.uid, Progress()))
+        rows.append((*head, pod.name, ranks, pod.node, pod.state, *cells, restarts, why))
+    return rows
+
+
+def _progress_cells(progress: Progress) -> Row:
+    epoch, step = progress.value("epoch", "train"), progress.value("step", "train")
+    tested = progress.value("test_accuracy", "done") or progress.value("accuracy", "test")
+    accuracy = f"test {tested}" if tested else progress.value("accuracy", "train")
+    place = f"{step} of epoch {epoch}" if epoch else step
+    return place, progress.value("rate", "train"), progress.value("loss", "train"), accuracy
+
+
+def render(rows: Sequence[Row]) -> Table:
+    """The rows as a table; columns in which every row is empty are left out."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    shown = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
+    for place in shown:
+        table.add_column(COLUMNS[place], overflow="fold", no_wrap=COLUMNS[place] != "reason")
+    for row in rows:
+        table.add_row(*(Text(row[place], style=COLOURS.get(row[place], "")) for place in shown))
+    return table
+
+
+def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
+    """Ask the cluster and show nodes and jobs."""
+    nodes = [node_line(node) for node in cluster.nodes()]
+    jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
+    rows: list[Row] = []
+    for job in jobs.values():
+        own = [pod for pod in pods if pod.owner == job.uid]
+        current = latest_by_host(own).values()
+        progress = {pod.uid: _progress(cluster, pod) for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS}
+        rows += job_rows(job, own, progress, _notes(cluster, job, list(current)))
+    console = Console(file=out, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    ready = sum(is_ready for _, is_ready in nodes)
+    lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]
+    lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
+    console.print(Group(*lines))
+    if rows:
+        console.print(render(rows))
+    else:
+        console.print("the stack has no jobs")
+
+
+def _progress(cluster: Cluster, pod: PodState) -> Progress:
+    progress = Progress()
+    if pod.has_log:
+        for line in cluster.log(pod, TAIL_LINES):
+            progress.read(line)
+    return progress
+
+
+def _notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
+    """The last warning about what waits without a reason of its own."""
+    waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
+    if not pods and job.uid:
+        waiting.append(job.uid)
+    return {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
+
+
+def main() -> int:
+    """Show the state of the stack; a stack that is not up is no error."""
+    try:
+        found = stack_outputs()
+        show(Cluster(found.kubeconfig_path, found.namespace), found, sys.stdout)
+    except NoStack as error:
+        print(error)
+    except Unreachable as error:
+        print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")
+    except PulumiFailed as error:
+        print(f"make status: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

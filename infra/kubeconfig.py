@@ -1,0 +1,33 @@
+"""Reads which contexts a kubeconfig has, to refuse a wrong one before anything is tried. No Pulumi."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def kubeconfig_files(path: str | None) -> list[Path]:
+    """The files that kubectl reads: `path` if given, else those of `$KUBECONFIG`, else `~/.kube/config`.
+
+    Rule: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
+    """
+    listed = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+    names = [path] if path else listed.split(os.pathsep)
+    return [Path(name).expanduser() for name in names if name]
+
+
+def contexts(files: list[Path]) -> list[str]:
+    """Names of the contexts in those of the files that exist. Raises ValueError for a file that is no kubeconfig."""
+    # Only this platform needs it.
+    import yaml
+
+    found: list[str] = []
+    for file in files:
+        if not file.is_file():
+            continue
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+            found += [str(context["name"]) for context in content["contexts"] or ()]
+        except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} is not a kubeconfig; `kubectl config view` shows what kubectl reads") from error
+    return found

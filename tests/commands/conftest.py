@@ -1,0 +1,103 @@
+"""A cluster for the commands' tests: its own name and port, ended after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from commands.jobs import Cluster
+from infra.local import lifecycle, traces
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.naming import JOB_LABEL
+
+SETTINGS = ClusterSettings(name="follow", nodes=2, port=16999, owner="tests/commands")
+HOST_FOLDERS = ("usr", "lib", "lib64")
+"""The machine's own programs, mounted into the pause image: pods that print, without another image."""
+
+Apply = Callable[[dict[str, Any]], None]
+
+
+def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
+    """An Indexed Job of one host whose container runs a shell script; without one it only waits."""
+    container: dict[str, Any] = {
+        "name": "trainer",
+        "image": changes.pop("image", PAUSE_IMAGE),
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": changes.pop("cpu", "10m")}},
+        "volumeMounts": [{"name": each, "mountPath": f"/{each}", "readOnly": True} for each in HOST_FOLDERS],
+    }
+    if script:
+        container["command"] = ["/usr/bin/sh", "-c", script]
+    hosts = changes.pop("hosts", 1)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": hosts,
+            "parallelism": hosts,
+            "backoffLimit": 0,
+            **changes,
+            "template": {
+                "metadata": {"labels": {JOB_LABEL: name}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [container],
+                    "volumes": [{"name": each, "hostPath": {"path": f"/{each}"}} for each in HOST_FOLDERS],
+                },
+            },
+        },
+    }
+
+
+@pytest.fixture(scope="session")
+def local() -> Iterator[ClusterSettings]:
+    """The cluster, running."""
+    lifecycle.stop(SETTINGS)
+    lifecycle.start(SETTINGS, lambda _text: None)
+    yield SETTINGS
+    lifecycle.stop(SETTINGS)
+    assert traces.leftovers(SETTINGS.folder, SETTINGS.cgroup) == []
+
+
+@pytest.fixture
+def cluster(local: ClusterSettings) -> Cluster:
+    """The commands' view of its default namespace."""
+    return Cluster(str(local.kubeconfig), "default")
+
+
+@pytest.fixture
+def kubectl(local: ClusterSettings) -> Callable[..., str]:
+    """Runs kubectl; with `document`, that is its standard input."""
+
+    def run(*words: str, document: dict[str, Any] | None = None) -> str:
+        done = subprocess.run(
+            [str(lifecycle.programs_folder() / "kubectl"), *words],
+            input=json.dumps(document) if document else None,
+            env={**os.environ, "KUBECONFIG": str(local.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def apply(kubectl: Callable[..., str]) -> Apply:
+    """Creates an object of the cluster."""
+
+    def run(document: dict[str, Any]) -> None:
+        kubectl("apply", "--server-side", "-f", "-", document=document)
+
+    return run

@@ -1,0 +1,22 @@
+"""`python -m tests.golden.rewrite` writes every golden file anew, and removes those that have no example any more."""
+
+from __future__ import annotations
+
+from tests.golden.manifests import FOLDER, goldens
+
+
+def main() -> None:
+    """Rewrite the files that differ and name them."""
+    wanted = goldens()
+    for path in FOLDER.glob("*.yaml"):
+        if path not in wanted:
+            path.unlink()
+            print(f"removed {path.name}")
+    for path, text in wanted.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main()

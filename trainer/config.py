@@ -1,0 +1,175 @@
+"""Every setting of a training run: one frozen dataclass a recipe, read from the command line by tyro."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import tyro
+
+from trainer.exit_codes import ConfigurationError
+
+LARGEST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What every recipe can be told."""
+
+    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))]
+    """Passes over the training set."""
+    batch_size: int
+    """Samples that one rank takes a step."""
+    optimizer: Literal["adamw", "sgd"]
+    """AdamW, or SGD with Nesterov momentum 0.9."""
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))]
+    """Highest learning rate, reached after the warm-up; from there it falls to zero along a cosine."""
+    warmup: float
+    """Share of the whole run (0 to 1) in which the learning rate rises linearly from zero."""
+    weight_decay: float
+    """Weight decay of the optimiser."""
+    label_smoothing: float
+    """Share of a label's weight that is spread over all classes (0 to 1)."""
+    log_steps: int
+    """Steps from one printed line to the next; the first step of a run is always printed."""
+    amp: bool = False
+    """Compute in bfloat16 where autocast says that this is safe; weights stay in float32."""
+    channels_last: bool = True
+    """Keep images as height x width x channels in memory, which convolutions are faster on."""
+    seed: int = 0
+    """Seed of the weights, the order of samples and the augmentation."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to compute; auto takes CUDA when this machine has it."""
+    threads: int = 0
+    """CPU threads of a rank; 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
+    process_group_timeout: float = 300.0
+    """Seconds after which a rank that does not answer counts as hanging."""
+    bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
+    """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET; empty writes none."""
+    job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
+    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB; a run goes on from what it finds there."""
+    checkpoint_steps: int = 0
+    """Steps from one checkpoint to the next; 0 saves at the end of each epoch only."""
+    keep_checkpoints: int = 3
+    """How many of the newest checkpoints stay."""
+
+    def __post_init__(self) -> None:
+        _at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
+        _at_least(1, keep_checkpoints=self.keep_checkpoints)
+        _at_least(0, checkpoint_steps=self.checkpoint_steps, threads=self.threads, weight_decay=self.weight_decay)
+        _within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
+        _within(0, LARGEST_SEED, seed=self.seed)
+        _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
+        if not self.job or self.job.startswith(".") or "/" in self.job:
+            raise _refusal("job", self.job, "one folder name", "take the job's name")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DigitsConfig(TrainConfig):
+    """A small convolutional network learns real handwritten digits."""
+
+    data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits"))
+    """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
+    augment: bool = True
+    """Shift, turn and scale each training image a little."""
+    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 10
+    batch_size: int = 64
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 2e-3
+    warmup: float = 0.2
+    weight_decay: float = 0.01
+    label_smoothing: float = 0.05
+    log_steps: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagenetConfig(TrainConfig):
+    """An image classifier of torchvision or timm, on generated images: how fast does this hardware train?"""
+
+    arch: Annotated[str, tyro.conf.arg(aliases=("--model",))] = "resnet50"
+    """Name of a model in torchvision, else in timm; timm/NAME takes timm's where both have it."""
+    fake_data: bool = True
+    """Generate images and labels once, on the device, in place of reading a data set."""
+    image_size: int = 224
+    """Height and width of an image, in pixels."""
+    num_classes: int = 1000
+    """How many classes there are."""
+    steps_per_epoch: int = 100
+    """Training steps of an epoch."""
+    test_steps: int = 10
+    """Steps of the evaluation that ends an epoch."""
+    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 2
+    batch_size: int = 128
+    optimizer: Literal["adamw", "sgd"] = "sgd"
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 0.1
+    warmup: float = 0.05
+    weight_decay: float = 1e-4
+    label_smoothing: float = 0.0
+    log_steps: int = 20
+
+    def __post_init__(self) -> None:
+        super(ImagenetConfig, self).__post_init__()
+        _at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
+        _at_least(2, num_classes=self.num_classes)
+        if not self.fake_data:
+            raise _refusal("fake_data", "False", "True", "train on generated images: leave --no-fake-data out")
+
+
+Config = (
+    Annotated[DigitsConfig, tyro.conf.subcommand("digits")] | Annotated[ImagenetConfig, tyro.conf.subcommand("imagenet")]
+)
+
+
+def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
+    """The settings that a command line asks for; prints and exits for --help.
+
+    Raises ConfigurationError, naming the flag, its value and what is allowed.
+    """
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said), redirect_stdout(said):
+            return tyro.cli(Config, prog="python -m trainer", args=list(arguments))  # type: ignore[call-overload, no-any-return]  # a union is no class
+    except SystemExit as end:
+        if not end.code:
+            print(said.getvalue(), end="")
+            raise
+    raise ConfigurationError(_plain(said.getvalue()))
+
+
+def recipe(config: TrainConfig) -> str:
+    """Name of the recipe, as on the command line."""
+    return type(config).__name__.removesuffix("Config").lower()
+
+
+def _plain(boxed: str) -> str:
+    """What tyro says is wrong, without the box that it draws around and the help that it repeats below."""
+    lines = [line.strip("\u2502 ") for line in boxed.splitlines()]
+    message = [line for line in lines if line and not line.startswith(("\u256d", "\u2570"))]
+    rules = [number for number, line in enumerate(message) if line.startswith("\u2500")]
+    return " ".join(message[: rules[0]] if rules else message) + " (--help lists what is allowed)"
+
+
+def _refusal(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
+
+
+def _at_least(least: int, **settings: float) -> None:
+    for key, value in settings.items():
+        if not value >= least:
+            raise _refusal(key, value, f"{least} or more", f"give --{key.replace('_', '-')} another value")
+
+
+def _within(least: float, most: float, **settings: float) -> None:
+    for key, value in settings.items():
+        if not least <= value <= most:
+            raise _refusal(key, value, f"{least} to {most}", f"give --{key.replace('_', '-')} another value")
+
+
+def _positive(**settings: float) -> None:
+    for key, value in settings.items():
+        if not 0 < value < float("inf"):
+            raise _refusal(key, value, "more than 0", f"give --{key.replace('_', '-')} another value")

@@ -1,0 +1,145 @@
+"""Where samples come from: handwritten digits in IDX files, and images generated on the device."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from trainer.augment import distort
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.exit_codes import DataError
+from trainer.sampler import Share
+
+DIGIT_IMAGES = "digits-images-idx3-ubyte"
+DIGIT_LABELS = "digits-labels-idx1-ubyte"
+TEST_EVERY = 5
+"""Every fifth digit of each class is held out for the test."""
+TEST_BATCH = 250
+"""Samples in a batch of the digits' evaluation."""
+UNSIGNED_BYTES = 8
+"""The IDX format's code of its element type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What one rank computes a step's gradient from."""
+
+    images: torch.Tensor
+    """Images as a float tensor of samples x channels x height x width, on the device."""
+    labels: torch.Tensor
+    """Class of each image, on the device."""
+    scale: float
+    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
+
+
+class Data(Protocol):
+    """A training set and a test set."""
+
+    classes: int
+    channels: int
+    num_samples: int
+    """Samples of the training set."""
+    num_tests: int
+    """Samples of the test set."""
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """This rank's samples of one training step."""
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """This rank's part of the test set; every sample is in exactly one rank's part."""
+
+
+class Digits:
+    """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
+
+    channels = 1
+
+    def __init__(self, config: DigitsConfig, device: torch.device) -> None:
+        folder = Path(config.data_dir)
+        pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
+        labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
+        if len(pixels) != len(labels) or len(labels) < TEST_EVERY:
+            raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
+        self.classes = int(labels.max()) + 1
+        images = pixels.unsqueeze(1).float()
+        images = ((images - images.mean()) / images.std()).to(device)
+        by_class = labels.argsort(stable=True)
+        held_out = torch.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+        train, test = by_class[~held_out].to(device), by_class[held_out].to(device)
+        labels = labels.to(device)
+        self._train_images, self._train_labels = images[train], labels[train]
+        self._test_images, self._test_labels = images[test], labels[test]
+        self.num_samples, self.num_tests = len(train), len(test)
+        self._augment, self._seed = config.augment, config.seed
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """This rank's digits of one training step."""
+        indices = share.indices.to(self._train_images.device)
+        images = self._train_images[indices]
+        if self._augment:
+            images = distort(images, share, seed=self._seed)
+        return Batch(images=images, labels=self._train_labels[indices], scale=world / share.total)
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Every world-th digit of the test set, from the rank-th on."""
+        images, labels = self._test_images[rank::world], self._test_labels[rank::world]
+        yield from zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
+
+
+class GeneratedImages:
+    """One batch of random images, made once on the device and used at every step: costs a run nothing but its memory."""
+
+    channels = 3
+
+    def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
+        generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
+        shape = (config.batch_size, self.channels, config.image_size, config.image_size)
+        layout = torch.channels_last if config.channels_last else torch.contiguous_format
+        self._images = torch.randn(shape, generator=generator, device=device).contiguous(memory_format=layout)
+        self._labels = torch.randint(config.num_classes, (config.batch_size,), generator=generator, device=device)
+        self.classes = config.num_classes
+        self.num_samples = config.steps_per_epoch * config.batch_size * world
+        self.num_tests = config.test_steps * config.batch_size * world
+        self._test_steps = config.test_steps
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """The images that there are, as many as the step asks for."""
+        count = len(share.indices)
+        return Batch(images=self._images[:count], labels=self._labels[:count], scale=world / share.total)
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The same images again: what is measured is how fast, and whether a model can learn them by heart."""
+        del rank, world
+        for _ in range(self._test_steps):
+            yield self._images, self._labels
+
+
+def load_data(config: DigitsConfig | ImagenetConfig, device: torch.device, *, rank: int, world: int) -> Data:
+    """The data of a recipe; raises DataError where files are missing or broken."""
+    if isinstance(config, DigitsConfig):
+        return Digits(config, device)
+    return GeneratedImages(config, device, rank=rank, world=world)
+
+
+def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
+    """The unsigned bytes of an IDX file (two zero bytes, type, number of dimensions, sizes, elements; big-endian).
+
+    Raises DataError naming the file.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): set --data-dir to the digits' folder") from None
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]) or len(content) < start:
+        raise DataError(f"{path} is no IDX file of bytes in {dimensions} dimensions; make it again")
+    sizes = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != prod(sizes):
+        raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; make it again")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)
