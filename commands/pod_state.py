@@ -32,6 +32,7 @@ STUCK = frozenset(
 EXIT_CODES = {
     0: "done",
     1: "uncaught error, or another rank failed first: its log says which",
+    2: "command line not understood",
     65: "diverged: the loss is not a number",
     66: "data error",
     70: "hang: a step took too long",
@@ -111,7 +112,7 @@ class JobState:
     kind: str
     """Kind of the job in the stack's words."""
     state: str
-    """pending, running, complete, failed, suspended, or absent."""
+    """pending (no host runs), running, complete, failed, suspended, or absent."""
     reason: str = ""
     """Why it failed, a word of Kubernetes' and its explanation."""
     hosts: int = 0
@@ -208,7 +209,7 @@ def _processes(spec: Object) -> int:
 def job_state(job: Object) -> JobState:
     """What `job` (batch/v1) does."""
     meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
-    state, reason, finished = "running" if status.get("active") else "pending", "", ""
+    state, reason, finished = "running" if status.get("ready") else "pending", "", ""
     for condition in status.get("conditions") or []:
         if condition["status"] != "True":
             continue

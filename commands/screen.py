@@ -143,6 +143,8 @@ def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodSta
 
 def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
     """How each rank of a pod ended: by torchrun's report where there is one, else by the container's end."""
+    if not pod.is_over:
+        return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}
     lines = [
         f"{pod.job}/{rank} on {pod.node}: exit code {code}: {exit_meaning(code)}" for rank, code in reported.items()

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -87,7 +86,7 @@ def _progress_cells(progress: Progress) -> Row:
 
 def render(rows: Sequence[Row]) -> Table:
     """The rows as a table; columns in which every row is empty are left out."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
     for place in shown:
         table.add_column(COLUMNS[place], overflow="fold", no_wrap=COLUMNS[place] != "reason")
@@ -114,6 +113,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
     console.print(Group(*lines))
     if rows:
+        console.print()
         console.print(render(rows))
     else:
         console.print("the stack has no jobs")

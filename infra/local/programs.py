@@ -97,6 +97,7 @@ def controller_manager(programs: Path, keys: Path) -> list[str]:
         "--leader-elect=false",
         "--kube-api-qps=200",
         "--kube-api-burst=400",
+        "--pvclaimbinder-sync-period=1s",
         "--node-monitor-grace-period=20s",
         "--node-monitor-period=2s",
         "--profiling=false",

@@ -1,0 +1,42 @@
+"""The API server of a test session, and stacks that the real Pulumi CLI brings up on it through the stand-ins."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.stand_ins.api_server import ApiServer
+from tests.stand_ins.stack import Stack
+
+
+@pytest.fixture(scope="session")
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """One server for all tests: each works in a namespace of its own."""
+    server = ApiServer(tmp_path_factory.mktemp("kubernetes"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def new_stack(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stack]:
+    """Makes stacks; the namespace of each is its own, and exists already."""
+    numbers = itertools.count(1)
+
+    def make(program: str) -> Stack:
+        number = next(numbers)
+        stack = Stack(tmp_path_factory.mktemp("stack"), api_server.kubeconfig, f"space-{os.getpid()}-{number}")
+        stack.core().create_namespace({"metadata": {"name": stack.namespace}})
+        stack.write(program)
+        stack.run("stack", "init", "test")
+        return stack
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of Pulumi without plugins."""
+    return tmp_path_factory.mktemp("home")

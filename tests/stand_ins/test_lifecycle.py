@@ -1,0 +1,218 @@
+"""Objects changed, drifted, contested, imported, awaited and deleted by real updates."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kubernetes import client, watch
+
+from tests.stand_ins.stack import Stack
+
+NewStack = Callable[[str], Stack]
+SETTINGS = """
+k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage": config.get("stage") or "one"}, **(
+    {"annotations": {"pulumi.com/patchForce": "true"}} if config.get_bool("force") else {})),
+    spec={"cluster_ip": "None", "ports": [{"port": config.get_int("port") or 80}]})
+"""
+
+
+def other_manager(stack: Stack, **labels: str) -> None:
+    """Apply labels as another manager would, overruling everybody."""
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
+    api = stack.core()
+    api.api_client.set_default_header("Content-Type", "application/apply-patch+yaml")
+    api.patch_namespaced_service("digits", stack.namespace, body, field_manager="other", force=True)
+
+
+def test_an_update_changes_the_object_in_place(new_stack: NewStack) -> None:
+    stack = new_stack(SETTINGS)
+    stack.up()
+    before = stack.core().read_namespaced_service("digits", stack.namespace)
+    assert {entry.manager for entry in before.metadata.managed_fields} == {"pulumi-kubernetes"}
+    stack.up("--config", "stage=two")
+    after = stack.core().read_namespaced_service("digits", stack.namespace)
+    assert after.metadata.uid == before.metadata.uid
+    assert after.metadata.labels == {"stage": "two"}
+    manager = stack.state()["service"]["outputs"]["__fieldManager"]
+    assert [(entry.manager, entry.operation) for entry in after.metadata.managed_fields] == [(manager, "Apply")]
+
+
+def test_a_refresh_finds_drift_and_the_next_update_undoes_it(new_stack: NewStack) -> None:
+    stack = new_stack(SETTINGS)
+    stack.up()
+    drift = {"metadata": {"labels": {"stage": "drifted"}}}
+    stack.core().patch_namespaced_service("digits", stack.namespace, drift, field_manager="kubectl-edit")
+    stack.run("refresh", "--yes", "--skip-preview")
+    assert stack.state()["service"]["outputs"]["metadata"]["labels"] == {"stage": "drifted"}
+    step = stack.plan()["service"]
+    assert (step["op"], list(step["detailedDiff"])) == ("update", ["metadata.labels.stage"])
+    stack.up()
+    assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
+    stack.core().delete_namespaced_service("digits", stack.namespace)
+    stack.run("refresh", "--yes", "--skip-preview")
+    assert "service" not in stack.state()
+
+
+def test_a_field_that_another_manager_owns_is_a_conflict_until_it_is_taken_over(new_stack: NewStack) -> None:
+    stack = new_stack(SETTINGS)
+    stack.up()
+    other_manager(stack, stage="theirs")
+    output = stack.up("--config", "stage=ours", fails=True)
+    assert "conflict" in output
+    assert 'with "other"' in output
+    assert ".metadata.labels.stage" in output
+    assert "pulumi.com/patchForce" in output
+    stack.up("--config", "stage=ours", "--config", "force=true")
+    assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
+
+
+def test_an_object_that_exists_is_not_created_over(new_stack: NewStack) -> None:
+    stack = new_stack(SETTINGS)
+    stack.core().create_namespaced_service(
+        stack.namespace, {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 81}]}}
+    )
+    output = stack.up(fails=True)
+    assert "already exists" in output
+    assert "upsertExistingObjects" in output
+    upserting = SETTINGS.replace("opts=on", "opts=pulumi.ResourceOptions(provider=upserting)")
+    stack.write(
+        'upserting = k8s.Provider("u", kubeconfig=os.environ["TEST_KUBECONFIG"], upsert_existing_objects=True)\n'
+        + upserting.replace('"cluster_ip": "None", ', "")
+    )
+    stack.up("--config", "port=81")
+    assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
+
+
+def test_an_import_takes_over_an_object_that_the_program_describes(new_stack: NewStack) -> None:
+    stack = new_stack("""
+k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.1"},
+    opts=pulumi.ResourceOptions(provider=cluster, import_=f"{namespace}/made-by-hand"))
+""")
+    stack.core().create_namespaced_config_map(
+        stack.namespace, {"metadata": {"name": "made-by-hand"}, "data": {"lr": "0.1"}}
+    )
+    assert stack.operations() == {"settings": "import"}
+    stack.up()
+    assert stack.operations() == {"settings": "same"}
+
+
+@contextmanager
+def pods_end(stack: Stack, phase: str) -> Iterator[None]:
+    """Play the kubelet: each pod that a Job's controller makes ends at once in this phase."""
+    stop = threading.Event()
+
+    def play() -> None:
+        api = stack.core()
+        while not stop.is_set():
+            events = watch.Watch().stream(api.list_namespaced_pod, stack.namespace, timeout_seconds=1)
+            for event in events:
+                pod: client.V1Pod = event["object"]
+                if event["type"] == "ADDED" and pod.status.phase == "Pending":
+                    api.patch_namespaced_pod_status(pod.metadata.name, stack.namespace, {"status": {"phase": phase}})
+
+    player = threading.Thread(target=play)
+    player.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        player.join()
+
+
+JOB = """
+k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on, spec={{"backoff_limit": 0,
+    "template": {{"spec": {{"restart_policy": "Never", "containers": [{{"name": "c", "image": "i"}}]}}}}}})
+"""
+
+
+def job(**annotations: str) -> str:
+    """A program with one Job."""
+    return JOB.format(annotations={f"pulumi.com/{key}": value for key, value in annotations.items()})
+
+
+def test_a_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
+    stack = new_stack(job())
+    with pods_end(stack, "Succeeded"):
+        stack.up()
+    outputs = stack.state()["job"]["outputs"]
+    assert outputs["status"]["succeeded"] == 1
+
+
+def test_a_job_that_fails_fails_the_update_with_its_reason_and_stays_in_the_state(new_stack: NewStack) -> None:
+    stack = new_stack(job())
+    with pods_end(stack, "Failed"):
+        output = stack.up(fails=True)
+    assert "[BackoffLimitExceeded] Job has reached the specified backoff limit" in output
+    assert "failed to fully initialize or become live" in output
+    assert stack.state()["job"]["id"] == f"{stack.namespace}/job"
+    assert stack.state()["job"]["initErrors"]
+
+
+def test_a_job_that_is_not_done_in_time_fails_with_the_time_out(new_stack: NewStack) -> None:
+    output = new_stack(job(timeoutSeconds="1")).up(fails=True)
+    assert "'job' timed out waiting to be Ready" in output
+
+
+def test_waiting_can_be_told_what_for(new_stack: NewStack) -> None:
+    stack = new_stack(job(waitFor=json.dumps(["jsonpath={.status.active}=1", "jsonpath={.status.startTime}"])))
+    stack.up()
+    assert stack.state()["job"]["outputs"]["status"]["active"] == 1
+
+
+DEFINITION = """
+definition = k8s.apiextensions.v1.CustomResourceDefinition("definition", metadata={{"name": "{plural}.test.dev"}}, opts=on,
+    spec={{"group": "test.dev", "scope": "Namespaced", "names": {{"plural": "{plural}", "kind": "{kind}"}}, "versions": [{{
+        "name": "v1", "served": True, "storage": True, "schema": {{"open_apiv3_schema": {{"type": "object", "properties": {{
+            "spec": {{"type": "object", "properties": {{"size": {{"type": "integer"}}}}}}}}}}}}}}]}})
+space = k8s.core.v1.Namespace("space", metadata={{"name": namespace + "-b"}}, opts=on)
+k8s.apiextensions.CustomResource("custom", api_version="test.dev/v1", kind="{kind}", opts=on,
+    metadata={{"name": "one", "namespace": space.metadata.name}}, spec={{"size": config.get_int("size") or 3}})
+"""
+
+
+def test_a_definition_a_namespace_and_a_custom_resource_come_up_together_and_go_together(new_stack: NewStack) -> None:
+    stack = new_stack(DEFINITION.format(plural="widgets", kind="Widget"))
+    stack.up()
+    assert set(stack.operations().values()) == {"same"}
+    stack.up("--config", "size=4")
+    found = stack.custom().get_namespaced_custom_object("test.dev", "v1", f"{stack.namespace}-b", "widgets", "one")
+    assert found["spec"] == {"size": 4}
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert f"{stack.namespace}-b" not in [item.metadata.name for item in stack.core().list_namespace().items]
+
+
+def test_a_deletion_waits_for_finalizers_and_says_so_when_time_is_up(new_stack: NewStack) -> None:
+    stack = new_stack("""
+k8s.core.v1.ConfigMap("held", metadata=meta("held", finalizers=["test.dev/hold"], annotations={
+    "pulumi.com/timeoutSeconds": "1"}), opts=on)
+""")
+    stack.up()
+    output = stack.run("destroy", "--yes", "--skip-preview", fails=True)
+    assert "finalizers might be preventing deletion (test.dev/hold)" in output
+    assert "timed out waiting for the condition" in output
+    assert "held" in stack.state()
+    stack.core().patch_namespaced_config_map("held", stack.namespace, {"metadata": {"finalizers": None}})
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert "held" not in stack.state()
+
+
+def test_a_config_group_creates_what_its_yaml_says(new_stack: NewStack) -> None:
+    stack = new_stack("""
+k8s.yaml.ConfigGroup("group", yaml=['''
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: first}
+data: {since: 2026-01-01}
+---
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: second}
+'''], opts=pulumi.ResourceOptions(providers=[k8s.Provider(
+    "here", kubeconfig=os.environ["TEST_KUBECONFIG"], namespace=namespace)]))
+""")
+    stack.up()
+    found = {item.metadata.name: item.data for item in stack.core().list_namespaced_config_map(stack.namespace).items}
+    assert found["first"] == {"since": "2026-01-01"}
+    assert "second" in found

@@ -1,0 +1,95 @@
+"""What a preview shows for a stack that is up: nothing, an update, a replacement, and which property causes it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.stand_ins.stack import Stack
+
+PROGRAM = """
+settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": config.get("lr") or "0.1"}, opts=on)
+password = k8s.core.v1.Secret(
+    "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on)
+told = k8s.core.v1.ConfigMap(
+    "told", metadata=meta("told"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
+service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on, spec={
+    "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": config.get_int("port") or 29500}]})
+claim = k8s.core.v1.PersistentVolumeClaim(
+    "claim", metadata=meta("bucket", annotations={"pulumi.com/skipAwait": "true"}), opts=on,
+    spec={"access_modes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1.5Gi"}}})
+job = k8s.batch.v1.Job(
+    "job", metadata=meta("digits", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
+        "completions": config.get_int("hosts") or 2, "parallelism": 2, "completion_mode": "Indexed",
+        "template": {"spec": {"restart_policy": "Never", "containers": [{
+            "name": "trainer", "image": config.get("image") or "trainer:1",
+            "resources": {"limits": {"cpu": "1000m", "memory": "1.5Gi"}}}]}}})
+pulumi.export("name", settings.metadata.name)
+"""
+
+
+@pytest.fixture(scope="module")
+def deployed(new_stack: Callable[[str], Stack]) -> Stack:
+    """The stack after its first `up`; the tests of this module only look at it."""
+    stack = new_stack(PROGRAM)
+    stack.run("config", "set", "--secret", "token", "open-sesame")
+    stack.up()
+    return stack
+
+
+def test_nothing_changes_without_a_change(deployed: Stack) -> None:
+    assert set(deployed.operations().values()) == {"same"}
+
+
+def test_an_unnamed_object_is_named_after_its_resource(deployed: Stack) -> None:
+    names = [item.metadata.name for item in deployed.core().list_namespaced_config_map(deployed.namespace).items]
+    (name,) = [name for name in names if name.startswith("settings-")]
+    assert len(name) == len("settings-") + 8
+    outputs = deployed.state()["settings"]["outputs"]
+    assert outputs["metadata"]["annotations"] == {"pulumi.com/autonamed": "true"}
+
+
+def test_secrets_are_encrypted_in_the_state(deployed: Stack) -> None:
+    everything = "".join(
+        path.read_text() for path in (deployed.folder / "backend").rglob("*.json*") if path.suffix in (".json", ".bak")
+    )
+    for clear in ("open-sesame", "b3Blbi1zZXNhbWU="):
+        assert clear not in everything
+    assert "in clear" in everything
+    assert "ciphertext" in deployed.state()["password"]["outputs"]["data"]
+    assert "ciphertext" in deployed.state()["told"]["outputs"]["data"]["token"]
+    assert "open-sesame" not in deployed.run("stack", "output", "--json")
+
+
+def test_the_state_names_the_field_manager_and_the_inputs(deployed: Stack) -> None:
+    outputs = deployed.state()["service"]["outputs"]
+    assert outputs["__fieldManager"].startswith("pulumi-kubernetes-")
+    assert outputs["__initialApiVersion"] == "v1"
+    assert outputs["__inputs"]["spec"]["ports"] == [{"name": "c10d", "port": 29500}]
+
+
+def test_an_edit_shows_exactly_its_own_difference(deployed: Stack) -> None:
+    steps = deployed.plan("--config", "port=29501", "--config", "image=trainer:2", "--config", "lr=0.2")
+    changed = {name: step for name, step in steps.items() if step["op"] != "same"}
+    assert set(changed) == {"service", "job", "settings"}
+    assert changed["service"]["op"] == "update"
+    assert list(changed["service"]["detailedDiff"]) == ["spec.ports[0].port"]
+    job = changed["job"]
+    assert list(job["detailedDiff"]) == ["spec.template.spec.containers[0].image"]
+    assert job["detailedDiff"]["spec.template.spec.containers[0].image"]["kind"] == "update-replace"
+    assert job["replaceReasons"] == ["spec.template.spec.containers[0].image"]
+    assert changed["settings"]["replaceReasons"] == ["data.lr"]
+
+
+def test_a_named_object_is_deleted_before_its_replacement_and_an_auto_named_one_after(deployed: Stack) -> None:
+    edits = ("--config", "hosts=1", "--config", "lr=0.3")
+    output = deployed.run("preview", "--diff", "--json", "--show-replacement-steps", *edits)
+    order = [
+        (name, part.split('"')[3])
+        for part in output.split('{\n            "op"')[1:]
+        for name in ("settings", "job")
+        if f"::{name}\"" in part.split('"oldState"')[0].split('"newState"')[0]
+        for part in ['"op"' + part]
+    ]
+    kinds = {name: [op for other, op in order if other == name] for name in ("settings", "job")}
+    assert kinds["job"][0] == "delete-replaced"
+    assert kinds["settings"][-1] == "delete-replaced"

@@ -1,0 +1,47 @@
+"""CPU: threads by the share of the machine that this rank has, gloo between ranks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from trainer.config import TrainConfig
+from trainer.runtime.base import Runtime
+
+QUOTA_V2 = Path("/sys/fs/cgroup/cpu.max")
+QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
+PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+
+
+class CpuRuntime(Runtime):
+    """A rank on CPU cores."""
+
+    backend = "gloo"
+
+    def take_device(self, config: TrainConfig) -> None:
+        """Use as many threads as this rank has cores: more of them would wait for each other at every operation."""
+        self.device = torch.device("cpu")
+        torch.set_num_threads(config.threads or self._threads())
+
+    def _threads(self) -> int:
+        set_by_user = os.environ.get("OMP_NUM_THREADS", "")
+        if set_by_user.isdigit() and int(set_by_user) > 0:
+            return int(set_by_user)
+        return max(1, int(cgroup_cpus() / self.local_world))
+
+
+def cgroup_cpus() -> float:
+    """CPUs that this process may use: its cgroup's quota, at most those that it is bound to."""
+    bound = float(len(os.sched_getaffinity(0)))
+    try:
+        if QUOTA_V2.exists():
+            quota, period = QUOTA_V2.read_text(encoding="ascii").split()
+        else:
+            quota, period = (path.read_text(encoding="ascii").strip() for path in (QUOTA_V1, PERIOD_V1))
+    except FileNotFoundError:
+        return bound
+    if quota in ("max", "-1"):
+        return bound
+    return min(bound, int(quota) / int(period))

@@ -1,0 +1,30 @@
+"""CUDA: one GPU a rank, NCCL between GPUs and gloo for what lies in the CPU's memory."""
+
+from __future__ import annotations
+
+import torch
+
+from trainer.config import TrainConfig
+from trainer.exit_codes import ConfigurationError
+from trainer.runtime.base import Runtime
+
+
+class CudaRuntime(Runtime):
+    """A rank on a GPU."""
+
+    backend = "cpu:gloo,cuda:nccl"
+
+    def take_device(self, config: TrainConfig) -> None:
+        """Take the GPU of this rank's number on its host; raises ConfigurationError where there are too few."""
+        found = torch.cuda.device_count()
+        if self.local_rank >= found:
+            raise ConfigurationError(
+                f"processes per host is {self.local_world}; allowed is at most {found}, this host's number of GPUs"
+            )
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        self.device = torch.device("cuda", self.local_rank)
+        self.device_ids = [self.local_rank]
+        torch.cuda.set_device(self.device)
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
