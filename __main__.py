@@ -35,7 +35,7 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
         "namespace": platform.namespace,
         "bucket_url": platform.bucket_location,
         "image": platform.image,
-        "jobs": [job.name for job in jobs.values()],
+        "jobs": list(jobs),
         "logs": {name: pulumi.Output.concat(platform.kubectl, f" {follow} {JOB_LABEL}={name}") for name in jobs},
         "status": pulumi.Output.concat(
             platform.kubectl, f" get jobs,pods --output wide --selector {part_of}={stack_labels()[part_of]}"

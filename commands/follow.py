@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TextIO
 
-from commands.jobs import Cluster, NoStack, Unreachable, stack_outputs
+from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
 from commands.log_stream import LogStreams
 from commands.pod_state import STUCK, JobState, PodState, latest_by_host, seconds_between
@@ -197,23 +197,30 @@ class Follower:
             )
 
 
-def follow(kubeconfig_path: str, namespace: str, job_names: Sequence[str], out: TextIO) -> int:
+def follow(
+    kubeconfig_path: str, namespace: str, job_names: Sequence[str], out: TextIO, context: str | None = None
+) -> int:
     """Follow the jobs to their end on `out`; 0 when all are complete, 1 when one is not, 130 after Ctrl-C."""
-    return _follow(kubeconfig_path, namespace, job_names, Screen(out))
+    found = StackOutputs(kubeconfig_path=kubeconfig_path, namespace=namespace, jobs=tuple(job_names), context=context)
+    return _follow(found, found.jobs, Screen(out))
 
 
-def _follow(kubeconfig_path: str, namespace: str, names: Sequence[str], screen: Screen) -> int:
+def _follow(found: StackOutputs, names: Sequence[str], screen: Screen) -> int:
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
     try:
-        return Follower(Cluster(kubeconfig_path, namespace), names, screen).run()
+        return Follower(_cluster(found), names, screen).run()
     except Unreachable as error:
         screen.note(f"{error}; `make up` starts the stack", "red")
         return 1
     except KeyboardInterrupt:
         screen.note("stopped following; the job goes on: `make logs` follows it again, `make down` ends it")
         return 130
+
+
+def _cluster(found: StackOutputs) -> Cluster:
+    return Cluster(found.kubeconfig_path, found.namespace, found.context)
 
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
@@ -239,9 +246,9 @@ def main() -> int:
         names = found.jobs if options.job is None else (options.job,)
         screen = Screen(sys.stdout, only_rank=options.rank)
         if options.no_follow:
-            print_logs(Cluster(found.kubeconfig_path, found.namespace), names, screen)
+            print_logs(_cluster(found), names, screen)
             return 0
-        return _follow(found.kubeconfig_path, found.namespace, names, screen)
+        return _follow(found, names, screen)
     except (NoStack, PulumiFailed, Unreachable) as error:
         print(f"make logs: {error}", file=sys.stderr)
         return 1

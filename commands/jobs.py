@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api
@@ -36,11 +37,13 @@ class StackOutputs:
     """What the commands need of a stack's outputs."""
 
     kubeconfig_path: str
-    """The kubeconfig file of its cluster."""
+    """The kubeconfig file of its cluster; several are joined as in `$KUBECONFIG`."""
     namespace: str
     """The namespace of its jobs."""
     jobs: tuple[str, ...]
     """Names of its jobs."""
+    context: str | None = None
+    """The kubeconfig's context; None for its current one."""
 
 
 def stack_outputs() -> StackOutputs:
@@ -57,20 +60,24 @@ def stack_outputs() -> StackOutputs:
     missing = {"kubeconfig_path", "namespace", "jobs"} - found.keys()
     if missing:
         raise NoStack(f"stack {stack} is not up (no output {', '.join(sorted(missing))}); run `make up STACK={stack}`")
-    names = tuple(found["jobs"])
-    return StackOutputs(kubeconfig_path=found["kubeconfig_path"], namespace=found["namespace"], jobs=names)
+    return StackOutputs(
+        kubeconfig_path=found["kubeconfig_path"],
+        namespace=found["namespace"],
+        jobs=tuple(found["jobs"]),
+        context=found.get("context"),
+    )
 
 
 class Cluster:
     """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
 
-    def __init__(self, kubeconfig_path: str, namespace: str) -> None:
+    def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
         settings = Configuration()
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
         try:
-            load(kubeconfig_path, client_configuration=settings)
+            load(kubeconfig_path, context=context, client_configuration=settings)
         except (ConfigException, OSError) as error:
             raise Unreachable(f"kubeconfig {kubeconfig_path} cannot be used: {error}") from error
         api = ApiClient(settings)
@@ -109,13 +116,25 @@ class Cluster:
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def follow_log(self, pod: PodState, since_seconds: int | None) -> Iterator[tuple[str, str]]:
-        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends."""
+    def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
+        """Time (RFC 3339) and text of each line of a pod's log so far."""
+        with _asking():
+            answer = self._log(pod, TIMEOUT, timestamps=True)
+            return [] if answer is None else [_stamped(line) for line in answer.data.splitlines()]
+
+    def follow_log(
+        self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
+    ) -> Iterator[tuple[str, str]]:
+        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends.
+
+        `opened` is given a function that ends the stream; another thread may call it.
+        """
         with _asking():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
             if answer is None:
                 return
+            opened(partial(_end, answer))
             with closing(answer):
                 rest = b""
                 for chunk in answer.stream(amt=65536):
@@ -132,6 +151,14 @@ class Cluster:
             if error.status in (400, 404):
                 return None
             raise
+
+
+def _end(answer: Any) -> None:
+    """End an answer that another thread is reading."""
+    try:
+        answer.shutdown()
+    except (ValueError, RuntimeError):
+        return  # It has ended by itself.
 
 
 def _stamped(line: bytes) -> tuple[str, str]:

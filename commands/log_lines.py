@@ -69,7 +69,7 @@ def exit_codes(lines: Iterable[str]) -> dict[int, int]:
 def before_report(lines: list[str]) -> list[str]:
     """The lines up to torchrun's report, which is long and says less than they do; all where there is no report."""
     first = next((number for number, line in enumerate(lines) if "failed (exitcode:" in line), None)
-    return lines[: first + 1] if first else lines
+    return lines[:first] if first else lines
 
 
 @dataclass

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from commands.jobs import Cluster, Unreachable
 from commands.pod_state import PodState
 
 RETRY_SECONDS = 1.0
+STOP_SECONDS = 5.0
 OVERLAP_SECONDS = 30
 """A log is asked for again from this long before its last line: clocks of nodes differ."""
 
@@ -21,6 +24,8 @@ class _Stream:
 
     thread: threading.Thread | None = None
     """The thread that reads it now or has done."""
+    end: Callable[[], None] | None = None
+    """Ends the request that is under way."""
     last: str = ""
     """Time of the last line that was read (RFC 3339, nanoseconds)."""
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -64,14 +69,25 @@ class LogStreams:
         return not alive and self._lines.empty()
 
     def stop(self) -> None:
-        """Have the threads end at their next line or time-out."""
+        """End all reading; what was not taken yet is dropped."""
         self._stopped.set()
+        for stream in self._streams.values():
+            if stream.end is not None:
+                stream.end()
+        for stream in self._streams.values():
+            if stream.thread is not None:
+                stream.thread.join(STOP_SECONDS)
+
+    def _opened(self, stream: _Stream, end: Callable[[], None]) -> None:
+        stream.end = end
+        if self._stopped.is_set():
+            end()
 
     def _read(self, pod: PodState, stream: _Stream) -> None:
         while not self._stopped.is_set():
             was_over, answered = stream.is_over.is_set(), True
             try:
-                for time, text in self._cluster.follow_log(pod, _since(stream.last)):
+                for time, text in self._cluster.follow_log(pod, _since(stream.last), partial(self._opened, stream)):
                     if self._stopped.is_set():
                         return
                     if time > stream.last:

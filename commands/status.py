@@ -19,8 +19,8 @@ TAIL_LINES = 50
 """Lines of each host's log in which its last step is looked for."""
 MANY_HOSTS = 64
 """With more hosts in all, logs are read of the first host of each job only."""
-PLAIN_WIDTH = 10_000
-"""Width without a terminal: no cell is ever cut."""
+WIDTH = 10_000
+"""Wider than any table: no cell is ever cut, a terminal wraps what is too long for it."""
 COLUMNS = (
     "job",
     "kind",
@@ -105,9 +105,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         current = latest_by_host(own).values()
         progress = {pod.uid: _progress(cluster, pod) for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS}
         rows += job_rows(job, own, progress, _notes(cluster, job, list(current)))
-    console = Console(file=out, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
+    console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
     lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
@@ -139,7 +137,7 @@ def main() -> int:
     """Show the state of the stack; a stack that is not up is no error."""
     try:
         found = stack_outputs()
-        show(Cluster(found.kubeconfig_path, found.namespace), found, sys.stdout)
+        show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
     except NoStack as error:
         print(error)
     except Unreachable as error:

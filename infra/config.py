@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from infra.naming import check_label
 from infra.scalars import DnsLabel, Image, Memory, Section
 
 
@@ -33,7 +34,7 @@ class LocalConfig(Section):
 
     kind: Literal["local"]
     """A cluster on this machine."""
-    name: Annotated[DnsLabel, Field(max_length=32)] = "local"
+    name: Annotated[str, Field(max_length=32), AfterValidator(check_label)] = "local"
     """Name of the cluster and prefix of its nodes' names."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""

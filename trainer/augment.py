@@ -17,8 +17,8 @@ MOST_SCALE = 0.1
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     """Shift, turn and scale each image by its own random amount.
 
-    The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks and
-    after a restart.
+    The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks
+    and after a restart.
     """
     generator = torch.Generator().manual_seed((seed * 1_000_003 + share.epoch) * 1_000_003 + share.position)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1

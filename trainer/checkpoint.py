@@ -1,11 +1,10 @@
-"""Checkpoints: one self-checking file a step; the newest whole one is found by looking, never by a pointer that may lie."""
+"""Checkpoints: one self-checking file a step; the newest whole one is found by looking, with no pointer to it."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import pickle
 import re
 from collections.abc import Callable
 from typing import Any
@@ -42,23 +41,25 @@ class Checkpoints:
             self.folder.delete(old)
         return f"{self.folder.url}/{name}"
 
-    def newest(self, *, model: str, skipped: Callable[[str, str], None]) -> tuple[str, bytes] | None:
-        """Name and torch.save content of the newest checkpoint of `model` that is whole, None where there never was one.
+    def newest(self, *, signature: str, skipped: Callable[[str, str], None]) -> bytes | None:
+        """What torch.save wrote of the newest whole checkpoint, None where there never was one.
 
-        Each broken one is reported to `skipped` with its name and what is wrong with it. Raises DataError where all are
-        broken: starting again from nothing would hide the loss.
+        One that is broken or has another signature is reported to `skipped`, with its name and what is wrong with it.
+        Raises DataError where all are so: starting again from nothing would hide the loss.
         """
         names = self._newest_first()
         for name in names:
             try:
                 content = unpack(self.folder.read(name))
-                _check_model(content, model)
+                _check_signature(content, signature)
             except ValueError as error:
                 skipped(name, str(error))
                 continue
-            return name, content
+            return content
         if names:
-            raise DataError(f"{self.folder.url}: none of {len(names)} checkpoints can be used; move them away to start anew")
+            raise DataError(
+                f"{self.folder.url}: none of {len(names)} checkpoints can be used; move them away to start anew"
+            )
         return None
 
     def _newest_first(self) -> list[str]:
@@ -94,10 +95,10 @@ def load_state(content: bytes) -> State:
     return state
 
 
-def _check_model(content: bytes, model: str) -> None:
+def _check_signature(content: bytes, signature: str) -> None:
     try:
-        found = load_state(content)["model_name"]
-    except (RuntimeError, KeyError, EOFError, pickle.UnpicklingError) as error:
+        found = load_state(content)["signature"]
+    except Exception as error:  # what is no pickle of ours can raise anything
         raise ValueError(f"it cannot be read ({type(error).__name__})") from None
-    if found != model:
-        raise ValueError(f"it is of model {found}, not {model}")
+    if found != signature:
+        raise ValueError(f"it is of {found}, not {signature}")

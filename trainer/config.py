@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -76,7 +77,7 @@ class DigitsConfig(TrainConfig):
     """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
     augment: bool = True
     """Shift, turn and scale each training image a little."""
-    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 10
+    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 8
     batch_size: int = 64
     optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 2e-3
@@ -112,7 +113,7 @@ class ImagenetConfig(TrainConfig):
     log_steps: int = 20
 
     def __post_init__(self) -> None:
-        super(ImagenetConfig, self).__post_init__()
+        super().__post_init__()
         _at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
         _at_least(2, num_classes=self.num_classes)
         if not self.fake_data:
@@ -120,7 +121,8 @@ class ImagenetConfig(TrainConfig):
 
 
 Config = (
-    Annotated[DigitsConfig, tyro.conf.subcommand("digits")] | Annotated[ImagenetConfig, tyro.conf.subcommand("imagenet")]
+    Annotated[DigitsConfig, tyro.conf.subcommand("digits")]
+    | Annotated[ImagenetConfig, tyro.conf.subcommand("imagenet")]
 )
 
 
@@ -132,7 +134,7 @@ def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
-            return tyro.cli(Config, prog="python -m trainer", args=list(arguments))  # type: ignore[call-overload, no-any-return]  # a union is no class
+            return tyro.cli(Config, prog="python -m trainer", args=list(arguments))
     except SystemExit as end:
         if not end.code:
             print(said.getvalue(), end="")
@@ -146,11 +148,17 @@ def recipe(config: TrainConfig) -> str:
 
 
 def _plain(boxed: str) -> str:
-    """What tyro says is wrong, without the box that it draws around and the help that it repeats below."""
-    lines = [line.strip("\u2502 ") for line in boxed.splitlines()]
-    message = [line for line in lines if line and not line.startswith(("\u256d", "\u2570"))]
-    rules = [number for number, line in enumerate(message) if line.startswith("\u2500")]
-    return " ".join(message[: rules[0]] if rules else message) + " (--help lists what is allowed)"
+    """What tyro says is wrong, in one line: it draws a title, a rule, what is wrong, a rule, and then help."""
+    sections: list[list[str]] = [[]]
+    for line in filter(None, (line.strip("|+ ") for line in boxed.splitlines())):
+        if set(line) == {"-"}:
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    message = " ".join(sections[1] if len(sections) > 1 else sections[0])
+    if len(sections) > 2 and sections[2][0].startswith("Perhaps you meant"):
+        message += ". Perhaps you meant " + sections[2][1]
+    return re.sub(r"^Error parsing \w+Config: ", "", message) + " (see --help)"
 
 
 def _refusal(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:

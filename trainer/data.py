@@ -89,11 +89,12 @@ class Digits:
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Every world-th digit of the test set, from the rank-th on."""
         images, labels = self._test_images[rank::world], self._test_labels[rank::world]
-        yield from zip(images.split(TEST_BATCH), labels.split(TEST_BATCH), strict=True)
+        for start in range(0, len(labels), TEST_BATCH):
+            yield images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH]
 
 
 class GeneratedImages:
-    """One batch of random images, made once on the device and used at every step: costs a run nothing but its memory."""
+    """One batch of random images, made once on the device and used at every step."""
 
     channels = 3
 

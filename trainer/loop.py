@@ -1,25 +1,23 @@
-"""The training loop: resume, step, log, evaluate, save. Start reading here."""
+"""The training loop: step, log, evaluate, save, leave when told to. Start reading here, at `train`."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from trainer.checkpoint import Checkpoints, load_state
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, recipe
-from trainer.data import Batch, Data, load_data
+from trainer.data import Batch, load_data
 from trainer.exit_codes import DivergedError, PreemptedError
-from trainer.metrics import Meter, Reporter, node_name
-from trainer.models import build_model, build_optimizer, model_name
-from trainer.run_state import RunState
+from trainer.metrics import Meter, RateClock, Reporter, node_name
+from trainer.models import build_model, build_optimizer, signature
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.sampler import EpochSampler
+from trainer.state import RunState
 from trainer.storage import Folder
 
 
@@ -28,13 +26,15 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave
     folder = Folder(config.bucket).child(config.job) if config.bucket else None
     report = Reporter(runtime, folder)
     try:
-        Training(config, runtime, report, folder, told_to_leave).run()
+        training = Training(config, runtime, report, folder, told_to_leave)
+        training.resume()
+        training.run()
     finally:
         report.close()
 
 
 class Training:
-    """A training run on one rank."""
+    """One rank's training run: its parts, and what is done with them."""
 
     def __init__(
         self,
@@ -44,23 +44,163 @@ class Training:
         folder: Folder | None,
         told_to_leave: Callable[[], bool],
     ) -> None:
-        torch.manual_seed(config.seed)
         self.config, self.runtime, self.report, self.told_to_leave = config, runtime, report, told_to_leave
-        self.data: Data = load_data(config, runtime.device, rank=runtime.rank, world=runtime.world)
+        report.event(
+            "start",
+            node=node_name(),
+            device=runtime.device.type,
+            threads=torch.get_num_threads(),
+            recipe=recipe(config),
+            model=signature(config),
+        )
+        torch.manual_seed(config.seed)
+        rank, world = runtime.rank, runtime.world
+        self.data = load_data(config, runtime.device, rank=rank, world=world)
         model = build_model(config, classes=self.data.classes, channels=self.data.channels).to(runtime.device)
         if config.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs lack it
+            model = model.to(memory_format=torch.channels_last)
         self.optimizer = build_optimizer(config, model)
         self.sampler = EpochSampler(
-            self.data.num_samples,
-            rank=runtime.rank,
-            world=runtime.world,
-            batch_size=config.batch_size,
-            seed=config.seed,
+            self.data.num_samples, rank=rank, world=world, batch_size=config.batch_size, seed=config.seed
         )
-        self.state = RunState(model, self.optimizer, self.sampler, runtime, model_name(config))
+        self.state = RunState(signature=signature(config), model=model, optimizer=self.optimizer, sampler=self.sampler)
         self.checkpoints = Checkpoints(folder.child("checkpoints"), keep=config.keep_checkpoints) if folder else None
-        self.state.announce(report, config, threads=torch.get_num_threads(), node=node_name())
-        self.state.resume(self.checkpoints, report)
         self.model = runtime.wrap(model)
         self.meter = Meter(runtime.device)
+        self.clock = RateClock()
+        self.finite = True
+
+    def run(self) -> None:
+        """Train, evaluate and save, epoch by epoch."""
+        self.clock.start()
+        while self.sampler.epoch < self.config.epochs:
+            self.train_epoch()
+            self.evaluate()
+            self.sampler.next_epoch()
+            self.save()
+        self.report.event(
+            "done",
+            test_accuracy=self.state.test_accuracy,
+            best_accuracy=self.state.best_accuracy,
+            epochs=self.config.epochs,
+            seconds=self.clock.seconds,
+        )
+
+    def train_epoch(self) -> None:
+        """Take the steps that are left of the epoch; the first step of a run and the last of an epoch are logged."""
+        self.model.train()
+        steps = -(-self.sampler.num_samples // self.sampler.global_batch)
+        while self.sampler.steps_left:
+            share = self.sampler.next()
+            self.step(self.data.batch(share, world=self.runtime.world))
+            number = steps - self.sampler.steps_left
+            first = self.clock.samples == 0
+            self.clock.count(share.total)
+            if first or number % self.config.log_steps == 0 or number == steps:
+                self.log(number, steps)
+            self.obey(self.runtime.vote(self.verdict()))
+            if self.config.checkpoint_steps and self.state.step % self.config.checkpoint_steps == 0:
+                self.save()
+
+    def step(self, batch: Batch) -> None:
+        """One optimiser step; nothing in here waits for the device."""
+        rate = learning_rate(self.config, self.sampler.progress / self.config.epochs)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        with self.runtime.autocast():
+            logits = self.model(batch.images)
+            loss = functional.cross_entropy(
+                logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing
+            )
+        (loss * batch.scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.meter.add(loss, logits, batch.labels)
+        self.state.step += 1
+
+    def log(self, number: int, steps: int) -> None:
+        """Say how the last steps went; the one place in an epoch that waits for the device."""
+        loss, accuracy, samples = self.meter.take()
+        rate, global_rate = self.clock.rates(samples)
+        self.report.event(
+            "train",
+            global_step=self.state.step,
+            epoch=self.sampler.epoch + 1,
+            step=(number, steps),
+            loss=loss,
+            accuracy=accuracy,
+            rate=rate,
+            global_rate=global_rate,
+        )
+        self.finite = math.isfinite(loss)
+
+    def evaluate(self) -> None:
+        """Measure loss and accuracy over the whole test set, every sample counted once by all ranks together."""
+        model, meter = self.state.model, Meter(self.runtime.device)
+        model.eval()
+        with torch.inference_mode(), self.runtime.autocast():
+            for images, labels in self.data.test_batches(rank=self.runtime.rank, world=self.runtime.world):
+                logits = model(images)
+                meter.add(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+        loss, accuracy, counted = meter.take(self.runtime)
+        assert counted == self.data.num_tests, f"{counted} test samples were counted, not {self.data.num_tests}"
+        self.state.test_accuracy = accuracy
+        self.state.best_accuracy = max(accuracy, self.state.best_accuracy)
+        epoch = self.sampler.epoch + 1
+        self.report.event("test", global_step=self.state.step, epoch=epoch, accuracy=accuracy, loss=loss)
+
+    def verdict(self) -> Verdict:
+        """What this rank has to say to the others about going on."""
+        if not self.finite:
+            return Verdict.DIVERGED
+        return Verdict.LEAVE if self.told_to_leave() else Verdict.GO_ON
+
+    def obey(self, agreed: Verdict) -> None:
+        """Do what all ranks agreed on; they come here after the same step."""
+        if agreed == Verdict.DIVERGED:
+            raise DivergedError(
+                f"the loss is not a number any more, at or before step {self.state.step}; "
+                f"allowed is a finite loss: lower learning_rate (now {self.config.learning_rate:g})"
+            )
+        if agreed == Verdict.LEAVE:
+            self.save()
+            self.runtime.barrier()
+            raise PreemptedError(f"told to leave at step {self.state.step}")
+
+    def save(self) -> None:
+        """Save a checkpoint, unless some rank's loss is not a number: what is saved is always worth resuming."""
+        self.finite = self.finite and self.meter.is_finite()
+        if self.runtime.agree(self.verdict()) == Verdict.DIVERGED:
+            self.obey(Verdict.DIVERGED)
+        if not self.checkpoints:
+            return
+        saved = self.state.capture(self.runtime)
+        if self.runtime.rank == 0:
+            path = self.checkpoints.save(self.state.step, saved)
+            self.report.event("checkpoint", step=self.state.step, path=path)
+
+    def resume(self) -> None:
+        """Go on from the newest good checkpoint, if there is one. Rank 0 reads it for all."""
+        if not self.checkpoints:
+            return
+        found = None
+        if self.runtime.rank == 0:
+            found = self.checkpoints.newest(signature=self.state.signature, skipped=self.skipped)
+        content = self.runtime.broadcast(found)
+        if content is None:
+            return
+        self.state.restore(load_state(content), self.runtime, seed=self.config.seed)
+        self.report.event(
+            "resume", step=self.state.step, epoch=self.sampler.epoch + 1, path=self.checkpoints.folder.url
+        )
+
+    def skipped(self, name: str, reason: str) -> None:
+        """Say that a checkpoint is not used."""
+        self.report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))
+
+
+def learning_rate(config: TrainConfig, progress: float) -> float:
+    """The learning rate at a share (0 to 1) of the whole run: up along a line, then down along a cosine."""
+    if progress < config.warmup:
+        return config.learning_rate * progress / config.warmup
+    return config.learning_rate * (1 + math.cos(math.pi * (progress - config.warmup) / (1 - config.warmup or 1))) / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from typing import IO, TYPE_CHECKING
 
@@ -35,12 +36,43 @@ class Meter:
         self._sums[1] += (logits.detach().argmax(dim=1) == labels).sum()
         self._sums[2] += len(labels)
 
+    def is_finite(self) -> bool:
+        """Whether no loss since the last take was NaN or infinite; waits for the device."""
+        return bool(self._sums[0].isfinite())
+
     def take(self, runtime: Runtime | None = None) -> tuple[float, float, int]:
         """Mean loss, accuracy in percent and number of samples since the last call; of all ranks, given a runtime."""
         sums = runtime.sum(self._sums) if runtime else self._sums
         loss, right, count = sums.tolist()
         self._sums.zero_()
         return loss / max(count, 1), 100 * right / max(count, 1), int(count)
+
+
+class RateClock:
+    """Samples a second: of this rank since it was last asked, of all ranks since the start."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.start()
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._started = self._asked = time.monotonic()
+
+    def count(self, samples: int) -> None:
+        """Count samples of all ranks together."""
+        self.samples += samples
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def rates(self, samples: int) -> tuple[float, float]:
+        """This rank's rate, it having taken `samples` since the last call, and the global rate."""
+        now = time.monotonic()
+        since, self._asked = now - self._asked, now
+        return samples / max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
 class Reporter:
@@ -58,7 +90,9 @@ class Reporter:
         values = {**values, **self._identity}
         now = time.time()
         words = [f"{key}={_text(key, value)}" for key, value in values.items()]
-        print(name, *words, time.strftime("time=%H:%M:%S", time.localtime(now)), flush=True)
+        # One write a line: ranks that share an output must not break each other's lines.
+        sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
+        sys.stdout.flush()
         if self._lines:
             numbers = {"global_step": global_step} if global_step is not None else {}
             json.dump({"event": name, "time": round(now, 3), **_numbers(values), **numbers}, self._lines)

@@ -20,9 +20,10 @@ def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels
     return digits_network(classes=classes, channels=channels)
 
 
-def model_name(config: TrainConfig) -> str:
-    """The name under which a checkpoint's weights are known."""
-    return config.arch if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
+def signature(config: TrainConfig) -> str:
+    """Says what model and optimiser a checkpoint is of: only one of the same can go on from it."""
+    model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
+    return f"{model}/{config.optimizer}"
 
 
 def digits_network(*, classes: int, channels: int) -> nn.Module:
@@ -63,8 +64,7 @@ def _by_name(arch: str, *, classes: int) -> nn.Module:
 
     name = arch.removeprefix("timm/")
     if timm.is_model(name):
-        model = timm.create_model(name, pretrained=False, num_classes=classes)
-        return model
-    near = get_close_matches(name, [*torchvision.models.list_models(), *timm.list_models()], n=3)
+        return timm.create_model(name, pretrained=False, num_classes=classes)
+    near = get_close_matches(name, sorted({*torchvision.models.list_models(), *timm.list_models()}), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else "see torchvision.models.list_models(), timm.list_models()"
     raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")

@@ -42,6 +42,11 @@ class EpochSampler:
         self._order: tuple[int, torch.Tensor] | None = None
 
     @property
+    def progress(self) -> float:
+        """Epochs taken so far, with their fraction."""
+        return self.epoch + self.position / self.num_samples
+
+    @property
     def steps_left(self) -> int:
         """Steps to the end of the epoch."""
         return -(-(self.num_samples - self.position) // self.global_batch)
@@ -65,8 +70,9 @@ class EpochSampler:
         return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples}
 
     def go_to(self, place: dict[str, int]) -> None:
-        """Go on from a checkpoint's place."""
-        self.epoch, self.position = place["epoch"], place["position"]
+        """Go on from a checkpoint's place; in a training set of another size, from the same share of it."""
+        self.epoch = place["epoch"]
+        self.position = place["position"] * self.num_samples // place["num_samples"]
 
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self.epoch:

@@ -17,9 +17,9 @@ class ResourcesSpec(Section):
     """What each host of a job has for itself: it gets all of it and no more."""
 
     cpu: Cpu = "1"
-    """CPUs of each host."""
+    """CPUs of each host, such as `2`, `0.5` or `500m`."""
     memory: Memory = "2Gi"
-    """Memory of each host, its shared memory included."""
+    """Memory of each host, its shared memory included, such as `512Mi` or `2Gi`."""
 
     @property
     def capacity(self) -> Capacity:

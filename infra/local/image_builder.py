@@ -78,6 +78,8 @@ class BuildahBuilder:
         """Build with cached layers, each RUN step in a chroot: no privileges beyond root are asked for."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
+        # What a build that was cut off left behind: nothing else builds in this storage meanwhile.
+        _run([*self.command, "rm", "--all"])
         words = ["build", "--isolation", "chroot", "--layers", *mounts, *arguments]
         _run([*self.command, *words, "-t", build.reference, "-f", str(build.dockerfile), str(build.context)])
 

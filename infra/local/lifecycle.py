@@ -73,12 +73,13 @@ def start(settings: ClusterSettings, progress: Progress) -> None:
     with only_one(settings.name):
         if is_running(settings):
             progress("the cluster already runs")
-            return
-        _refuse_strangers(settings)
-        traces.end_processes(settings.folder)
-        end_cgroups(settings.cgroup)
-        _make_folders(settings)
-        _launch(settings)
+        else:
+            _refuse_strangers(settings)
+            traces.end_processes(settings.folder)
+            end_cgroups(settings.cgroup)
+            _make_folders(settings)
+            _launch(settings)
+        # Also where it runs: what started it may have died before it was complete.
         _wait(settings, progress)
 
 

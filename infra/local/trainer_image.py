@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -49,12 +50,17 @@ def trainer_image_reference() -> str:
 def ensure_stored(reference: str, progress: Progress) -> Writer:
     """Have `reference` in the image store, building it where it is not; returns what writes it as an archive."""
     builder = find_builder()
-    if reference not in stored_references():
-        if reference == PAUSE_IMAGE:
-            _build_pause(builder)
-            change_store(reference, lambda target: builder.write_archive(reference, target))
-        else:
-            _build_trainer(builder, reference, progress)
+    images = cache_folder() / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    with (images / "lock").open("w", encoding="ascii") as lock:
+        # Two stacks that want the same image build it once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if reference not in stored_references():
+            if reference == PAUSE_IMAGE:
+                _build_pause(builder)
+                change_store(reference, lambda target: builder.write_archive(reference, target))
+            else:
+                _build_trainer(builder, reference, progress)
     return lambda target: builder.write_archive(reference, target)
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from infra.local import lifecycle, traces
 from infra.local.api import ApiUnavailable, ready_nodes, request
+from infra.local.base_objects import BUCKET_VOLUME
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
@@ -131,6 +132,12 @@ def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, k
     lifecycle.start(cluster, lambda _text: None)
     assert lifecycle.identity(cluster) == identity
     assert kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
+
+
+def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("delete", "persistentvolume", BUCKET_VOLUME)
+    lifecycle.start(cluster, lambda _text: None)
+    kubectl("get", "persistentvolume", BUCKET_VOLUME)
 
 
 def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:

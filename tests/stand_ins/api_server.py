@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from infra.local.settings import cache_folder
+
 START_SECONDS = 60.0
 ADMIN_TOKEN = "stand-in-tests-admin"
 MANAGER_TOKEN = "stand-in-tests-manager"
 
 
 def program(name: str, variable: str) -> Path:
-    """Find a program in the folder or at the path that `variable` names, in the cache of `make setup`, or on PATH."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "trainyard" / "bin"
-    given = os.environ.get(variable)
-    candidates = [Path(given), Path(given) / name] if given else [cache / name]
-    for candidate in candidates:
+    """Find a program in the folder or at the path that `variable` names, on PATH, or where `make setup` builds it."""
+    built = cache_folder() / "bin"
+    given = [Path(os.environ[variable]), Path(os.environ[variable]) / name] if os.environ.get(variable) else []
+    on_path = [Path(found)] if (found := shutil.which(name)) else []
+    for candidate in [*given, *on_path, *sorted(built.glob(f"*/{name}"))]:
         if candidate.is_file():
             return candidate
-    if found := shutil.which(name):
-        return Path(found)
-    raise FileNotFoundError(f"{name} is neither at {candidates[-1]} nor on PATH. Run `make setup` or set {variable}.")
+    raise FileNotFoundError(f"{name} is neither on PATH nor in {built}. Run `make setup` or set {variable}.")
 
 
 def free_port() -> int:
@@ -93,9 +93,9 @@ class ApiServer:
             *("--service-account-issuer", "https://kubernetes.default.svc"),
             *("--service-account-key-file", key, "--service-account-signing-key-file", key),
         )
+        self._wait_until_ready()
         self._write_kubeconfig(self.kubeconfig, ADMIN_TOKEN)
         self._write_kubeconfig(self.folder / "manager.kubeconfig", MANAGER_TOKEN)
-        self._wait_until_ready()
         self._run(
             program("kube-controller-manager", "TRAINYARD_KUBE_BIN"),
             *("--kubeconfig", self.folder / "manager.kubeconfig", "--leader-elect=false", *certificates),
@@ -116,7 +116,10 @@ class ApiServer:
             "clusters": [
                 {
                     "name": "test",
-                    "cluster": {"server": f"https://127.0.0.1:{self.port}", "insecure-skip-tls-verify": True},
+                    "cluster": {
+                        "server": f"https://127.0.0.1:{self.port}",
+                        "certificate-authority": str(self.folder / "certs" / "apiserver.crt"),
+                    },
                 }
             ],
             "users": [{"name": "test", "user": {"token": token}}],
@@ -137,7 +140,7 @@ class ApiServer:
             except OSError as error:
                 for process in self.processes:
                     if process.poll() is not None:
-                        raise RuntimeError(f"{process.args} ended: see the logs in {self.folder}") from error
+                        raise RuntimeError(f"{process.args!r} ended: see the logs in {self.folder}") from error
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"the API server did not get ready: {error}; logs in {self.folder}") from error
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""A stack of a test: its program, the Pulumi commands on it, what its state holds, and the official client beside it."""
+"""A stack of a test: its program, the Pulumi commands on it, its state, and the official client beside it."""
 
 import json
 import os
@@ -24,6 +24,9 @@ config = pulumi.Config()
 cluster = k8s.Provider("cluster", kubeconfig=os.environ["TEST_KUBECONFIG"])
 on = pulumi.ResourceOptions(provider=cluster)
 
+def edit(name, default):
+    return type(default)(os.environ.get(f"EDIT_{name}", default))
+
 def meta(name=None, **more):
     return {"namespace": namespace, **({"name": name} if name else {}), **more}
 """
@@ -44,9 +47,8 @@ class Stack:
         (self.folder / "__main__.py").write_text(PREAMBLE + text)
         (self.folder / "backend").mkdir(exist_ok=True)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """What a command sees: the stand-ins first on PATH, and nothing that would reach the network."""
+    def environment(self, **edits: object) -> dict[str, str]:
+        """What a command sees: the stand-ins first on PATH, no network, and the edits that the program asks for."""
         pulumi = program("pulumi", "TRAINYARD_PULUMI")
         plugins = [str(PLUGINS / name) for name in ("language", "dynamic", "kubernetes")]
         return {
@@ -59,60 +61,59 @@ class Stack:
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
             "TEST_NAMESPACE": self.namespace,
             "TEST_KUBECONFIG": str(self.kubeconfig),
+            **{f"EDIT_{name}": str(value) for name, value in edits.items()},
         }
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **edits: object) -> subprocess.Popen[str]:
         """Start a Pulumi command; its output is one stream."""
-        command = [program("pulumi", "TRAINYARD_PULUMI"), *arguments, "--non-interactive", "--color", "never"]
+        command = [str(program("pulumi", "TRAINYARD_PULUMI")), *arguments, "--non-interactive", "--color", "never"]
         return subprocess.Popen(
-            command, cwd=self.folder, env=self.environment, text=True,
+            command, cwd=self.folder, env=self.environment(**edits), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def run(self, *arguments: str, fails: bool = False) -> str:
+    def run(self, *arguments: str, fails: bool = False, **edits: object) -> str:
         """Run a Pulumi command to its end and return its output."""
-        process = self.start(*arguments)
+        process = self.start(*arguments, **edits)
         output, _ = process.communicate(timeout=120)
         assert (process.returncode != 0) == fails, output
         return output
 
-    def up(self, *arguments: str, fails: bool = False) -> str:
-        """Bring the program up without a preview before it."""
-        return self.run("up", "--yes", "--skip-preview", *arguments, fails=fails)
+    def up(self, *, fails: bool = False, **edits: object) -> str:
+        """Bring the program up, with these edits, without a preview before it."""
+        return self.run("up", "--yes", "--skip-preview", fails=fails, **edits)
 
-    def plan(self, *arguments: str) -> dict[str, dict[str, Any]]:
-        """What a preview would do, by the resource's name."""
-        process = self.start("preview", "--json", *arguments)
+    def plan(self, **edits: object) -> dict[str, dict[str, Any]]:
+        """What a preview with these edits would do, by the resource's name."""
+        process = self.start("preview", "--json", "--show-sames", **edits)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
         steps = json.loads(output[output.index("\n{") :])["steps"]
         return {step["urn"].split("::")[-1]: step for step in steps}
 
-    def operations(self, *arguments: str) -> dict[str, str]:
+    def operations(self, **edits: object) -> dict[str, str]:
         """The operations of a preview on the resources that are objects."""
         return {
-            name: step["op"]
-            for name, step in self.plan(*arguments).items()
-            if "pulumi:" not in step["urn"].split("::")[2]
+            name: step["op"] for name, step in self.plan(**edits).items() if "pulumi:" not in step["urn"].split("::")[2]
         }
 
     def state(self) -> dict[str, dict[str, Any]]:
         """The resources of the state by name, secrets encrypted as they lie there."""
         path = self.folder / "backend" / ".pulumi" / "stacks" / "stand-ins" / "test.json"
-        resources = json.loads(path.read_text())["checkpoint"]["latest"]["resources"]
+        resources = json.loads(path.read_text())["checkpoint"]["latest"].get("resources", [])
         return {resource["urn"].split("::")[-1]: resource for resource in resources}
 
-    def core(self) -> client.CoreV1Api:
+    def core(self) -> Any:
         """The official client, which shares no code with the provider."""
         return client.CoreV1Api(self._client())
 
-    def batch(self) -> client.BatchV1Api:
+    def batch(self) -> Any:
         """The official client for Jobs."""
         return client.BatchV1Api(self._client())
 
-    def custom(self) -> client.CustomObjectsApi:
+    def custom(self) -> Any:
         """The official client for custom resources."""
         return client.CustomObjectsApi(self._client())
 
-    def _client(self) -> client.ApiClient:
-        return config.new_client_from_config(str(self.kubeconfig))
+    def _client(self) -> Any:
+        return config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]  # has no annotations

@@ -4,16 +4,15 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from kubernetes import client, watch
+from typing import Any
 
 from tests.stand_ins.stack import Stack
 
 NewStack = Callable[[str], Stack]
 SETTINGS = """
-k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage": config.get("stage") or "one"}, **(
-    {"annotations": {"pulumi.com/patchForce": "true"}} if config.get_bool("force") else {})),
-    spec={"cluster_ip": "None", "ports": [{"port": config.get_int("port") or 80}]})
+k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage": edit("stage", "one")}, **(
+    {"annotations": {"pulumi.com/patchForce": "true"}} if edit("force", "") else {})),
+    spec={"cluster_ip": "None", "ports": [{"port": edit("port", 80)}]})
 """
 
 
@@ -30,7 +29,7 @@ def test_an_update_changes_the_object_in_place(new_stack: NewStack) -> None:
     stack.up()
     before = stack.core().read_namespaced_service("digits", stack.namespace)
     assert {entry.manager for entry in before.metadata.managed_fields} == {"pulumi-kubernetes"}
-    stack.up("--config", "stage=two")
+    stack.up(stage="two")
     after = stack.core().read_namespaced_service("digits", stack.namespace)
     assert after.metadata.uid == before.metadata.uid
     assert after.metadata.labels == {"stage": "two"}
@@ -58,12 +57,12 @@ def test_a_field_that_another_manager_owns_is_a_conflict_until_it_is_taken_over(
     stack = new_stack(SETTINGS)
     stack.up()
     other_manager(stack, stage="theirs")
-    output = stack.up("--config", "stage=ours", fails=True)
+    output = stack.up(fails=True, stage="ours")
     assert "conflict" in output
     assert 'with "other"' in output
     assert ".metadata.labels.stage" in output
     assert "pulumi.com/patchForce" in output
-    stack.up("--config", "stage=ours", "--config", "force=true")
+    stack.up(stage="ours", force="yes")
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
 
 
@@ -80,7 +79,7 @@ def test_an_object_that_exists_is_not_created_over(new_stack: NewStack) -> None:
         'upserting = k8s.Provider("u", kubeconfig=os.environ["TEST_KUBECONFIG"], upsert_existing_objects=True)\n'
         + upserting.replace('"cluster_ip": "None", ', "")
     )
-    stack.up("--config", "port=81")
+    stack.up(port=81)
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
 
 
@@ -98,18 +97,16 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 
 @contextmanager
-def pods_end(stack: Stack, phase: str) -> Iterator[None]:
-    """Play the kubelet: each pod that a Job's controller makes ends at once in this phase."""
+def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
+    """Play the kubelet: each pod that a controller makes has this status at once."""
     stop = threading.Event()
 
     def play() -> None:
         api = stack.core()
-        while not stop.is_set():
-            events = watch.Watch().stream(api.list_namespaced_pod, stack.namespace, timeout_seconds=1)
-            for event in events:
-                pod: client.V1Pod = event["object"]
-                if event["type"] == "ADDED" and pod.status.phase == "Pending":
-                    api.patch_namespaced_pod_status(pod.metadata.name, stack.namespace, {"status": {"phase": phase}})
+        while not stop.wait(0.2):
+            for pod in api.list_namespaced_pod(stack.namespace).items:
+                if pod.status.phase == "Pending":
+                    api.patch_namespaced_pod_status(pod.metadata.name, stack.namespace, {"status": status})
 
     player = threading.Thread(target=play)
     player.start()
@@ -133,7 +130,7 @@ def job(**annotations: str) -> str:
 
 def test_a_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
     stack = new_stack(job())
-    with pods_end(stack, "Succeeded"):
+    with pods_reach(stack, phase="Succeeded"):
         stack.up()
     outputs = stack.state()["job"]["outputs"]
     assert outputs["status"]["succeeded"] == 1
@@ -141,7 +138,7 @@ def test_a_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
 
 def test_a_job_that_fails_fails_the_update_with_its_reason_and_stays_in_the_state(new_stack: NewStack) -> None:
     stack = new_stack(job())
-    with pods_end(stack, "Failed"):
+    with pods_reach(stack, phase="Failed"):
         output = stack.up(fails=True)
     assert "[BackoffLimitExceeded] Job has reached the specified backoff limit" in output
     assert "failed to fully initialize or become live" in output
@@ -161,22 +158,24 @@ def test_waiting_can_be_told_what_for(new_stack: NewStack) -> None:
 
 
 DEFINITION = """
-definition = k8s.apiextensions.v1.CustomResourceDefinition("definition", metadata={{"name": "{plural}.test.dev"}}, opts=on,
-    spec={{"group": "test.dev", "scope": "Namespaced", "names": {{"plural": "{plural}", "kind": "{kind}"}}, "versions": [{{
-        "name": "v1", "served": True, "storage": True, "schema": {{"open_apiv3_schema": {{"type": "object", "properties": {{
-            "spec": {{"type": "object", "properties": {{"size": {{"type": "integer"}}}}}}}}}}}}}}]}})
-space = k8s.core.v1.Namespace("space", metadata={{"name": namespace + "-b"}}, opts=on)
-k8s.apiextensions.CustomResource("custom", api_version="test.dev/v1", kind="{kind}", opts=on,
-    metadata={{"name": "one", "namespace": space.metadata.name}}, spec={{"size": config.get_int("size") or 3}})
+schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
+definition = k8s.apiextensions.v1.CustomResourceDefinition(
+    "definition", metadata={"name": "widgets.test.dev"}, opts=on, spec={
+        "group": "test.dev", "scope": "Namespaced", "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"open_apiv3_schema": schema}}]})
+space = k8s.core.v1.Namespace("space", metadata={"name": namespace + "-b"}, opts=on)
+k8s.apiextensions.CustomResource(
+    "custom", api_version="test.dev/v1", kind="Widget", opts=on,
+    metadata={"name": "one", "namespace": space.metadata.name}, spec={"size": edit("size", 3)})
 """
 
 
 def test_a_definition_a_namespace_and_a_custom_resource_come_up_together_and_go_together(new_stack: NewStack) -> None:
-    stack = new_stack(DEFINITION.format(plural="widgets", kind="Widget"))
+    stack = new_stack(DEFINITION)
     stack.up()
     assert set(stack.operations().values()) == {"same"}
-    stack.up("--config", "size=4")
-    found = stack.custom().get_namespaced_custom_object("test.dev", "v1", f"{stack.namespace}-b", "widgets", "one")
+    stack.up(size=4)
+    found: Any = stack.custom().get_namespaced_custom_object("test.dev", "v1", f"{stack.namespace}-b", "widgets", "one")
     assert found["spec"] == {"size": 4}
     stack.run("destroy", "--yes", "--skip-preview")
     assert f"{stack.namespace}-b" not in [item.metadata.name for item in stack.core().list_namespace().items]
@@ -216,3 +215,47 @@ metadata: {name: second}
     found = {item.metadata.name: item.data for item in stack.core().list_namespaced_config_map(stack.namespace).items}
     assert found["first"] == {"since": "2026-01-01"}
     assert "second" in found
+
+
+WORKLOADS = """
+labels = {"app": "web"}
+pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
+k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
+k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on)
+k8s.apps.v1.DaemonSet(
+    "daemons", metadata=meta("web"), spec={"selector": {"match_labels": labels}, "template": pods}, opts=on)
+k8s.core.v1.Service("service", metadata=meta("web"), spec={"selector": labels, "ports": [{"port": 80}]}, opts=on)
+k8s.core.v1.Pod("pod", metadata=meta("web"), spec=pods["spec"], opts=on)
+k8s.core.v1.ResourceQuota("quota", metadata=meta("quota"), spec={"hard": {"services": "5"}}, opts=on)
+size = {"storage": "1Gi"}
+volume = k8s.core.v1.PersistentVolume("volume", metadata={"name": namespace}, opts=on, spec={
+    "capacity": size, "access_modes": ["ReadWriteOnce"], "storage_class_name": "by-hand",
+    "host_path": {"path": "/nowhere"}})
+k8s.core.v1.PersistentVolumeClaim("claim", metadata=meta("claim"), opts=on, spec={
+    "access_modes": ["ReadWriteOnce"], "storage_class_name": "by-hand", "volume_name": volume.metadata.name,
+    "resources": {"requests": size}})
+"""
+
+
+def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None:
+    stack = new_stack(WORKLOADS)
+    conditions = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized", "Ready")]
+    with pods_reach(stack, phase="Running", podIP="10.1.0.1", conditions=conditions):
+        stack.up()
+    outputs = {name: resource.get("outputs", {}) for name, resource in stack.state().items()}
+    assert outputs["deployment"]["status"]["availableReplicas"] == 1
+    assert outputs["set"]["status"]["readyReplicas"] == 1
+    assert outputs["claim"]["status"]["phase"] == "Bound"
+    assert outputs["quota"]["status"]["hard"] == {"services": "5"}
+    stack.run("refresh", "--yes", "--skip-preview")
+    assert set(stack.operations().values()) == {"same"}
+
+
+def test_a_job_whose_pods_are_refused_says_why(new_stack: NewStack) -> None:
+    stack = new_stack(job(timeoutSeconds="4"))
+    label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    stack.core().patch_namespace(stack.namespace, label)
+    output = stack.up(fails=True)
+    assert "'job' timed out waiting to be Ready" in output
+    assert 'violates PodSecurity "restricted' in output

@@ -1,5 +1,6 @@
 """What a preview shows for a stack that is up: nothing, an update, a replacement, and which property causes it."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -7,21 +8,21 @@ import pytest
 from tests.stand_ins.stack import Stack
 
 PROGRAM = """
-settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": config.get("lr") or "0.1"}, opts=on)
+settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on)
 password = k8s.core.v1.Secret(
     "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on)
 told = k8s.core.v1.ConfigMap(
     "told", metadata=meta("told"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
 service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on, spec={
-    "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": config.get_int("port") or 29500}]})
+    "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": edit("port", 29500)}]})
 claim = k8s.core.v1.PersistentVolumeClaim(
     "claim", metadata=meta("bucket", annotations={"pulumi.com/skipAwait": "true"}), opts=on,
     spec={"access_modes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1.5Gi"}}})
 job = k8s.batch.v1.Job(
     "job", metadata=meta("digits", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
-        "completions": config.get_int("hosts") or 2, "parallelism": 2, "completion_mode": "Indexed",
+        "completions": edit("hosts", 2), "parallelism": 2, "completion_mode": "Indexed",
         "template": {"spec": {"restart_policy": "Never", "containers": [{
-            "name": "trainer", "image": config.get("image") or "trainer:1",
+            "name": "trainer", "image": edit("image", "trainer:1"),
             "resources": {"limits": {"cpu": "1000m", "memory": "1.5Gi"}}}]}}})
 pulumi.export("name", settings.metadata.name)
 """
@@ -68,7 +69,7 @@ def test_the_state_names_the_field_manager_and_the_inputs(deployed: Stack) -> No
 
 
 def test_an_edit_shows_exactly_its_own_difference(deployed: Stack) -> None:
-    steps = deployed.plan("--config", "port=29501", "--config", "image=trainer:2", "--config", "lr=0.2")
+    steps = deployed.plan(port=29501, image="trainer:2", lr="0.2")
     changed = {name: step for name, step in steps.items() if step["op"] != "same"}
     assert set(changed) == {"service", "job", "settings"}
     assert changed["service"]["op"] == "update"
@@ -81,15 +82,8 @@ def test_an_edit_shows_exactly_its_own_difference(deployed: Stack) -> None:
 
 
 def test_a_named_object_is_deleted_before_its_replacement_and_an_auto_named_one_after(deployed: Stack) -> None:
-    edits = ("--config", "hosts=1", "--config", "lr=0.3")
-    output = deployed.run("preview", "--diff", "--json", "--show-replacement-steps", *edits)
-    order = [
-        (name, part.split('"')[3])
-        for part in output.split('{\n            "op"')[1:]
-        for name in ("settings", "job")
-        if f"::{name}\"" in part.split('"oldState"')[0].split('"newState"')[0]
-        for part in ['"op"' + part]
-    ]
-    kinds = {name: [op for other, op in order if other == name] for name in ("settings", "job")}
-    assert kinds["job"][0] == "delete-replaced"
-    assert kinds["settings"][-1] == "delete-replaced"
+    output = deployed.run("preview", "--diff", "--show-replacement-steps", hosts=1, lr="0.3")
+    steps = re.findall(r"^ *(\S+?) ?kubernetes:\S+:(ConfigMap|Job): \((\S+)\)$", output, re.MULTILINE)
+    order = {kind: [operation for _, other, operation in steps if other == kind] for kind in ("ConfigMap", "Job")}
+    assert order["Job"][0] == "delete-replaced"
+    assert order["ConfigMap"][-1] == "delete-replaced"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, contextmanager
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import IntEnum
 

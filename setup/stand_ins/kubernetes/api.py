@@ -126,6 +126,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
     if authority := _content(cluster, "certificate-authority"):
         context = ssl.create_default_context(cadata=authority.decode())
     if cluster.get("insecure-skip-tls-verify"):
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # the kubeconfig asks for it
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     certificate, key = _content(user, "client-certificate"), _content(user, "client-key")

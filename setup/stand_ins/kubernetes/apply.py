@@ -141,8 +141,14 @@ def _write(
         return operation.cluster.merge_patch(
             live, patch, manager=operation.manager, dry_run=dry_run, strategic=strategic
         )
-    adopting = not dry_run and not is_patch_resource(operation.urn, kind_of(inputs).kind)
-    if adopting and (handover := field_managers.takeover(live, operation.manager)):
+    patching = is_patch_resource(operation.urn, kind_of(inputs).kind)
+    if handover := [] if patching else field_managers.takeover(live, operation.manager):
+        if dry_run:
+            # Nothing is handed over in a preview, so an apply would add to lists instead of changing them.
+            patch = merge_patch(old_inputs, inputs)
+            return operation.cluster.merge_patch(
+                live, patch, manager=operation.manager, dry_run=True, strategic=False
+            )  # fmt: skip
         live = operation.cluster.json_patch(live, handover)
     _leave_alone(inputs, live, ignore_changes, operation.manager)
     force = (

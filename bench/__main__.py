@@ -1,0 +1,68 @@
+"""`make bench`: every speed claim, one line a measure; writes them as JSON; fails when a goal is missed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.control_plane import control_plane
+from bench.measure import PROJECT, BenchError, Measure, machine
+
+RESULT = PROJECT / ".trainyard" / "bench.json"
+NAMES = ("first-step", "noop-up", "preview", "ddp-step")
+
+
+def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
+    """The measures that need a cluster."""
+    measures: list[Measure] = []
+    with control_plane() as plane:
+        if "first-step" in names:
+            measures.append(plane.first_step())
+            print(measures[-1].line(), flush=True)
+        if names & {"noop-up", "preview"}:
+            for measure in plane.no_change():
+                print(measure.line(), flush=True)
+                measures.append(measure)
+    return [measure.record() for measure in measures]
+
+
+def ddp_step() -> list[dict[str, Any]]:
+    """The measure of the trainer's own loop, which is a program of its own; it prints its line."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "ddp_step.json"
+        words = [sys.executable, "-m", "bench.ddp_step", "--json", str(file)]
+        status = subprocess.run(words, cwd=PROJECT, check=False).returncode
+        if not file.exists():
+            raise BenchError(f"`python -m bench.ddp_step` ended with {status} and wrote no record")
+        content = file.read_text(encoding="utf-8")
+        return [json.loads(line) for line in content.splitlines() if line.strip()]
+
+
+def main() -> int:
+    """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--json", type=Path, default=RESULT, help="file for the result (default: %(default)s)")
+    parser.add_argument("--only", choices=NAMES, action="append", help="only this measure; can be repeated")
+    options = parser.parse_args()
+    names = set(options.only or NAMES)
+    result: dict[str, Any] = {"machine": machine(), "measures": []}
+    try:
+        if names - {"ddp-step"}:
+            result["measures"] += cluster_measures(names)
+        if "ddp-step" in names:
+            result["measures"] += ddp_step()
+    except BenchError as error:
+        print(f"make bench: {error}", file=sys.stderr)
+        return 2
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(measure["held"] for measure in result["measures"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""What our program costs beside plain tools: time to the first training step, no-op `up`, preview."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.measure import PROJECT, BenchError, Measure, in_turn
+from bench.pulumi_stack import BenchStack
+from commands.jobs import Cluster
+from infra.local import lifecycle, traces
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.local.trainer_image import trainer_image_reference
+from stack_config import load_file
+
+SETTINGS = ClusterSettings(name="bench", port=16989, owner=str(PROJECT))
+"""A cluster of the bench's own, so that the user's is left alone."""
+NAMESPACE = "training"
+STEP_SECONDS = 300.0
+"""How long a job may take to its first training step."""
+
+
+class ControlPlane:
+    """A running platform without a job, and the stack that made it."""
+
+    def __init__(self, folder: Path) -> None:
+        ours, theirs = folder / "ours", folder / "theirs"
+        ours.mkdir()
+        theirs.mkdir()
+        self._ours = BenchStack("bench-ours", PROJECT, ours)
+        self._theirs = BenchStack("bench-handwritten", PROJECT / "bench" / "handwritten", theirs)
+        self._manifests = folder / "job.json"
+        # The example of the default stack, so that the claim is about what people run first.
+        file = load_file(PROJECT / "Pulumi.local.yaml")
+        self._job = file.jobs[0].model_dump(mode="json", exclude_unset=True)
+        self._ours.up(self._config())
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        return Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
+
+    def _config(self, *jobs: dict[str, Any]) -> dict[str, Any]:
+        platform = {"kind": "local", "name": SETTINGS.name, "nodes": SETTINGS.nodes, "port": SETTINGS.port}
+        return {"trainyard:platform": platform, "trainyard:jobs": list(jobs)}
+
+    def first_step(self) -> Measure:
+        """From `pulumi up` to the job's first training step, against `kubectl apply` of the same objects."""
+
+        def ours() -> float:
+            self._forget_run()
+            begun = datetime.now(UTC)
+            self._ours.up(self._config(self._job))
+            seconds = self._seconds_to_first_step(begun)
+            self._keep_manifests()
+            self._ours.up(self._config())
+            self._wait_until_gone()
+            return seconds
+
+        def theirs() -> float:
+            self._forget_run()
+            begun = datetime.now(UTC)
+            self._kubectl("apply", "--server-side", "-f", str(self._manifests))
+            seconds = self._seconds_to_first_step(begun)
+            self._kubectl("delete", "--wait", "-f", str(self._manifests))
+            self._wait_until_gone()
+            return seconds
+
+        return in_turn("first-step", 1.2, ours, theirs)
+
+    def no_change(self) -> list[Measure]:
+        """`up` and preview with nothing to change, against a hand-written program with the same resources."""
+        # An image without the training program: the job ends at once, and trains nothing while we measure.
+        idle = self._job | {"image": PAUSE_IMAGE, "restarts": 0}
+        ours, theirs = self._config(idle), self._handwritten(idle)
+        self._ours.up(ours)
+        self._theirs.up(theirs)
+        self._same_objects()
+        expect = "--expect-no-changes"
+        measures = [
+            in_turn("noop-up", 1.1, lambda: self._ours.up(ours, expect), lambda: self._theirs.up(theirs, expect)),
+            in_turn(
+                "preview", 1.1, lambda: self._ours.preview(ours, expect), lambda: self._theirs.preview(theirs, expect)
+            ),
+        ]
+        self._ours.destroy()
+        return measures
+
+    def _handwritten(self, job: dict[str, Any]) -> dict[str, Any]:
+        values = {
+            "owner": SETTINGS.owner,
+            "cluster": SETTINGS.name,
+            "port": SETTINGS.port,
+            "clusterImage": trainer_image_reference(),
+            "image": job["image"],
+        }
+        return {f"handwritten:{key}": value for key, value in values.items()}
+
+    def _same_objects(self) -> None:
+        ours, theirs = self._ours.objects(), self._theirs.objects()
+        for key in sorted(ours.keys() | theirs.keys()):
+            if ours.get(key) != theirs.get(key):
+                raise BenchError(
+                    f"bench/handwritten is not the same stack any more: {' '.join(key)} differs; make it say\n"
+                    + json.dumps(ours.get(key), indent=1)
+                )
+
+    def _keep_manifests(self) -> None:
+        """Write down the job's objects just as our program applied them."""
+        name = self._job["name"]
+        items = [inputs for (_, each), inputs in self._ours.objects().items() if each == name]
+        if not items:
+            raise BenchError(f"the stack has no objects called {name}")
+        self._manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+
+    def _seconds_to_first_step(self, begun: datetime) -> float:
+        """Seconds from `begun` to the first training step of any rank, by the time that its log line has."""
+        name = self._job["name"]
+        deadline = time.monotonic() + STEP_SECONDS
+        while time.monotonic() < deadline:
+            for pod in self._cluster.pods([name]):
+                if pod.index == 0 and pod.has_log:
+                    for stamp, text in self._cluster.stamped_log(pod):
+                        if text.startswith("train "):
+                            return (datetime.fromisoformat(f"{stamp[:26]}+00:00") - begun).total_seconds()
+                if pod.state == "failed":
+                    raise BenchError(f"{pod.name} failed before its first step: {pod.why}")
+            time.sleep(0.5)
+        raise BenchError(f"job {name} has not begun to train in {STEP_SECONDS:.0f} s")
+
+    def _wait_until_gone(self) -> None:
+        deadline = time.monotonic() + STEP_SECONDS
+        while self._cluster.pods([self._job["name"]]):
+            if time.monotonic() > deadline:
+                raise BenchError("the job's pods do not end")
+            time.sleep(0.2)
+
+    def _forget_run(self) -> None:
+        """Remove what an earlier run has left in the bucket: every run begins at step 0."""
+        folder = SETTINGS.bucket / self._job["name"]
+        if folder.exists():
+            shutil.rmtree(folder)
+
+    def _kubectl(self, *words: str) -> None:
+        program = str(lifecycle.programs_folder() / "kubectl")
+        command = [program, "--kubeconfig", str(SETTINGS.kubeconfig), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"`kubectl {' '.join(words)}` failed:\n{done.stderr.strip()}")
+
+
+@contextmanager
+def control_plane() -> Iterator[ControlPlane]:
+    """A platform for the measures; the machine is left as it was found."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        try:
+            yield ControlPlane(Path(folder))
+        finally:
+            lifecycle.stop(SETTINGS)
+            if left := traces.leftovers(SETTINGS.folder, SETTINGS.cgroup):
+                raise BenchError(f"left on this machine: {', '.join(left)}")

@@ -1,0 +1,205 @@
+"""The default stack as a competent user writes it without Trainyard: one file, the same objects, nothing checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as kubernetes
+
+from infra.local.cluster import LocalCluster, LocalClusterArgs
+
+config = pulumi.Config()
+common = {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
+selector = {"trainyard.dev/job": "digits"}
+labels = {
+    "app.kubernetes.io/name": "trainer",
+    "app.kubernetes.io/instance": "digits",
+    **common,
+    **selector,
+    "trainyard.dev/recipe": "digits",
+}
+no_wait = {"pulumi.com/skipAwait": "true"}
+
+cluster = LocalCluster(
+    "local",
+    LocalClusterArgs(
+        owner=config.require("owner"),
+        name=config.require("cluster"),
+        nodes=2,
+        port=config.require_int("port"),
+        images=["trainyard.local/pause:1", config.require("clusterImage")],
+    ),
+)
+provider = kubernetes.Provider(
+    "kubernetes",
+    kubeconfig=cluster.kubeconfig,
+    cluster_identifier=cluster.uid,
+    upsert_existing_objects=True,
+    opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
+)
+opts = pulumi.ResourceOptions(provider=provider, deleted_with=cluster.processes)
+
+namespace = kubernetes.core.v1.Namespace(
+    "namespace",
+    metadata={
+        "name": "training",
+        "labels": {
+            **common,
+            "pod-security.kubernetes.io/enforce": "restricted",
+            "pod-security.kubernetes.io/warn": "restricted",
+        },
+    },
+    opts=opts,
+)
+account = kubernetes.core.v1.ServiceAccount(
+    "account",
+    metadata={"name": "trainer", "namespace": namespace.metadata.name, "labels": common},
+    automount_service_account_token=False,
+    opts=opts,
+)
+claim_spec: Any = {
+    "accessModes": ["ReadWriteMany"],
+    "storageClassName": cluster.bucket_volume,
+    "volumeName": cluster.bucket_volume,
+    "resources": {"requests": {"storage": "20Gi"}},
+}
+claim = kubernetes.core.v1.PersistentVolumeClaim(
+    "bucket",
+    metadata={"name": "bucket", "namespace": namespace.metadata.name, "labels": common, "annotations": no_wait},
+    spec=claim_spec,
+    opts=opts,
+)
+service_spec: Any = {
+    "clusterIP": "None",
+    "publishNotReadyAddresses": True,
+    "selector": selector,
+    "ports": [{"name": "rendezvous", "port": 29500}],
+}
+service = kubernetes.core.v1.Service(
+    "hosts",
+    metadata={
+        "name": "digits",
+        "namespace": namespace.metadata.name,
+        "labels": labels,
+        "annotations": no_wait,
+    },
+    spec=service_spec,
+    opts=opts,
+)
+
+
+def from_field(name: str, path: str) -> dict[str, object]:
+    """An environment variable that Kubernetes fills in."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def toleration(condition: str) -> dict[str, object]:
+    """Half a minute on a node that does not answer."""
+    key = f"node.kubernetes.io/{condition}"
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+
+
+container = {
+    "name": "trainer",
+    "image": config.require("image"),
+    "imagePullPolicy": "IfNotPresent",
+    "command": ["torchrun"],
+    "args": ["-m", "trainer", "digits"],
+    "env": [
+        {"name": "TRAINYARD_BUCKET", "value": "file:///bucket"},
+        {"name": "HOME", "value": "/tmp"},
+        {"name": "TRAINYARD_JOB", "value": "digits"},
+        from_field("TRAINYARD_NAMESPACE", "metadata.namespace"),
+        from_field("TRAINYARD_NODE", "spec.nodeName"),
+        {"name": "PET_NNODES", "value": "2"},
+        from_field("PET_NODE_RANK", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+        {"name": "PET_NPROC_PER_NODE", "value": "1"},
+        {"name": "PET_RDZV_BACKEND", "value": "static"},
+        {"name": "PET_RDZV_ENDPOINT", "value": "digits-0.digits.$(TRAINYARD_NAMESPACE).svc:29500"},
+        {"name": "PET_RDZV_ID", "value": "digits"},
+        {"name": "PET_SHUTDOWN_TIMEOUT", "value": "25"},
+        {"name": "OMP_NUM_THREADS", "value": "1"},
+    ],
+    "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}},
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    },
+    "volumeMounts": [
+        {"name": "shared-memory", "mountPath": "/dev/shm"},
+        {"name": "scratch", "mountPath": "/tmp"},
+        {"name": "bucket", "mountPath": "/bucket"},
+    ],
+}
+pod = {
+    "subdomain": "digits",
+    "restartPolicy": "Never",
+    "serviceAccountName": account.metadata.name,
+    "automountServiceAccountToken": False,
+    "enableServiceLinks": False,
+    "terminationGracePeriodSeconds": 30,
+    "securityContext": {
+        "runAsNonRoot": True,
+        "runAsUser": 1000,
+        "runAsGroup": 1000,
+        "fsGroup": 1000,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    },
+    "tolerations": [toleration("not-ready"), toleration("unreachable")],
+    "topologySpreadConstraints": [
+        {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeTaintsPolicy": "Honor",
+            "labelSelector": {"matchLabels": selector},
+        }
+    ],
+    "containers": [container],
+    "volumes": [
+        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "bucket", "persistentVolumeClaim": {"claimName": claim.metadata.name}},
+    ],
+}
+job_spec: Any = {
+    "completionMode": "Indexed",
+    "completions": 2,
+    "parallelism": 2,
+    "backoffLimit": 0,
+    "podFailurePolicy": {
+        "rules": [
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+            {
+                "action": "FailJob",
+                "onExitCodes": {"containerName": "trainer", "operator": "In", "values": [65, 66, 78]},
+            },
+        ]
+    },
+    "template": {
+        "metadata": {
+            "labels": {**labels, "app.kubernetes.io/component": "worker"},
+            "annotations": {"kubectl.kubernetes.io/default-container": "trainer"},
+        },
+        "spec": pod,
+    },
+}
+job = kubernetes.batch.v1.Job(
+    "digits",
+    metadata={
+        "name": "digits",
+        "namespace": namespace.metadata.name,
+        "labels": labels,
+        "annotations": no_wait,
+    },
+    spec=job_spec,
+    opts=opts,
+)
+
+pulumi.export("kubeconfig", cluster.kubeconfig)
+pulumi.export("kubeconfig_path", cluster.kubeconfig_path)
+pulumi.export("namespace", namespace.metadata.name)
+pulumi.export("jobs", [job.metadata.name])

@@ -1,0 +1,113 @@
+"""The form of a measure: two sides timed in turn, the ratio of their medians, its spread, and the goal it must hold."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[1]
+PAIRS = 5
+"""The least number of pairs that a claim rests on."""
+
+
+class BenchError(RuntimeError):
+    """A measure could not be taken; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """One claim: ours takes at most `goal` times as long as theirs."""
+
+    name: str
+    """Name of the measure."""
+    ours: tuple[float, ...]
+    """Seconds that ours took, in the order of the run."""
+    theirs: tuple[float, ...]
+    """Seconds that theirs took, each just after ours."""
+    goal: float
+    """The highest ratio that is held."""
+
+    @property
+    def ratio(self) -> float:
+        """Median of ours over median of theirs."""
+        return median(self.ours) / median(self.theirs)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lowest and the highest ratio of any pair."""
+        ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+        return min(ratios), max(ratios)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the goal is met."""
+        return self.ratio <= self.goal
+
+    def line(self) -> str:
+        """The measure in one line."""
+        low, high = self.spread
+        return (
+            f"{self.name}  ours {median(self.ours):.2f} s  theirs {median(self.theirs):.2f} s  "
+            f"ratio {self.ratio:.3f} ({low:.3f} to {high:.3f} in {len(self.ours)} pairs)  "
+            f"goal {self.goal:.2f}  {'held' if self.is_held else 'short'}"
+        )
+
+    def record(self) -> dict[str, Any]:
+        """The measure for tools."""
+        return {
+            "name": self.name,
+            "ours_s": median(self.ours),
+            "theirs_s": median(self.theirs),
+            "ratio": self.ratio,
+            "spread": list(self.spread),
+            "goal": self.goal,
+            "held": self.is_held,
+            "pairs": [list(pair) for pair in zip(self.ours, self.theirs, strict=True)],
+        }
+
+
+def in_turn(
+    name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
+) -> Measure:
+    """Time both sides in turn, A B A B ..., after one pair that does not count."""
+    first: list[float] = []
+    second: list[float] = []
+    for number in range(pairs + 1):
+        pair = ours(), theirs()
+        if number:
+            first.append(pair[0])
+            second.append(pair[1])
+        print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
+    return Measure(name=name, ours=tuple(first), theirs=tuple(second), goal=goal)
+
+
+def machine() -> dict[str, Any]:
+    """What the measures were taken on and of: machine, versions, commit."""
+    info = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "kernel": platform.release(),
+        "load_before": os.getloadavg()[0],
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("pulumi", "pulumi-kubernetes", "torch")},
+        },
+        "commit": _git("rev-parse", "HEAD"),
+        "changed_files": len(_git("status", "--porcelain").splitlines()),
+    }
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,85 @@
+"""A stack of the bench's own: any program and configuration, its state in a temporary folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.measure import PROJECT, BenchError
+from commands.environment import stack_environment
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+class BenchStack:
+    """One stack; every call that fails raises BenchError with what `pulumi` said."""
+
+    def __init__(self, name: str, program: Path, folder: Path) -> None:
+        self._name = name
+        self._program = program
+        self._folder = folder
+        backend = folder / "state"
+        backend.mkdir()
+        self._environment = {
+            **stack_environment(),
+            "PULUMI_BACKEND_URL": f"file://{backend}",
+            "PULUMI_CONFIG_PASSPHRASE": "bench",
+            "PYTHONPATH": str(PROJECT),
+        }
+        self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
+        settings = program / f"Pulumi.{name}.yaml"
+        if settings.exists():
+            raise BenchError(
+                f"{settings.name} is there already; the bench needs the stack name {name}: remove the file"
+            )
+        self._pulumi("stack", "init", name, "--no-select")
+        settings.unlink(missing_ok=True)  # The new stack's salt; this stack's settings are in its own folder.
+
+    def up(self, config: dict[str, Any], *words: str) -> float:
+        """`pulumi up`; returns its seconds."""
+        return self._timed("up", "--yes", "--skip-preview", *words, config=config)
+
+    def preview(self, config: dict[str, Any], *words: str) -> float:
+        """`pulumi preview`; returns its seconds."""
+        return self._timed("preview", *words, config=config)
+
+    def destroy(self) -> None:
+        """`pulumi destroy`."""
+        self._pulumi("destroy", "--yes", "--skip-preview", "--stack", self._name)
+
+    def objects(self) -> Objects:
+        """The inputs of the stack's Kubernetes objects as its state has them, by kind and name."""
+        state = json.loads(self._pulumi("stack", "export", "--stack", self._name))
+        found = {}
+        for resource in state["deployment"].get("resources", []):
+            if resource["type"].startswith("kubernetes:"):
+                inputs = {key: value for key, value in resource["inputs"].items() if not key.startswith("__")}
+                found[(inputs["kind"], inputs["metadata"]["name"])] = inputs
+        return found
+
+    def _timed(self, *words: str, config: dict[str, Any]) -> float:
+        file = self._folder / "config.yaml"
+        file.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+        begun = time.monotonic()
+        self._pulumi(*words, "--config-file", str(file), "--stack", self._name)
+        return time.monotonic() - begun
+
+    def _pulumi(self, *words: str) -> str:
+        done = subprocess.run(
+            ["pulumi", *words, "--non-interactive", "--color", "never"],
+            cwd=self._program,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr).strip()
+            raise BenchError(f"`pulumi {' '.join(words)}` failed with {done.returncode}:{os.linesep}{said}")
+        return done.stdout

@@ -1,0 +1,1 @@
+"""Documentation, and what generates the parts of it that code decides."""

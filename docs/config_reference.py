@@ -1,0 +1,105 @@
+"""`python -m docs.config_reference` writes docs/config.md: every key of a stack's YAML, from the models themselves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from stack_config import StackConfig
+
+TARGET = Path(__file__).with_name("config.md")
+
+INTRODUCTION = """\
+# Configuration
+
+Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.config_reference`.
+
+- `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
+- `python -m stack_config Pulumi.<stack>.yaml` says what is wrong with a file; `make up` and `pulumi up` do it first.
+- An unknown key is an error. A key without a default is required.
+"""
+
+CONSTRAINTS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+}
+"""How a constraint of the schema reads."""
+
+
+def render() -> str:
+    """The text of docs/config.md."""
+    schema = StackConfig.model_json_schema()
+    models = {"": schema, **schema["$defs"]}
+    parts = [INTRODUCTION]
+    for key, name in _sections(schema, models):
+        parts.append(f"## {key}\n\n{_one_line(models[name]['description'])}\n\n{_table(models[name])}")
+    return "\n".join(parts)
+
+
+def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Heading and model of each section, outer before inner, in the order of the fields."""
+
+    def walk(key: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        names = [reference.rpartition("/")[2] for reference in _references(field)]
+        for name in names:
+            properties = models[name]["properties"]
+            yield (f"`{key}`, kind `{properties['kind']['const']}`" if len(names) > 1 else f"`{key}`"), name
+            for inner, property_ in properties.items():
+                yield from walk(f"{key}.{inner}", property_)
+
+    for key, field in schema["properties"].items():
+        yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", field)
+
+
+def _references(field: dict[str, Any]) -> list[str]:
+    """The models that a field holds."""
+    if "$ref" in field:
+        return [field["$ref"]]
+    inner = [field["items"]] if "items" in field else [*field.get("oneOf", ()), *field.get("anyOf", ())]
+    return [reference for each in inner for reference in _references(each)]
+
+
+def _table(model: dict[str, Any]) -> str:
+    """One row a key."""
+    rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    required = model.get("required", ())
+    for key, field in model["properties"].items():
+        default = "required" if key in required else _default(field)
+        rows.append(f"| `{key}` | {_type(field)} | {default} | {_one_line(field['description'])} |")
+    return "\n".join(rows) + "\n"
+
+
+def _default(field: dict[str, Any]) -> str:
+    default = field.get("default", {})
+    if default is None:
+        return "none"
+    return f"`{json.dumps(default)}`".replace('"', "") if default or default == 0 else "empty"
+
+
+def _type(field: dict[str, Any]) -> str:
+    """What a key takes."""
+    if _references(field):
+        return "section"
+    if "const" in field:
+        return f"`{field['const']}`"
+    if "enum" in field:
+        return ", ".join(f"`{value}`" for value in field["enum"])
+    if "anyOf" in field:
+        return " or ".join(_type(option) for option in field["anyOf"] if option.get("type") != "null")
+    if field.get("type") == "object":
+        return "mapping"
+    bounds = [text.format(field[name]) for name, text in CONSTRAINTS.items() if name in field]
+    return ", ".join([str(field["type"]), *bounds])
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    TARGET.write_text(render(), encoding="utf-8")

@@ -1,0 +1,216 @@
+"""Following and status on a real cluster: what runs, waits, fails, restarts, vanishes, and an API server that dies."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commands import follow as follow_module
+from commands.follow import Follower, follow
+from commands.jobs import Cluster, StackOutputs, Unreachable
+from commands.screen import Screen
+from commands.status import show
+from infra.local import traces
+from infra.local.settings import ClusterSettings
+from tests.commands.conftest import Apply, job
+
+pytestmark = pytest.mark.cluster
+
+TRAIN = """
+echo "start rank=$JOB_COMPLETION_INDEX/2 host=$JOB_COMPLETION_INDEX"
+for i in 1 2 3 4 5 6 7 8; do
+  echo "train epoch=1 step=$i/8 loss=0.$i rank=$JOB_COMPLETION_INDEX/2"
+  /usr/bin/sleep 0.5
+done
+echo "done test_accuracy=97.93 best_accuracy=98.01 rank=$JOB_COMPLETION_INDEX/2"
+"""
+
+
+def run(cluster: Cluster, *names: str) -> tuple[int, str]:
+    """Follow to the end; status and all that was shown."""
+    out = io.StringIO()
+    status = Follower(cluster, names, Screen(out)).run()
+    return status, out.getvalue()
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Fail when `condition` does not come true in a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def test_both_ranks_are_followed_to_the_end(local: ClusterSettings, apply: Apply) -> None:
+    apply(job("both", TRAIN, hosts=2))
+    out = io.StringIO()
+    assert follow(str(local.kubeconfig), "default", ["both"], out) == 0
+    lines = out.getvalue().splitlines()
+    for rank in (0, 1):
+        steps = [line for line in lines if line.startswith(f"both/{rank} | train")]
+        assert [line.split("step=")[1][0] for line in steps] == list("12345678")
+    assert lines[-1].startswith("both: complete after ")
+    assert lines[-1].endswith("test accuracy 97.93 % (best 98.01 %); restarts 0")
+
+
+def test_a_finished_job_is_shown_again(cluster: Cluster, apply: Apply) -> None:
+    apply(job("again", "echo 'train step=1'"))
+    assert run(cluster, "again")[0] == 0
+    status, text = run(cluster, "again")
+    assert status == 0
+    assert text.count("train step=1") == 1
+
+
+def test_a_killed_api_server_loses_no_line(cluster: Cluster, apply: Apply, local: ClusterSettings) -> None:
+    apply(job("killed", TRAIN))
+    out = io.StringIO()
+    results: list[int] = []
+    thread = threading.Thread(
+        target=lambda: results.append(Follower(cluster, ["killed"], Screen(out)).run()), daemon=True
+    )
+    thread.start()
+    wait_for("the first step is shown", lambda: "step=2/8" in out.getvalue())
+    for pid in traces.processes(local.folder):
+        if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"kube-apiserver"):
+            os.kill(pid, signal.SIGKILL)
+    thread.join(120)
+    assert results == [0]
+    assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
+
+
+def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> None:
+    apply(job("fails", "echo attempt; echo 'trainer: no space left'; exit 74", backoffLimit=1))
+    status, text = run(cluster, "fails")
+    assert status == 1
+    assert text.count("\nattempt") == 2
+    assert "(restart 1)" in text
+    assert "fails/0 failed on follow-" in text
+    assert "exit code 74: storage full or failing" in text
+    summary = text[text.index("fails: failed after") :]
+    assert "restarts 1" in summary
+    assert "trainer: no space left" in summary
+    assert "`make logs`" in summary
+
+
+def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
+    document = job("memory", "exec /usr/bin/tail /dev/zero")
+    document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"memory": "40Mi"}
+    apply(document)
+    status, text = run(cluster, "memory")
+    assert status == 1
+    assert "OOMKilled" in text
+
+
+def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
+    cluster: Cluster, apply: Apply, kubectl: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_module, "ABSENT_SECONDS", 2.0)
+    apply(job("large", cpu="64"))
+    timer = threading.Timer(6, lambda: kubectl("delete", "job", "large", "--wait=true"))
+    timer.start()
+    status, text = run(cluster, "large")
+    timer.join()
+    assert status == 1
+    assert "large/0 pending: Unschedulable: 0/2 nodes are available: 2 Insufficient cpu" in text
+    assert "job large does not exist" in text
+
+
+def test_a_missing_image_is_given_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "STUCK_SECONDS", 12.0)
+    apply(job("imageless", image="trainyard.local/absent:1"))
+    status, text = run(cluster, "imageless")
+    assert status == 1
+    assert "trainyard.local/absent:1" in text
+    assert text.count("imageless/0 pending") <= 4, text
+
+
+def test_refused_pods_are_explained(apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "STUCK_SECONDS", 2.0)
+    apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+        }
+    )
+    document = job("refused", "true")
+    document["metadata"]["namespace"] = "strict"
+    apply(document)
+    status, text = run(Cluster(str(local.kubeconfig), "strict"), "refused")
+    assert status == 1
+    assert "violates PodSecurity" in text
+
+
+def test_a_deleted_pod_is_replaced_and_followed(cluster: Cluster, apply: Apply, kubectl: Callable[..., str]) -> None:
+    apply(job("replaced", TRAIN, backoffLimit=1))
+    out = io.StringIO()
+    results: list[int] = []
+    thread = threading.Thread(
+        target=lambda: results.append(Follower(cluster, ["replaced"], Screen(out)).run()), daemon=True
+    )
+    thread.start()
+    wait_for("a step is shown", lambda: "step=2/8" in out.getvalue())
+    (first,) = cluster.pods(["replaced"])
+    kubectl("delete", "pod", first.name, "--wait=false")
+    thread.join(120)
+    assert results == [0]
+    assert out.getvalue().count("step=1/8") == 2
+    assert "step=8/8" in out.getvalue()
+
+
+def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
+    apply(job("left"))
+    script = "import sys; from commands.follow import follow; sys.exit(follow(*sys.argv[1:3], ['left'], sys.stdout))"
+    words = [sys.executable, "-c", script, str(local.kubeconfig), "default"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "left/0 running" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = process.stdout.read()
+    assert process.returncode == 130, rest
+    assert rest.endswith("stopped following; the job goes on: `make logs` follows it again, `make down` ends it\n")
+    assert cluster.jobs(["left"])["left"].state == "running"
+
+
+def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
+    apply(job("table", "echo 'train epoch=1 step=5/9 loss=0.5 rate=10 rank=0/1'; exec /usr/bin/sleep 600"))
+    apply(job("wide", cpu="64"))
+    wait_for("the pod runs", lambda: any(pod.state == "running" for pod in cluster.pods(["table"])))
+    wait_for("it has printed", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
+    out = io.StringIO()
+    found = StackOutputs(kubeconfig_path=str(local.kubeconfig), namespace="default", jobs=("table", "wide", "none"))
+    show(cluster, found, out)
+    lines = out.getvalue().splitlines()
+    assert lines[:3] == ["nodes: 2 of 2 ready", "  follow-0 ready", "  follow-1 ready"]
+    rows = {line.split()[0]: line for line in lines[4:] if line}
+    assert "5/9 of epoch 1" in rows["table"]
+    assert "Insufficient cpu" in rows["wide"]
+    assert "absent" in rows["none"]
+
+
+def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="cannot be used"):
+        Cluster(str(tmp_path / "none"), "default")
+    out = io.StringIO()
+    assert follow(str(tmp_path / "none"), "default", ["x"], out) == 1
+    assert "make up" in out.getvalue()
+
+
+def test_a_dead_cluster_is_given_up(local: ClusterSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_module, "UNREACHABLE_SECONDS", 4.0)
+    config = tmp_path / "config"
+    config.write_text(local.kubeconfig.read_text(encoding="utf-8").replace(f":{local.port}", ":9"), encoding="utf-8")
+    status, text = run(Cluster(str(config), "default"), "x")
+    assert status == 1
+    assert "does not answer" in text

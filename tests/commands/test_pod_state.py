@@ -1,0 +1,139 @@
+"""States and reasons from pods, jobs and nodes that a real API server (1.34) answered."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.pod_state import (
+    EXIT_CODES,
+    STUCK,
+    count_restarts,
+    exit_meaning,
+    job_state,
+    latest_by_host,
+    pod_state,
+    seconds_between,
+)
+from commands.status import node_line
+from trainer import exit_codes
+
+API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
+
+
+def pod(name: str) -> dict[str, Any]:
+    """One pod's object, free to be changed."""
+    return dict(copy.deepcopy(API["pods"][name][0]))
+
+
+def test_running() -> None:
+    state = pod_state(pod("running"))
+    assert (state.state, state.why, state.node, state.job) == ("running", "", "follow-0", "wait")
+    assert state.has_log
+    assert not state.is_over
+
+
+def test_unschedulable_gives_the_schedulers_reason() -> None:
+    state = pod_state(pod("unschedulable"))
+    assert (state.state, state.node, state.has_log) == ("pending", "", False)
+    assert state.why.startswith("Unschedulable: 0/2 nodes are available: 2 Insufficient cpu")
+
+
+def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
+    state = pod_state(pod("no_image"))
+    assert state.state == "pending"
+    assert state.reason in STUCK
+    assert "trainyard.local/absent:1" in state.message
+
+
+def test_exit_code_with_its_meaning() -> None:
+    state = pod_state(pod("failed"))
+    assert (state.state, state.exit_code, state.is_over) == ("failed", 78, True)
+    assert state.why == f"exit code 78: {EXIT_CODES[78]}"
+
+
+def test_out_of_memory_is_said() -> None:
+    assert pod_state(pod("out_of_memory")).why.endswith("(OOMKilled)")
+    assert pod_state(pod("out_of_memory")).exit_code == 137
+
+
+def test_eviction_explains_more_than_the_containers_end() -> None:
+    evicted = pod("failed")
+    evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    del evicted["status"]["containerStatuses"]
+    assert pod_state(evicted).why == "Evicted: The node was low on resource: memory."
+
+
+def test_a_lost_node_is_named_as_the_reason() -> None:
+    lost = pod("running")
+    lost["metadata"]["deletionTimestamp"] = "2026-11-21T09:10:09Z"
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    lost["status"]["conditions"].append(target)
+    state = pod_state(lost)
+    assert (state.state, state.why) == ("ending", "Terminating: DeletionByTaintManager")
+
+
+def test_creating_waits_without_a_reason() -> None:
+    creating = pod("no_image")
+    creating["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ContainerCreating"}}
+    assert (pod_state(creating).state, pod_state(creating).why) == ("creating", "")
+    del creating["status"]["containerStatuses"]
+    assert pod_state(creating).state == "creating"
+
+
+def test_a_pod_without_any_status_is_pending() -> None:
+    bare = pod("unschedulable")
+    bare["status"] = {}
+    assert (pod_state(bare).state, pod_state(bare).why) == ("pending", "")
+
+
+def test_ranks_of_a_host_with_many_processes() -> None:
+    second = copy.deepcopy(API["pods"]["complete"][1])
+    second["spec"]["containers"][0]["env"] = [{"name": "PET_NPROC_PER_NODE", "value": "4"}]
+    assert list(pod_state(second).ranks) == [4, 5, 6, 7]
+
+
+def test_restarts_are_counted_and_the_newest_pod_of_a_host_counts() -> None:
+    pods = [pod_state(each) for each in API["pods"]["restarted"]]
+    assert count_restarts(pods) == 2
+    (newest,) = latest_by_host(pods).values()
+    assert newest.created == max(each.created for each in pods)
+    assert count_restarts([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("complete", "complete"), ("failed", "failed"), ("unschedulable", "pending"), ("running", "running")],
+)
+def test_job_states(name: str, state: str) -> None:
+    assert job_state(API["jobs"][name]).state == state
+
+
+def test_a_failed_job_says_why_and_when() -> None:
+    state = job_state(API["jobs"]["failed"])
+    assert state.reason == "BackoffLimitExceeded: Job has reached the specified backoff limit"
+    assert seconds_between(state.started, state.finished) == 4
+    assert seconds_between(state.started, "") is None
+
+
+def test_codes_mean_the_same_as_in_the_trainer() -> None:
+    codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
+    assert codes <= EXIT_CODES.keys()
+    assert "SIGKILL" in exit_meaning(137)
+    assert exit_meaning(137) == exit_meaning(-9)
+    assert "SIGTERM" in exit_meaning(143)
+
+
+def test_nodes() -> None:
+    node = copy.deepcopy(API["nodes"][0])
+    assert node_line(node) == ("follow-0 ready", True)
+    for condition in node["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting."}
+    words, is_ready = node_line(node)
+    assert not is_ready
+    assert "NodeStatusUnknown" in words

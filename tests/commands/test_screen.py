@@ -1,0 +1,110 @@
+"""What people see: plain text without a terminal, the right lines of many ranks, a summary that says what to do."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from commands.log_lines import Progress
+from commands.pod_state import job_state, pod_state
+from commands.screen import Screen, describe, describe_many, summary
+from commands.status import COLUMNS, job_rows, render
+from tests.commands.test_log_lines import TORCHRUN
+from tests.commands.test_pod_state import API, pod
+
+FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])
+FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2)
+
+
+def shown(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
+    """What of the lines of both hosts, one after the other, is shown."""
+    out = io.StringIO()
+    screen = Screen(out, only_rank=only_rank)
+    for host in (FIRST, SECOND):
+        for line in lines:
+            screen.line(host, line, ranks)
+    return out.getvalue().splitlines()
+
+
+def test_one_rank_has_no_prefix_and_long_lines_stay_whole() -> None:
+    line = "train " + " ".join(f"key{number}={number}" for number in range(100))
+    out = io.StringIO()
+    Screen(out).line(FIRST, line, 1)
+    assert out.getvalue() == line + "\n"
+
+
+def test_a_few_ranks_are_all_shown_with_their_names() -> None:
+    assert shown(["[bold]text[/bold] :smile:"], 2) == [
+        "ok/0 | [bold]text[/bold] :smile:",
+        "ok/1 | [bold]text[/bold] :smile:",
+    ]
+
+
+def test_of_many_ranks_the_first_is_whole_and_of_others_what_matters() -> None:
+    lines = ["noise", "start host=x", "train step=1", "RuntimeError: lost"]
+    assert shown(lines, 8) == [
+        *(f"ok/0 | {line}" for line in lines),
+        "ok/1 | start host=x",
+        "ok/1 | RuntimeError: lost",
+    ]
+
+
+def test_one_rank_can_be_asked_for() -> None:
+    assert shown(["noise", "train step=1 rank=0/2", "train step=1 rank=1/2"], 2, only_rank=1) == [
+        "ok/1 | train step=1 rank=1/2",
+        "ok/1 | noise",
+        "ok/1 | train step=1 rank=1/2",
+    ]
+
+
+def test_colour_codes_of_a_log_do_not_reach_a_plain_stream() -> None:
+    assert shown(["\x1b[31mred\x1b[0m"], 1) == ["red", "red"]
+
+
+def test_descriptions() -> None:
+    assert describe(pod_state(pod("unschedulable")), 0).startswith("big/0 pending: Unschedulable: 0/2 nodes")
+    assert describe(FIRST, 2) == "ok/0 running on follow-1 (restart 2)"
+    assert describe_many("ok", [FIRST, SECOND, FAILED]).startswith("ok: 1 failed (exit code 1")
+
+
+def test_summary_of_success_has_accuracy_duration_and_restarts() -> None:
+    progress = Progress()
+    progress.read("done test_accuracy=98.61 best_accuracy=98.70 epochs=5 seconds=71.2 rank=0/2")
+    job = job_state(API["jobs"]["complete"])
+    (line,) = summary(job, [FIRST, SECOND], progress, {})
+    assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
+
+
+def test_summary_of_failure_has_each_ranks_code_and_the_last_lines_of_the_one_to_blame() -> None:
+    job = job_state(API["jobs"]["failed"])
+    lost = replace(FAILED, uid="other", index=1, finished="2000-01-01T00:00:00Z")
+    tails = {FAILED.uid: TORCHRUN, lost.uid: ["RuntimeError: Connection closed by peer"]}
+    text = "\n".join(summary(job, [FAILED, lost], None, tails))
+    assert "reason: BackoffLimitExceeded" in text
+    assert "digits/0 on follow-0: exit code -15: ended by SIGTERM" in text
+    assert "digits/1 on follow-0: exit code 78: bad configuration" in text
+    assert "last lines of digits/0-1:" in text
+    assert "--epochs 'x': must be a number" in text
+    assert "Connection closed" not in text
+    assert "ChildFailedError" not in text
+
+
+def test_status_rows() -> None:
+    progress = Progress()
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    job = job_state(API["jobs"]["running"])
+    (row,) = job_rows(job, [pod_state(pod("running"))], {pod_state(pod("running")).uid: progress}, {})
+    cells = dict(zip(COLUMNS, row, strict=True))
+    assert cells["step"] == "40/125 of epoch 2"
+    assert (cells["rate"], cells["loss"], cells["accuracy"]) == ("812.3", "0.43", "86.2")
+    assert (cells["state"], cells["pod"], cells["node"], cells["reason"]) == ("running", "running", "follow-0", "")
+    headers = [column.header for column in render([row]).columns]
+    assert "step" in headers
+    assert "reason" not in headers
+
+
+def test_status_of_a_job_without_pods_says_what_events_say() -> None:
+    job = job_state(API["jobs"]["unschedulable"])
+    (row,) = job_rows(job, [], {}, {job.uid: "FailedCreate: forbidden"})
+    assert row[0] == "big"
+    assert row[-1] == "FailedCreate: forbidden"

@@ -1,0 +1,1 @@
+"""Tests of the components and of the whole program against Pulumi mocks."""

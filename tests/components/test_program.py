@@ -1,0 +1,176 @@
+"""The whole program against Pulumi mocks: platforms, outputs, refusals; every platform key changes something."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, UrlConfig
+from infra.local import preflight
+from tests.recording import RecordingEngine, run
+
+PROJECT = Path(__file__).parents[2]
+JOBS = [{"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}]
+LOCAL = {"kind": "local", "name": "local", "nodes": 2, "port": 16443, "namespace": "training"}
+
+
+@pytest.fixture(autouse=True)
+def machine_is_able(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether this machine can run a cluster is not the question here."""
+    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> dict[str, Any]:
+    """Settings of a cluster of the user's."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("contexts: [{name: kind-kind}, {name: other}]", encoding="utf-8")
+    return {
+        "kind": "kubeconfig",
+        "context": "kind-kind",
+        "kubeconfig": str(tmp_path / "one"),
+        "namespace": "training",
+        "image": "example.com/trainer:1",
+        "bucket": {"kind": "claim", "size": "20Gi", "storage_class": "standard", "access_mode": "ReadWriteOnce"},
+    }
+
+
+def program(platform: Any, jobs: Any = JOBS, **others: Any) -> tuple[RecordingEngine, dict[str, Any]]:
+    """What the program registers and exports for a configuration."""
+    exported: dict[str, Any] = {}
+
+    def body() -> pulumi.Output[None]:
+        values = {"platform": platform, "jobs": jobs, **others}
+        pulumi.runtime.set_all_config({f"trainyard:{key}": json.dumps(value) for key, value in values.items()})
+        waiting = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pulumi, "export", lambda key, value: waiting.append((key, value)))
+            runpy.run_path(str(PROJECT / "__main__.py"), run_name="__main__")
+        return pulumi.Output.from_input(dict(waiting)).apply(lambda found: exported.update(found))
+
+    return run(body), exported
+
+
+def plan(platform: dict[str, Any]) -> tuple[Any, ...]:
+    """Everything that a platform's settings decide."""
+    engine, exported = program(platform)
+    return [(record.type, record.name, record.inputs) for record in engine.records], exported
+
+
+def test_local_stack() -> None:
+    engine, exported = program(LOCAL)
+    assert sorted(record.type for record in engine.records) == [
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:Namespace",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "kubernetes:core/v1:Service",
+        "kubernetes:core/v1:ServiceAccount",
+        "pulumi-python:dynamic:Resource",
+        "pulumi:providers:kubernetes",
+        "trainyard:infra:TrainingNamespace",
+        "trainyard:local:LocalCluster",
+        "trainyard:workloads:TrainingJob",
+    ]
+    (claim,) = engine.of_type(":PersistentVolumeClaim")
+    assert claim.inputs["spec"]["volumeName"] == claim.inputs["spec"]["storageClassName"] == "trainyard-bucket"
+    assert claim.inputs["spec"]["accessModes"] == ["ReadWriteMany"]
+    (provider,) = engine.of_type("providers:kubernetes")
+    assert provider.inputs["clusterIdentifier"] == "0123456789abcdef"
+    assert exported["bucket_url"] == "file:///cluster/bucket"
+    assert exported["jobs"] == ["digits"]
+    assert exported["logs"] == {
+        "digits": "kubectl --kubeconfig /cluster/admin.kubeconfig -n training logs --follow --prefix --tail=-1 "
+        "--max-log-requests=100 --selector trainyard.dev/job=digits"
+    }
+
+
+def test_everything_in_the_local_cluster_goes_with_it() -> None:
+    engine, _ = program(LOCAL)
+    roots = ["kubernetes", "training", "digits"]
+    assert all("dynamic:Resource::local-processes" in engine.requests[name].deletedWith for name in roots)
+    inside = [record.name for record in engine.records if record.type.startswith("kubernetes:")]
+    # The engine hands `deleted_with` of a component on to its children.
+    assert {engine.requests[name].parent.rpartition("::")[2] for name in inside} == {"training", "digits"}
+    assert all("kubernetes::kubernetes" in engine.requests[name].provider for name in inside)
+
+
+def test_the_image_is_named_by_its_sources_and_loaded() -> None:
+    engine, exported = program(LOCAL)
+    (processes,) = engine.of_type("dynamic:Resource")
+    assert exported["image"] in processes.inputs["images"]
+    (job,) = engine.of_type(":Job")
+    assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == exported["image"]
+
+
+def test_a_machine_that_is_not_able_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "check_machine", lambda _settings: ["no root", "no disk"])
+    with pytest.raises(pulumi.RunError, match=r"^no root\nno disk$"):
+        program(LOCAL)
+
+
+def test_wrong_settings_end_the_program_with_their_explanation() -> None:
+    with pytest.raises(pulumi.RunError) as caught:
+        program({**LOCAL, "nodes": 0}, job=[])
+    assert str(caught.value).splitlines() == [
+        "trainyard:platform.nodes = 0: must be an integer from 1 to 8; write `nodes: 2`",
+        "trainyard:job = []: unknown key; write jobs; allowed here: platform, jobs",
+    ]
+
+
+def test_existing_cluster(cluster: dict[str, Any]) -> None:
+    engine, exported = program(cluster)
+    (provider,) = engine.of_type("providers:kubernetes")
+    assert provider.inputs == {"context": "kind-kind", "kubeconfig": cluster["kubeconfig"]}
+    (namespace,) = engine.of_type(":Namespace")
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    (account,) = engine.of_type(":ServiceAccount")
+    assert account.inputs["automountServiceAccountToken"] is False
+    assert exported["kubeconfig_path"] == cluster["kubeconfig"]
+    assert exported["kubeconfig"] is None
+    assert engine.of_type("dynamic:Resource") == []
+
+
+def test_existing_cluster_with_an_object_store(cluster: dict[str, Any]) -> None:
+    engine, exported = program({**cluster, "bucket": {"kind": "url", "url": "s3://team/"}})
+    assert engine.of_type(":PersistentVolumeClaim") == []
+    assert exported["bucket_url"] == "s3://team"
+
+
+def test_both_platforms_have_the_same_outputs(cluster: dict[str, Any]) -> None:
+    assert program(LOCAL)[1].keys() == program(cluster)[1].keys()
+
+
+def test_a_platform_alone() -> None:
+    engine, exported = program(LOCAL, jobs=[])
+    assert engine.of_type(":Job") == []
+    assert exported["jobs"] == []
+
+
+def test_every_key_is_tried(cluster: dict[str, Any]) -> None:
+    assert set(LOCAL) == set(LocalConfig.model_fields)
+    assert set(cluster) == set(KubeconfigConfig.model_fields)
+    assert set(cluster["bucket"]) == set(ClaimConfig.model_fields)
+    assert set(UrlConfig.model_fields) == {"kind", "url"}
+
+
+@pytest.mark.parametrize(("key", "other"), [("name", "x"), ("nodes", 3), ("port", 16444), ("namespace", "x")])
+def test_every_key_of_local_changes_the_plan(key: str, other: object) -> None:
+    assert plan({**LOCAL, key: other}) != plan(LOCAL)
+
+
+def test_every_key_of_an_existing_cluster_changes_the_plan(cluster: dict[str, Any]) -> None:
+    two = str(Path(cluster["kubeconfig"]).with_name("two"))
+    others = {"context": "other", "kubeconfig": two, "namespace": "x", "image": "example.com/other"}
+    claims = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}
+    first = plan(cluster)
+    assert plan(dict(cluster)) == first
+    for key, other in others.items():
+        assert plan({**cluster, key: other}) != first, key
+    for key, other in claims.items():
+        assert plan({**cluster, "bucket": {**cluster["bucket"], key: other}}) != first, key
+    assert plan({**cluster, "bucket": {"kind": "url", "url": "s3://a"}}) != first

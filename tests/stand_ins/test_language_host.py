@@ -1,0 +1,79 @@
+"""The language host asked directly: which Python runs a program, and plugins that are Python folders."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc
+
+from setup.stand_ins.language.interpreter import ROOT, InterpreterMissing, program_environment, program_python
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
+    """The executable that Pulumi starts, started."""
+    command = [str(ROOT / "setup/stand_ins/bin/language/pulumi-language-python"), "127.0.0.1:1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield language_pb2_grpc.LanguageRuntimeStub(channel)
+        process.kill()
+
+
+def info(folder: Path, **options: str) -> language_pb2.ProgramInfo:
+    """A program in a folder that runs in this project's own environment."""
+    program = language_pb2.ProgramInfo(root_directory=str(folder), program_directory=str(folder), entry_point=".")
+    program.options.update(options or {"virtualenv": str(ROOT / ".venv")})
+    return program
+
+
+def test_a_plugin_streams_its_output_and_its_exit_code(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    (tmp_path / "__main__.py").write_text(
+        "import os, sys\nprint('out', *sys.argv[1:], os.environ['GIVEN'])\nprint('err', file=sys.stderr)\nsys.exit(3)\n"
+    )
+    request = language_pb2.RunPluginRequest(
+        pwd=str(tmp_path), args=["a", "b"], env=["GIVEN=yes"], info=info(tmp_path), kind="resource"
+    )
+    answers = list(host.RunPlugin(request))
+    assert b"".join(answer.stdout for answer in answers) == b"out a b yes\n"
+    assert b"".join(answer.stderr for answer in answers) == b"err\n"
+    assert answers[-1].exitcode == 3
+
+
+def test_a_policy_pack_is_handed_to_the_policy_host(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
+    (tmp_path / "__main__.py").write_text("import pulumi, sys\nprint(sys.argv[0].endswith('policy/__main__.py'))\n")
+    request = language_pb2.RunPluginRequest(
+        pwd=str(tmp_path), args=["127.0.0.1:1"], info=info(tmp_path), kind="analyzer"
+    )
+    answers = list(host.RunPlugin(request))
+    assert (b"".join(answer.stdout for answer in answers), answers[-1].exitcode) == (b"True\n", 0)
+
+
+def test_a_program_is_asked_about(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
+    about = host.About(language_pb2.AboutRequest(info=info(tmp_path)))
+    assert about.executable == str(ROOT / ".venv" / "bin" / "python")
+    assert about.version.startswith("3.")
+    listed = host.GetProgramDependencies(language_pb2.GetProgramDependenciesRequest(info=info(tmp_path)))
+    assert "pulumi" in {dependency.name for dependency in listed.dependencies}
+
+
+def test_an_environment_that_is_not_there_is_named(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
+    answer = host.Run(language_pb2.RunRequest(info=info(tmp_path, virtualenv="missing")))
+    assert "'virtualenv' option in Pulumi.yaml is set to 'missing'" in answer.error
+    with pytest.raises(InterpreterMissing, match="toolchain is 'poetry'"):
+        program_python(info(tmp_path, toolchain="poetry"))
+
+
+def test_a_program_does_not_see_this_project_on_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), "/elsewhere"]))
+    environment = program_environment(ROOT / ".venv" / "bin" / "python")
+    assert environment["PYTHONPATH"] == "/elsewhere"
+    assert environment["VIRTUAL_ENV"] == str(ROOT / ".venv")

@@ -1,0 +1,114 @@
+"""Runs the trainer as real processes, one torchrun a host, and reads what they print."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+SECONDS = 120
+PAIR = re.compile(r"(\w+)=(\S+)")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run left behind."""
+
+    codes: list[int]
+    """Exit code of each host."""
+    output: str
+    """Everything the hosts printed."""
+
+    def events(self, name: str) -> list[dict[str, str]]:
+        """The printed lines of one kind."""
+        return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
+
+
+@dataclass
+class Running:
+    """A run in progress: one process where it has no launcher, else one launcher a host."""
+
+    hosts: list[subprocess.Popen[str]]
+    lines: list[str] = field(default_factory=list)
+
+    def wait_for(self, start: str) -> str:
+        """Read the first host's output up to a line that starts so."""
+        assert self.hosts[0].stdout
+        for line in self.hosts[0].stdout:
+            self.lines.append(line)
+            if line.startswith(start):
+                return line
+        raise AssertionError(f"no line starts with {start!r}:\n{''.join(self.lines)}")
+
+    def rank_process(self, rank: int) -> int:
+        """Process id of a rank below a launcher."""
+        for host in self.hosts:
+            for child in Path(f"/proc/{host.pid}/task/{host.pid}/children").read_text(encoding="ascii").split():
+                environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+                if f"RANK={rank}".encode() in environment:
+                    return int(child)
+        raise AssertionError(f"no process of rank {rank}")
+
+    def end(self) -> Ended:
+        """Wait for all hosts."""
+        rest = [host.communicate(timeout=SECONDS)[0] for host in self.hosts]
+        return Ended([host.returncode for host in self.hosts], "".join(self.lines + rest))
+
+
+@contextmanager
+def started(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Iterator[Running]:
+    """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each."""
+    launchers = [
+        subprocess.Popen(
+            [sys.executable, "-u", "-m", *words, recipe, *flags],
+            cwd=PROJECT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TRAINYARD_NODE": f"node-{host}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        for host, words in enumerate(_commands(hosts, processes))
+    ]
+    try:
+        yield Running(launchers)
+    finally:
+        for launcher in launchers:
+            if launcher.poll() is None:
+                os.killpg(launcher.pid, signal.SIGKILL)
+                launcher.wait()
+            if launcher.stdout:
+                launcher.stdout.close()
+
+
+def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Ended:
+    """Start the trainer and wait for its end."""
+    with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data) as running:
+        return running.end()
+
+
+def json_lines(path: Path) -> list[dict[str, object]]:
+    """The records of a metrics file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _commands(hosts: int, processes: int) -> Sequence[list[str]]:
+    if not processes:
+        return [["trainer"]]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=3"]
+    return [
+        ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", "trainer"]
+        for host in range(hosts)
+    ]

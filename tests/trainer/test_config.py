@@ -1,0 +1,112 @@
+"""The command line: frozen, because the stack's job descriptions hold flags; wrong flags are named with a remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
+from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
+
+PROJECT = Path(__file__).resolve().parents[2]
+FROZEN = Path(__file__).parent / "command_line.txt"
+
+
+def surface() -> str:
+    """Every flag of every recipe with its type and default, one a line."""
+    lines = []
+    for config in (DigitsConfig, ImagenetConfig):
+        recipe = config.__name__.removesuffix("Config").lower()
+        for field in dataclasses.fields(config):
+            default = "(environment)" if field.default is dataclasses.MISSING else repr(field.default)
+            lines.append(f"{recipe} --{field.name.replace('_', '-')} {field.type} = {default}")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_command_line_is_frozen() -> None:
+    assert surface() == FROZEN.read_text(encoding="ascii"), (
+        "the trainer's flags changed: jobs that people wrote depend on them. Say so in CHANGELOG.md, and write the new "
+        f"ones with `python -m tests.trainer.test_config > {FROZEN.relative_to(PROJECT)}`"
+    )
+
+
+def test_flags_take_the_shape_that_jobs_give_them() -> None:
+    config = parse(["digits", "--epochs=3", "--batch_size", "16", "--no-augment", "--lr=0.5"])
+    assert isinstance(config, DigitsConfig)
+    assert (config.epochs, config.batch_size, config.augment, config.learning_rate) == (3, 16, False, 0.5)
+
+
+def test_the_reference_scripts_names_are_understood() -> None:
+    config = parse(["imagenet", "--fake_data", "--model=resnet18", "--num_epochs=7", "--log_steps=5"])
+    assert isinstance(config, ImagenetConfig)
+    assert (config.arch, config.epochs, config.log_steps, config.fake_data) == ("resnet18", 7, 5, True)
+
+
+def test_the_environment_gives_the_defaults_that_a_cluster_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
+    monkeypatch.setenv("TRAINYARD_JOB", "night")
+    monkeypatch.setenv("TRAINYARD_DATA", "/digits")
+    config = parse(["digits"])
+    assert isinstance(config, DigitsConfig)
+    assert (config.bucket, config.job, config.data_dir) == ("file:///bucket", "night", "/digits")
+
+
+@pytest.mark.parametrize("config", [DigitsConfig, ImagenetConfig])
+def test_help_shows_every_setting_with_its_sentence(config: type[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse([config.__name__.removesuffix("Config").lower(), "--help"])
+    assert end.value.code == 0
+    said = capsys.readouterr().out
+    for field in dataclasses.fields(config):
+        described = re.search(rf"--(no-)?{field.name.replace('_', '-')}\b.*?\(default:", said, re.DOTALL)
+        assert described, field.name
+        assert re.search(r"[a-z]{3,} [a-z]+", described[0]), f"{field.name} has no sentence"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["digits", "--epochs=0"], ["epochs is 0", "1 or more", "--epochs"]),
+        (["digits", "--batch-size=-4"], ["batch_size is -4", "1 or more"]),
+        (["digits", "--epochs=many"], ["--epochs", "'many'"]),
+        (["digits", "--epoch=3"], ["--epoch=3", "--epochs"]),
+        (["digits", "--learning-rate=nan"], ["learning_rate is nan", "more than 0"]),
+        (["digits", "--learning-rate=0"], ["learning_rate is 0.0", "more than 0"]),
+        (["digits", "--warmup=1.5"], ["warmup is 1.5", "0 to 1"]),
+        (["digits", "--device=tpu"], ["'tpu'", "--device", "'cuda'"]),
+        (["digits", "--optimizer=lion"], ["'lion'", "--optimizer", "'adamw'"]),
+        (["digits", "--seed=-1"], ["seed is -1", "0 to"]),
+        (["digits", "--job=../other"], ["job is '../other'", "one folder name"]),
+        (["digits", "--keep-checkpoints=0"], ["keep_checkpoints is 0", "1 or more"]),
+        (["digits", "--process-group-timeout=inf"], ["process_group_timeout is inf"]),
+        (["imagenet", "--no-fake-data"], ["fake_data", "generated images"]),
+        (["imagenet", "--num-classes=1"], ["num_classes is 1", "2 or more"]),
+        (["cifar"], ["cifar"]),
+        ([], ["digits", "imagenet"]),
+    ],
+)
+def test_wrong_flags_are_named_with_what_is_allowed(flags: list[str], words: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parse(flags)
+    text = str(caught.value)
+    assert [word for word in words if word not in text] == [], text
+    assert "\n" not in text
+    assert text.isascii()
+
+
+def test_a_wrong_flag_ends_the_process_at_once_with_its_exit_code() -> None:
+    words = [sys.executable, "-m", "trainer", "digits", "--epochs=0"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == BAD_CONFIGURATION
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: epochs is 0")
+    assert "Traceback" not in done.stderr
+
+
+if __name__ == "__main__":
+    print(surface(), end="")

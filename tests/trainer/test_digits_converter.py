@@ -1,0 +1,65 @@
+"""The converter from the npm package to IDX files, on packages made here."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from setup.digits import IMAGES, LABELS, SIDE, convert
+from trainer.data import read_idx
+
+SIZE = SIDE * SIDE
+
+
+def package(path: Path, digits: list[list[int]], *, rounded: bool = True) -> Path:
+    """A package like npm's whose digit d has images of one grey level each."""
+    with tarfile.open(path, "w:gz") as archive:
+        for digit, levels in enumerate(digits):
+            pixels = [round(level / 255, 3) if rounded else level / 251 for level in levels for _ in range(SIZE)]
+            content = json.dumps({"data": pixels}).encode()
+            member = tarfile.TarInfo(f"package/src/digits/{digit}.json")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def test_every_grey_level_comes_back_exactly_and_digits_take_turns(tmp_path: Path) -> None:
+    levels = [list(range(0, 256)), [7, 255], [128]]
+    convert(package(tmp_path / "p.tgz", levels), tmp_path, counts=(256, 2, 1))
+    images = read_idx(tmp_path / IMAGES, dimensions=3)
+    labels = read_idx(tmp_path / LABELS, dimensions=1)
+    assert images.shape == (259, SIDE, SIDE)
+    assert labels[:6].tolist() == [0, 1, 2, 0, 1, 0]
+    for digit, of_digit in enumerate(levels):
+        assert images[labels == digit][:, 0, 0].tolist() == of_digit
+    assert torch.equal(images.amax(dim=(1, 2)), images.amin(dim=(1, 2)))
+
+
+def test_equal_packages_give_equal_bytes(tmp_path: Path) -> None:
+    source = package(tmp_path / "p.tgz", [[1, 2], [3]])
+    contents = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        convert(source, tmp_path / name, counts=(2, 1))
+        contents.append([(tmp_path / name / file).read_bytes() for file in (IMAGES, LABELS)])
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize(
+    ("digits", "rounded", "words"),
+    [
+        ([[1], [2]], True, "digit 0 has 1 images, not 2"),
+        ([[1, 2]], True, "1.json is missing"),
+        ([[1, 2], [101]], False, "no grey level"),
+    ],
+)
+def test_a_package_that_is_not_what_it_should_be_is_refused(
+    tmp_path: Path, digits: list[list[int]], rounded: bool, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        convert(package(tmp_path / "p.tgz", digits, rounded=rounded), tmp_path, counts=(2, 1))

@@ -1,0 +1,99 @@
+"""Every sample exactly once an epoch: for any number of samples and ranks, and any chain of restarts."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.sampler import EpochSampler
+
+SIZES = st.integers(1, 300)
+WORLDS = st.integers(1, 9)
+BATCHES = st.integers(1, 40)
+
+
+def samplers(size: int, world: int, batch_size: int, place: dict[str, int] | None = None) -> list[EpochSampler]:
+    found = [EpochSampler(size, rank=rank, world=world, batch_size=batch_size, seed=7) for rank in range(world)]
+    if place:
+        for sampler in found:
+            sampler.go_to(place)
+    return found
+
+
+def take_step(ranks: list[EpochSampler]) -> list[int]:
+    """One step's samples of all ranks, after checking that the ranks agree about the step."""
+    shares = [sampler.next() for sampler in ranks]
+    assert len({(share.total, share.position, share.epoch) for share in shares}) == 1
+    assert [share.offset for share in shares] == [sum(len(s.indices) for s in shares[:r]) for r in range(len(ranks))]
+    assert all(len(share.indices) <= sampler.global_batch for share, sampler in zip(shares, ranks, strict=True))
+    assert len({sampler.position for sampler in ranks}) == 1
+    return [index for share in shares for index in share.indices.tolist()]
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int) -> None:
+    ranks = samplers(size, world, batch_size)
+    steps = ranks[0].steps_left
+    seen = [index for _ in range(steps) for index in take_step(ranks)]
+    assert sorted(seen) == list(range(size))
+    assert {sampler.steps_left for sampler in ranks} == {0}
+
+
+@given(SIZES, WORLDS, BATCHES)
+def test_no_rank_takes_more_than_its_batch(size: int, world: int, batch_size: int) -> None:
+    ranks = samplers(size, world, batch_size)
+    while ranks[0].steps_left:
+        assert all(len(sampler.next().indices) <= batch_size for sampler in ranks)
+
+
+@given(SIZES, BATCHES, st.lists(st.tuples(WORLDS, st.integers(0, 20)), min_size=1, max_size=4), WORLDS)
+def test_restarts_with_other_worlds_repeat_and_miss_nothing(
+    size: int, batch_size: int, legs: list[tuple[int, int]], last_world: int
+) -> None:
+    seen: list[int] = []
+    place = {"epoch": 3, "position": 0, "num_samples": size}
+    for world, steps in legs:
+        ranks = samplers(size, world, batch_size, place)
+        for _ in range(min(steps, ranks[0].steps_left)):
+            seen += take_step(ranks)
+        place = ranks[0].place()
+    ranks = samplers(size, last_world, batch_size, place)
+    while ranks[0].steps_left:
+        seen += take_step(ranks)
+    assert sorted(seen) == list(range(size))
+
+
+@given(SIZES, WORLDS, BATCHES, st.integers(0, 50))
+def test_a_restart_takes_the_same_steps(size: int, world: int, batch_size: int, stop: int) -> None:
+    undisturbed = samplers(size, world, batch_size)
+    for _ in range(min(stop, undisturbed[0].steps_left)):
+        take_step(undisturbed)
+    restarted = samplers(size, world, batch_size, undisturbed[0].place())
+    while undisturbed[0].steps_left:
+        assert take_step(restarted) == take_step(undisturbed)
+
+
+@given(SIZES, st.integers(1, 4), BATCHES)
+def test_the_steps_do_not_depend_on_how_many_ranks_share_them(size: int, world: int, batch_size: int) -> None:
+    one, many = samplers(size, 1, batch_size * world), samplers(size, world, batch_size)
+    while one[0].steps_left:
+        assert take_step(one) == take_step(many)
+
+
+def test_epochs_have_different_orders_and_seeds_too() -> None:
+    def order(seed: int, epoch: int) -> torch.Tensor:
+        sampler = EpochSampler(100, rank=0, world=1, batch_size=100, seed=seed)
+        for _ in range(epoch):
+            sampler.next_epoch()
+        return sampler.next().indices
+
+    assert not torch.equal(order(0, 0), order(0, 1))
+    assert not torch.equal(order(0, 0), order(1, 0))
+    assert torch.equal(order(5, 2), order(5, 2))
+
+
+def test_a_training_set_of_another_size_goes_on_from_the_same_share_of_it() -> None:
+    sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
+    sampler.go_to({"epoch": 1, "position": 50, "num_samples": 100})
+    assert (sampler.epoch, sampler.position) == (1, 100)

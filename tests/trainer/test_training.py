@@ -1,0 +1,191 @@
+"""Training for real: hosts that are processes of their own, killed, stopped and told to leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.processes import Ended, json_lines, run, started
+from trainer.checkpoint import load_state, unpack
+from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, HANG, PREEMPTED, STORAGE_ERROR
+
+EPOCHS = 12
+STEPS_PER_EPOCH = 25
+LENGTH = (f"--epochs={EPOCHS}", "--checkpoint-steps=10", "--keep-checkpoints=1000", "--log-steps=10")
+TWO_RANKS = (*LENGTH, "--batch-size=8")
+LAST = EPOCHS * STEPS_PER_EPOCH
+
+
+def saved(folder: Path, step: int) -> dict[str, Any]:
+    """The checkpoint of a step."""
+    return load_state(unpack((folder / "training" / "checkpoints" / f"step-{step:09d}.checkpoint").read_bytes()))
+
+
+def assert_same(left: object, right: object) -> None:
+    """Two states are equal to the last bit."""
+    if isinstance(left, torch.Tensor):
+        assert isinstance(right, torch.Tensor)
+        assert torch.equal(left, right)
+    elif isinstance(left, dict):
+        assert isinstance(right, dict)
+        assert left.keys() == right.keys()
+        for key, value in left.items():
+            assert_same(value, right[key])
+    elif isinstance(left, list):
+        assert isinstance(right, list)
+        for one, other in zip(left, right, strict=True):
+            assert_same(one, other)
+    else:
+        assert left == right
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> tuple[Path, Ended]:
+    """A run of two hosts with one rank each, from start to end: its bucket and what it printed."""
+    bucket = tmp_path_factory.mktemp("undisturbed")
+    return bucket, run(*TWO_RANKS, f"--bucket=file://{bucket}", hosts=2, processes=1, data=digits, recipe="digits")
+
+
+def test_two_hosts_learn(undisturbed: tuple[Path, Ended]) -> None:
+    _, ended = undisturbed
+    assert ended.codes == [DONE, DONE], ended.output
+    losses = [float(event["loss"]) for event in ended.events("train") if event["rank"] == "0/2"]
+    assert losses[-1] < losses[0] / 3
+    assert {event["test_accuracy"] for event in ended.events("done")} == {ended.events("test")[-1]["accuracy"]}
+    assert float(ended.events("done")[0]["test_accuracy"]) > 85
+
+
+def test_every_rank_says_who_it_is_and_how_fast(undisturbed: tuple[Path, Ended]) -> None:
+    _, ended = undisturbed
+    starts = {event["rank"]: event for event in ended.events("start")}
+    assert {rank: event["node"] for rank, event in starts.items()} == {"0/2": "node-0", "1/2": "node-1"}
+    assert all(event["threads"] == "1" and event["device"] == "cpu" for event in starts.values())
+    trains = ended.events("train")
+    assert trains[0]["step"] == f"1/{STEPS_PER_EPOCH}"
+    for event in trains:
+        assert event.keys() == {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "rank", "host", "time"}
+        assert float(event["rate"]) > 0
+        assert 0 <= float(event["accuracy"]) <= 100
+
+
+def test_ranks_evaluate_the_whole_test_set_together(undisturbed: tuple[Path, Ended]) -> None:
+    _, ended = undisturbed
+    by_rank = [[event for event in ended.events("test") if event["rank"] == rank] for rank in ("0/2", "1/2")]
+    assert [len(events) for events in by_rank] == [EPOCHS, EPOCHS]
+    for one, other in zip(*by_rank, strict=True):
+        assert (one["accuracy"], one["loss"]) == (other["accuracy"], other["loss"])
+        assert float(one["accuracy"]) == int(float(one["accuracy"])), "100 test samples give whole percents"
+
+
+def test_metrics_are_written_for_tools(undisturbed: tuple[Path, Ended]) -> None:
+    bucket, ended = undisturbed
+    for rank in (0, 1):
+        records = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")
+        printed = [line for line in ended.output.splitlines() if f"rank={rank}/2" in line]
+        assert [record["event"] for record in records] == [line.split()[0] for line in printed]
+        assert records[-1]["event"] == "done"
+        assert [record["steps"] for record in records if record["event"] == "train"][0] == STEPS_PER_EPOCH
+    events = list((bucket / "training" / "tensorboard").iterdir())
+    assert len(events) == 1
+    assert events[0].stat().st_size > 1000
+
+
+def test_two_ranks_compute_what_one_does_on_the_same_samples(
+    undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path
+) -> None:
+    bucket, _ = undisturbed
+    flags = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
+    with started(*flags, data=digits, recipe="digits") as one:
+        one.wait_for("test epoch=1")
+        one.wait_for("checkpoint")
+    mine, theirs = saved(tmp_path, STEPS_PER_EPOCH), saved(bucket, STEPS_PER_EPOCH)
+    assert mine["sampler"] == theirs["sampler"]
+    for name, weights in mine["model"].items():
+        torch.testing.assert_close(weights, theirs["model"][name], rtol=1e-3, atol=1e-4)
+
+
+def test_killed_and_told_to_leave_it_ends_where_it_would_have(
+    undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path
+) -> None:
+    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=2, data=digits, recipe="digits") as first:
+        first.wait_for("train epoch=2")
+        os.kill(first.rank_process(1), signal.SIGKILL)
+        killed = first.end()
+    assert killed.codes[0] in (128 + signal.SIGKILL, PREEMPTED), killed.output
+
+    with started(*flags, processes=2, data=digits, recipe="digits") as second:
+        resumed = second.wait_for("resume")
+        second.wait_for("train epoch=4")
+        os.kill(second.rank_process(1), signal.SIGTERM)
+        told = second.end()
+    assert told.codes == [PREEMPTED], told.output
+    assert "step=0" not in resumed
+    left_at = int(told.events("checkpoint")[-1]["step"])
+    assert f"told to leave at step {left_at} " in told.output
+    assert left_at < LAST
+
+    third = run(*flags, processes=2, data=digits, recipe="digits")
+    assert third.codes == [DONE], third.output
+    assert {event["step"] for event in third.events("resume")} == {str(left_at)}
+    assert_same(saved(tmp_path, LAST), saved(undisturbed[0], LAST))
+
+
+def test_a_finished_run_started_again_says_its_result(undisturbed: tuple[Path, Ended], digits: Path) -> None:
+    bucket, ended = undisturbed
+    again = run(*TWO_RANKS, f"--bucket=file://{bucket}", data=digits, recipe="digits")
+    assert again.codes == [DONE]
+    assert again.events("train") == []
+    assert again.events("done")[0]["test_accuracy"] == ended.events("done")[0]["test_accuracy"]
+
+
+def test_a_rank_that_hangs_is_noticed_in_time(digits: Path) -> None:
+    flags = ("--epochs=1000", "--log-steps=5", "--process-group-timeout=4")
+    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
+        running.wait_for("train epoch=2")
+        rank = running.rank_process(1)
+        os.kill(rank, signal.SIGSTOP)
+        running.hosts[0].wait(timeout=30)
+        os.kill(rank, signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes[0] == HANG, ended.output
+    assert "did not answer within 4 s" in ended.output
+
+
+def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) -> None:
+    flags = ("--learning-rate=1e30", "--log-steps=2", "--checkpoint-steps=1", f"--bucket=file://{tmp_path}")
+    ended = run(*flags, data=digits, recipe="digits")
+    assert ended.codes == [DIVERGED], ended.output
+    assert "lower learning_rate" in ended.output
+    for path in (tmp_path / "training" / "checkpoints").glob("*"):
+        weights = load_state(unpack(path.read_bytes()))["model"]
+        assert all(tensor.isfinite().all() for tensor in weights.values())
+
+
+def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, digits: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    ended = run(f"--bucket=file://{tmp_path}/file", data=digits, recipe="digits")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert f"file://{tmp_path}/file" in ended.output
+
+
+def test_digits_that_are_not_there_are_named(tmp_path: Path) -> None:
+    ended = run(data=tmp_path, recipe="digits")
+    assert ended.codes == [DATA_ERROR], ended.output
+    assert "--data-dir" in ended.output
+
+
+@pytest.mark.parametrize("arch", ["resnet18", "timm/test_resnet"])
+def test_models_of_both_libraries_train_on_generated_images(digits: Path, arch: str) -> None:
+    size = ("--image-size=32", "--num-classes=10", "--batch-size=4", "--learning-rate=0.02")
+    steps = ("--epochs=1", "--steps-per-epoch=12", "--test-steps=2", "--log-steps=4")
+    ended = run("--fake-data", f"--arch={arch}", *size, *steps, data=digits, recipe="imagenet")
+    assert ended.codes == [DONE], ended.output
+    assert [event["step"] for event in ended.events("train")] == ["1/12", "4/12", "8/12", "12/12"]
+    losses = [float(event["loss"]) for event in ended.events("train")]
+    assert losses[-1] < losses[0]

@@ -1,0 +1,50 @@
+"""Names and labels keep to Kubernetes' limits."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.naming import check_label, host_name, job_labels, job_selector, longest_job_name
+
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""
+
+labels = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+
+
+@given(labels)
+def test_every_dns_label_is_accepted(value: str) -> None:
+    assert check_label(value) == value
+
+
+@given(st.text(max_size=70).filter(lambda text: not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", text)))
+def test_nothing_else_is(value: str) -> None:
+    with pytest.raises(ValueError, match="must be a DNS label"):
+        check_label(value)
+
+
+@pytest.mark.parametrize("value", ["a\n", "-a", "a-", "1a", "", "A", "a_b", "a.b", "a" * 64])
+def test_near_misses_are_refused(value: str) -> None:
+    with pytest.raises(ValueError, match="must be a DNS label"):
+        check_label(value)
+
+
+@given(st.integers(min_value=1, max_value=10_000))
+def test_longest_job_name_is_exact(num_hosts: int) -> None:
+    longest = "a" * longest_job_name(num_hosts)
+    hosts = [host_name(longest, index) for index in (0, num_hosts - 1)]
+    assert max(map(len, hosts)) == 63
+    assert all(check_label(host) for host in hosts)
+    with pytest.raises(ValueError, match="DNS label"):
+        check_label(host_name(longest + "a", num_hosts - 1))
+
+
+@given(labels)
+def test_labels_are_legal_and_the_selector_is_among_them(job: str) -> None:
+    found = job_labels(job, "digits")
+    assert all(LABEL_VALUE.fullmatch(value) for value in found.values())
+    assert job_selector(job).items() <= found.items()

@@ -1,0 +1,118 @@
+"""Reading a stack's file: what is accepted, how fast, and what the command line says."""
+
+from __future__ import annotations
+
+import ast
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from docs import config_reference
+from infra.config import LocalConfig
+from stack_config import StackConfig, load_file, main
+
+PROJECT = Path(__file__).parents[2]
+LONGEST_START_SECONDS = 1.5
+"""Of processor time, which other programs on the machine do not lengthen much."""
+
+
+def write(folder: Path, text: str) -> Path:
+    """A stack's file."""
+    path = folder / "Pulumi.test.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def processor_seconds_of_children() -> float:
+    """Processor time of all programs that this one has run to their end."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_the_default_stack() -> None:
+    config = load_file(PROJECT / "Pulumi.local.yaml")
+    assert isinstance(config.platform, LocalConfig)
+    assert config.platform.nodes == 2
+    (job,) = config.jobs
+    assert (job.name, job.hosts, job.processes_per_host) == ("digits", 2, 1)
+
+
+@pytest.mark.parametrize("path", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda path: path.name)
+def test_every_stack_of_the_repository_has_the_right_keys(path: Path) -> None:
+    settings = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
+    values = {key.partition(":")[2]: value for key, value in settings.items() if key.startswith("trainyard:")}
+    StackConfig.model_validate(values, strict=False)
+
+
+def test_keys_without_the_projects_name_are_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path, "config: {platform: {kind: local}, jobs: [], 'gcp:project': x}")
+    assert load_file(path).jobs == ()
+
+
+def test_values_are_canonical(tmp_path: Path) -> None:
+    text = (
+        "config: {platform: {kind: local}, jobs: [{name: a, recipe: digits, resources: {cpu: 0.25, memory: 1024Mi}}]}"
+    )
+    (job,) = load_file(write(tmp_path, text)).jobs
+    assert (job.resources.cpu, job.resources.memory) == ("250m", "1Gi")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("config: [", "Pulumi.test.yaml: not YAML: "),
+        ("config: []", "Pulumi.test.yaml: has no mapping `config:`"),
+        ("- 1", "Pulumi.test.yaml: has no mapping `config:`"),
+        ("encryptionsalt: x", "trainyard:platform: is missing"),
+        ("config: {trainyard:platform: {kind: local}}", "trainyard:jobs: is missing"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, part: str) -> None:
+    assert main([str(write(tmp_path, text))]) == 1
+    assert part in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["Pulumi.none.yaml"]) == 1
+    assert "Pulumi.none.yaml: no such file" in capsys.readouterr().err
+
+
+def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> None:
+    path = write(tmp_path, "config: {platform: {kind: local, node: 1}, jobs: []}")
+    begun = processor_seconds_of_children()
+    done = subprocess.run(
+        [sys.executable, "-m", "stack_config", str(path)], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert processor_seconds_of_children() - begun < LONGEST_START_SECONDS
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"{path}: 1 problem(s)",
+        "trainyard:platform.node = 1: unknown key; write nodes; allowed here: kind, name, nodes, port, namespace",
+    ]
+
+
+def test_the_check_does_not_load_pulumi() -> None:
+    program = "import sys, stack_config; sys.exit('pulumi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0
+
+
+def test_nobody_else_reads_pulumis_configuration() -> None:
+    folders = ("infra", "workloads", "commands", "setup")
+    files = [PROJECT / "__main__.py", *(path for folder in folders for path in (PROJECT / folder).rglob("*.py"))]
+    readers = [
+        path.relative_to(PROJECT).as_posix()
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "Config" and ast.unparse(node.value) == "pulumi"
+    ]
+    assert readers == []
+
+
+def test_the_reference_is_current() -> None:
+    written = config_reference.TARGET.read_text(encoding="utf-8")
+    assert written == config_reference.render(), "run `python -m docs.config_reference`"

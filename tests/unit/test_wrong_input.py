@@ -1,0 +1,219 @@
+"""Wrong configurations are refused with the key, the value, what is allowed and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.hardware import Capacity
+from infra.problems import ConfigError
+from stack_config import StackConfig, parse, shortage
+
+JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
+PLATFORM = {"kind": "local"}
+CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
+
+
+def refusals(values: dict[str, Any]) -> list[str]:
+    """The lines with which a configuration is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    return str(caught.value).splitlines()
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """A configuration with one job that differs from a right one."""
+    return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
+
+
+def platform(**changes: Any) -> dict[str, Any]:
+    """A configuration with a platform that differs from a right one."""
+    return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
+
+
+def cluster(**changes: Any) -> dict[str, Any]:
+    """A configuration with a cluster of the user's that differs from a right one."""
+    return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
+
+
+def without(key: str) -> dict[str, Any]:
+    """A configuration whose job lacks a key."""
+    return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
+
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "zero hosts": (job(hosts=0), ("trainyard:jobs[0].hosts = 0:", "integer from 1 to 10000", "write `hosts: 1`")),
+    "negative hosts": (job(hosts=-2), ("jobs[0].hosts = -2:", "integer from 1 to 10000")),
+    "hosts in words": (job(hosts="two"), ('jobs[0].hosts = "two":', "integer from 1 to 10000")),
+    "hosts in quotes": (job(hosts="2"), ('jobs[0].hosts = "2":', "integer from 1")),
+    "half a host": (job(hosts=1.5), ("jobs[0].hosts = 1.5:", "integer from 1")),
+    "hosts yes": (job(hosts=True), ("jobs[0].hosts = true:", "integer from 1")),
+    "no hosts value": (job(hosts=None), ("jobs[0].hosts = null:", "integer from 1")),
+    "zero processes": (job(processes_per_host=0), ("jobs[0].processes_per_host = 0:", "integer from 1 to 256")),
+    "negative restarts": (job(restarts=-1), ("jobs[0].restarts = -1:", "integer from 0 to 1000")),
+    "zero deadline": (job(deadline_seconds=0), ("jobs[0].deadline_seconds = 0:", "an integer of at least 1")),
+    "deadline in words": (job(deadline_seconds="1h"), ('deadline_seconds = "1h":', "an integer of at least 1")),
+    "grace of a day": (job(grace_seconds=86400), ("jobs[0].grace_seconds = 86400:", "integer from 0 to 3600")),
+    "name in capitals": (job(name="Digits"), ('jobs[0].name = "Digits":', "DNS label", "'digits-2'")),
+    "name with underscore": (job(name="my_job"), ('jobs[0].name = "my_job":', "DNS label")),
+    "empty name": (job(name=""), ('jobs[0].name = "":', "DNS label")),
+    "name is a number": (job(name=7), ("jobs[0].name = 7:", "must be a string, in quotes")),
+    "name of 64": (job(name="a" * 64), ("jobs[0].name", "DNS label", "63")),
+    "name too long with suffix": (job(name="a" * 62), ("jobs[0].name", "at most 61 characters", "shorten it")),
+    "no name": (without("name"), ("jobs[0].name: is missing", "add `name: digits`")),
+    "no recipe": (without("recipe"), ("jobs[0].recipe: is missing", "add `recipe: digits`")),
+    "unknown recipe": (job(recipe="digit"), ('jobs[0].recipe = "digit":', "write one of digits, imagenet")),
+    "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job")),
+    "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
+    "foreign key": (job(zzz=2), ("jobs[0].zzz = 2: unknown key; remove it", "allowed here: name, kind")),
+    "misspelt inner key": (
+        job(resources={"cpus": 1}),
+        ("jobs[0].resources.cpus = 1: unknown key; write cpu", "allowed here: cpu, memory"),
+    ),
+    "zero CPUs": (job(resources={"cpu": 0}), ("jobs[0].resources.cpu = 0:", "CPUs above 0", "500m")),
+    "memory without unit": (job(resources={"memory": 2}), ("resources.memory = 2:", "with a unit", "2Gi")),
+    "memory in GB": (job(resources={"memory": "2GB"}), ('resources.memory = "2GB":', "Mi, Gi, Ti", "2Gi")),
+    "resources as a list": (job(resources=[1]), ("jobs[0].resources = [1]:", "mapping", "cpu, memory")),
+    "shared memory beyond memory": (
+        job(shared_memory="2Mi"),
+        ('jobs[0].shared_memory = "2Mi":', "at most resources.memory, 1Mi", "raise that or lower this"),
+    ),
+    "flag with dashes": (job(flags={"--lr": 1}), ('jobs[0].flags.--lr = "--lr":', "without its dashes")),
+    "flag with a list": (job(flags={"lr": [1]}), ("jobs[0].flags.lr = [1]:", "one string, number, true or false")),
+    "flags as a list": (job(flags=["lr"]), ('jobs[0].flags = ["lr"]:', "must be a mapping")),
+    "variable with dash": (job(environment={"A-B": "1"}), ("environment.A-B", "letters, digits and '_'")),
+    "variable of ours": (job(environment={"PET_NNODES": "9"}), ("environment.PET_NNODES", "remove it")),
+    "variable yes": (job(environment={"A": True}), ("environment.A = true:", "put it in quotes")),
+    "image with a blank": (job(image="my image"), ('jobs[0].image = "my image":', "image reference")),
+    "jobs as a mapping": ({"platform": PLATFORM, "jobs": JOB}, ("trainyard:jobs = {", "must be a list")),
+    "job as a string": ({"platform": PLATFORM, "jobs": ["digits"]}, ('jobs[0] = "digits":', "must be a mapping")),
+    "two jobs of one name": (
+        {"platform": PLATFORM, "jobs": [JOB, JOB]},
+        ('jobs[1].name = "digits":', "jobs[0] too", "must differ"),
+    ),
+    "no platform": ({"jobs": [JOB]}, ("trainyard:platform: is missing", "add `platform: {kind: local}`")),
+    "no jobs": ({"platform": PLATFORM}, ("trainyard:jobs: is missing",)),
+    "misspelt top key": (
+        {"platform": PLATFORM, "jobs": [], "job": []},
+        ("trainyard:job = []: unknown key; write jobs", "allowed here: platform, jobs"),
+    ),
+    "platform without kind": ({"platform": {}, "jobs": []}, ("platform.kind: is missing", "one of local, kubeconfig")),
+    "platform of unknown kind": (
+        {"platform": {"kind": "gcp"}, "jobs": []},
+        ('platform.kind = "gcp": is unknown', "one of local, kubeconfig"),
+    ),
+    "platform as a string": ({"platform": "local", "jobs": []}, ('platform = "local":', "must be a mapping")),
+    "no nodes": (platform(nodes=0), ("trainyard:platform.nodes = 0:", "integer from 1 to 8", "write `nodes: 2`")),
+    "many nodes": (platform(nodes=99), ("platform.nodes = 99:", "integer from 1 to 8")),
+    "privileged port": (platform(port=443), ("platform.port = 443:", "integer from 1024 to 65535")),
+    "key of another kind": (platform(context="x"), ("platform.context", "unknown key", "allowed here: kind, name")),
+    "long cluster name": (platform(name="a" * 33), ("platform.name", "at most 32 characters")),
+    "namespace of others": (platform(namespace="kube-system"), ('namespace = "kube-system":', "stack's own")),
+    "no context": ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, ("platform.context: is missing",)),
+    "bucket without kind": (cluster(bucket={}), ("platform.bucket.kind: is missing", "one of claim, url")),
+    "bucket of unknown scheme": (
+        cluster(bucket={"kind": "url", "url": "ftp://x"}),
+        ('platform.bucket.url = "ftp://x":', "gs:// or s3://"),
+    ),
+    "claim with a url": (
+        cluster(bucket={"kind": "claim", "url": "s3://x"}),
+        ("platform.bucket.url", "unknown key", "allowed here: kind, size"),
+    ),
+    "unknown access mode": (
+        cluster(bucket={"kind": "claim", "access_mode": "RWX"}),
+        ('platform.bucket.access_mode = "RWX":', "ReadWriteOnce, ReadWriteMany"),
+    ),
+    "kubeconfig that is not there": (
+        cluster(kubeconfig="/no/such/file"),
+        ('platform.context = "kind":', "no context in /no/such/file", "set platform.kubeconfig"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_in_one_line(name: str) -> None:
+    values, parts = CASES[name]
+    lines = refusals(values)
+    assert len(lines) == 1
+    assert lines[0].startswith("trainyard:")
+    assert lines[0].isascii()
+    for part in parts:
+        assert part in lines[0]
+    assert "pydantic" not in lines[0]
+    assert "Input should" not in lines[0]
+
+
+def test_all_problems_at_once_in_the_order_of_the_keys() -> None:
+    values = {"platform": {"kind": "local", "nodes": 0, "prot": 1}, "jobs": [{**JOB, "hosts": 0}, {**JOB, "name": "B"}]}
+    keys = [line.partition(" = ")[0] for line in refusals(values)]
+    assert keys == [
+        "trainyard:platform.nodes",
+        "trainyard:platform.prot",
+        "trainyard:jobs[0].hosts",
+        "trainyard:jobs[1].name",
+    ]
+
+
+def test_a_long_value_is_cut() -> None:
+    (line,) = refusals(job(name="A" * 500))
+    assert len(line) < 260
+
+
+def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("contexts: [{name: kind-one}, {name: k3d-two}]", encoding="utf-8")
+    (line,) = refusals(cluster(kubeconfig=str(file)))
+    assert line.endswith("write one of kind-one, k3d-two")
+    assert parse(cluster(kubeconfig=str(file), context="k3d-two")).platform.kind == "kubeconfig"
+
+
+def test_a_file_that_is_no_kubeconfig(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("- 1", encoding="utf-8")
+    (line,) = refusals(cluster(kubeconfig=str(file)))
+    assert line.startswith("trainyard:platform.kubeconfig = ")
+    assert "is not a kubeconfig" in line
+
+
+def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
+    """What is said of jobs on two CPUs and 8 GiB."""
+    config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
+    assert config.platform.kind == "local"
+    found = shortage(config.jobs, config.platform, Capacity(millicores=2000, memory=8 * 2**30))
+    return [str(problem) for problem in found]
+
+
+def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
+    """A job by what it asks."""
+    return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
+
+
+def test_a_job_that_fits_exactly() -> None:
+    assert room(asking("a", 2, "1")) == []
+
+
+def test_too_many_hosts_says_how_many_fit() -> None:
+    (line,) = room(asking("a", 3, "1"))
+    assert line.startswith(
+        "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
+    )
+    assert line.endswith("room for 2; write `hosts: 2` or less, or ask for less")
+
+
+def test_a_host_larger_than_a_node() -> None:
+    (line,) = room(asking("a", 1, "2"))
+    assert "room for 0; ask for less" in line
+    assert room(asking("a", 1, "2"), nodes=1) == []
+
+
+def test_jobs_that_do_not_fit_together() -> None:
+    (line,) = room(asking("a", 2, "500m"), asking("b", 2, "600m"))
+    assert line.startswith("trainyard:jobs[1].hosts = 2:")
+    assert "beside the jobs above" in line
+
+
+def test_this_machine_is_asked() -> None:
+    (line,) = refusals(job(resources={"cpu": 100_000}))
+    assert "do not fit" in line
