@@ -29,6 +29,33 @@ STEP_SECONDS = 300.0
 """How long a job may take to its first training step."""
 
 
+def idle_job(job: dict[str, Any]) -> dict[str, Any]:
+    """The job with an image that has no training program: it ends at once, and is quiet while others are measured."""
+    return job | {"image": PAUSE_IMAGE, "restarts": 0}
+
+
+def handwritten_config(job: dict[str, Any]) -> dict[str, Any]:
+    """The settings with which the hand-written program makes the same stack, `job` being its one job."""
+    return {
+        "owner": SETTINGS.owner,
+        "cluster": SETTINGS.name,
+        "port": SETTINGS.port,
+        "clusterImage": trainer_image_reference(),
+        "image": job["image"],
+    }
+
+
+def default_job() -> dict[str, Any]:
+    """The default stack's job: the claims are about what people run first."""
+    return load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(mode="json", exclude_unset=True)
+
+
+def our_config(*jobs: dict[str, Any]) -> dict[str, Any]:
+    """The settings of our program."""
+    platform = {"kind": "local", "name": SETTINGS.name, "nodes": SETTINGS.nodes, "port": SETTINGS.port}
+    return {"trainyard:platform": platform, "trainyard:jobs": list(jobs)}
+
+
 class ControlPlane:
     """A running platform without a job, and the stack that made it."""
 
@@ -39,18 +66,12 @@ class ControlPlane:
         self._ours = BenchStack("bench-ours", PROJECT, ours)
         self._theirs = BenchStack("bench-handwritten", PROJECT / "bench" / "handwritten", theirs)
         self._manifests = folder / "job.json"
-        # The example of the default stack, so that the claim is about what people run first.
-        file = load_file(PROJECT / "Pulumi.local.yaml")
-        self._job = file.jobs[0].model_dump(mode="json", exclude_unset=True)
-        self._ours.up(self._config())
+        self._job = default_job()
+        self._ours.up(our_config())
 
     @cached_property
     def _cluster(self) -> Cluster:
         return Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
-
-    def _config(self, *jobs: dict[str, Any]) -> dict[str, Any]:
-        platform = {"kind": "local", "name": SETTINGS.name, "nodes": SETTINGS.nodes, "port": SETTINGS.port}
-        return {"trainyard:platform": platform, "trainyard:jobs": list(jobs)}
 
     def first_step(self) -> Measure:
         """From `pulumi up` to the job's first training step, against `kubectl apply` of the same objects."""
@@ -58,10 +79,10 @@ class ControlPlane:
         def ours() -> float:
             self._forget_run()
             begun = datetime.now(UTC)
-            self._ours.up(self._config(self._job))
+            self._ours.up(our_config(self._job))
             seconds = self._seconds_to_first_step(begun)
             self._keep_manifests()
-            self._ours.up(self._config())
+            self._ours.up(our_config())
             self._wait_until_gone()
             return seconds
 
@@ -78,9 +99,11 @@ class ControlPlane:
 
     def no_change(self) -> list[Measure]:
         """`up` and preview with nothing to change, against a hand-written program with the same resources."""
-        # An image without the training program: the job ends at once, and trains nothing while we measure.
-        idle = self._job | {"image": PAUSE_IMAGE, "restarts": 0}
-        ours, theirs = self._config(idle), self._handwritten(idle)
+        idle = idle_job(self._job)
+        ours, theirs = (
+            our_config(idle),
+            {f"handwritten:{key}": value for key, value in handwritten_config(idle).items()},
+        )
         self._ours.up(ours)
         self._theirs.up(theirs)
         self._same_objects()
@@ -93,16 +116,6 @@ class ControlPlane:
         ]
         self._ours.destroy()
         return measures
-
-    def _handwritten(self, job: dict[str, Any]) -> dict[str, Any]:
-        values = {
-            "owner": SETTINGS.owner,
-            "cluster": SETTINGS.name,
-            "port": SETTINGS.port,
-            "clusterImage": trainer_image_reference(),
-            "image": job["image"],
-        }
-        return {f"handwritten:{key}": value for key, value in values.items()}
 
     def _same_objects(self) -> None:
         ours, theirs = self._ours.objects(), self._theirs.objects()

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from bench.measure import PROJECT, BenchError
+from bench.measure import BenchError
 from commands.environment import stack_environment
 
 Objects = dict[tuple[str, str], dict[str, Any]]
@@ -30,7 +30,6 @@ class BenchStack:
             **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "bench",
-            "PYTHONPATH": str(PROJECT),
         }
         self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
         settings = program / f"Pulumi.{name}.yaml"

@@ -43,7 +43,10 @@ def print_outputs(found: dict[str, object]) -> None:
     """Show the stack's outputs, one a line."""
     print("\nOutputs of the stack:")
     for name, value in sorted(found.items()):
-        print(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
+        if isinstance(value, dict):
+            print(f"  {name}:", *(f"    {key}: {text}" for key, text in sorted(value.items())), sep="\n")
+        else:
+            print(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The command of a job's hosts: `torchrun -m trainer RECIPE --flag=value`, with ranks and addresses as environment.
+"""The command of a job's hosts: torchrun, then `-m trainer RECIPE --flag=value`; ranks and addresses are environment.
 
 The command line is the same under every topology and kind. torchrun reads `PET_<OPTION>` for each of its options
 (torch/distributed/argparse_util.py). `$(NAME)` is expanded by Kubernetes, never by a shell.
@@ -13,6 +13,7 @@ from infra.naming import host_name
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 
+LAUNCHER = ("python", "-m", "trainer.launch")
 RENDEZVOUS_PORT = 29500
 """torchrun's own default port."""
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -42,7 +43,8 @@ class Command:
 def torchrun(spec: JobSpec, shape: Topology) -> Command:
     """The command that joins all hosts of the job into one process group, host 0 being the meeting point.
 
-    A failed process ends its host with exit code 1, since torchrun does not pass the process's own code on.
+    `trainer.launch` is torchrun that ends with the exit code of the process that failed first, where torchrun itself
+    ends with 1: the job's failure policy decides by that code.
     """
     endpoint = f"{host_name(spec.name, 0)}.{spec.name}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
     environment: dict[str, str | FieldReference] = {
@@ -59,7 +61,7 @@ def torchrun(spec: JobSpec, shape: Topology) -> Command:
         "OMP_NUM_THREADS": str(shape.threads_per_process),
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
-    return Command(argv=("torchrun", "-m", "trainer", spec.recipe, *_flags(spec)), environment=environment)
+    return Command(argv=(*LAUNCHER, "-m", "trainer", spec.recipe, *_flags(spec)), environment=environment)
 
 
 def _flags(spec: JobSpec) -> list[str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pulumi_kubernetes as kubernetes
 
-from infra.local.cluster import LocalCluster, LocalClusterArgs
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from infra.local.cluster import LocalCluster, LocalClusterArgs  # noqa: E402 - found by the line above
 
 config = pulumi.Config()
 common = {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}

@@ -70,8 +70,8 @@ def test_pods_satisfy_the_restricted_standard() -> None:
 
 def test_no_shell_and_no_rank_on_the_command_line() -> None:
     (container,) = job()["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["torchrun"]
-    assert container["args"][:3] == ["-m", "trainer", "imagenet"]
+    assert container["command"] == ["python"]
+    assert container["args"][:5] == ["-m", "trainer.launch", "-m", "trainer", "imagenet"]
 
 
 def test_the_service_selects_the_jobs_pods_and_names_them() -> None:

@@ -42,7 +42,7 @@ EVERY_KEY = {
     "restarts": 3,
     "resources": {"cpu": 7.5, "memory": "24Gi"},
     "shared_memory": "8Gi",
-    "flags": {"arch": "resnet50", "batch_size": 64, "lr": 0.1, "data.fake": True, "profile": False, "tag": "$(HOME)"},
+    "flags": {"arch": "resnet50", "batch_size": 64, "lr": 0.1, "fake_data": True, "amp": False, "job": "$(HOME)"},
     "environment": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO", "LIMIT": 3},
     "image": "example.com/team/resnet:2.1",
     "deadline_seconds": 86400,

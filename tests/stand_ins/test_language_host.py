@@ -49,7 +49,7 @@ def test_a_plugin_streams_its_output_and_its_exit_code(
 def test_a_policy_pack_is_handed_to_the_policy_host(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
-    (tmp_path / "__main__.py").write_text("import pulumi, sys\nprint(sys.argv[0].endswith('policy/__main__.py'))\n")
+    (tmp_path / "__main__.py").write_text("import pulumi, sys\nprint('pulumi.policy' in sys.modules)\n")
     request = language_pb2.RunPluginRequest(
         pwd=str(tmp_path), args=["127.0.0.1:1"], info=info(tmp_path), kind="analyzer"
     )

@@ -119,7 +119,8 @@ def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
 
 JOB = """
 k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on, spec={{"backoff_limit": 0,
-    "template": {{"spec": {{"restart_policy": "Never", "containers": [{{"name": "c", "image": "i"}}]}}}}}})
+    "template": {{"spec": {{"restart_policy": "Never", "containers": [
+        {{"name": "c", "image": edit("image", "i")}}]}}}}}})
 """
 
 
@@ -250,6 +251,17 @@ def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None
     assert outputs["quota"]["status"]["hard"] == {"services": "5"}
     stack.run("refresh", "--yes", "--skip-preview")
     assert set(stack.operations().values()) == {"same"}
+
+
+def test_a_job_that_is_not_awaited_is_gone_before_its_replacement_comes(new_stack: NewStack) -> None:
+    stack = new_stack(job(skipAwait="true"))
+    stack.up()
+    first = stack.batch().read_namespaced_job("job", stack.namespace)
+    stack.up(image="other")
+    second = stack.batch().read_namespaced_job("job", stack.namespace)
+    assert second.metadata.uid != first.metadata.uid
+    assert second.metadata.deletion_timestamp is None
+    assert second.spec.template.spec.containers[0].image == "other"
 
 
 def test_a_job_whose_pods_are_refused_says_why(new_stack: NewStack) -> None:

@@ -50,12 +50,12 @@ pulumi.log.warn("a warning")
 
 def test_a_field_that_the_kind_does_not_have_is_refused_in_the_preview(new_stack: NewStack) -> None:
     stack = new_stack("""
-k8s.apiextensions.CustomResource("typo", api_version="v1", kind="Service", metadata=meta("typo"), opts=on,
-    spec={"clusterIP": "None", "selectr": {"a": "b"}, "ports": [{"port": 80}]})
+k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kind="NetworkPolicy", opts=on,
+    metadata=meta("typo"), spec={"podSelektor": {}, "podSelector": {}})
 k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)
 """)
     output = stack.run("preview", fails=True)
-    assert 'unknown field "spec.selectr"' in output
+    assert 'unknown field "spec.podSelektor"' in output
     assert "spec.ports[0].port: Invalid value: 0" in output
     assert "Traceback" not in output
 

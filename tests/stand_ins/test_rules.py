@@ -114,14 +114,14 @@ def test_wait_for_reads_conditions_and_paths() -> None:
             {"type": "Ready", "status": "False"}, {"type": "Old", "status": "True", "observedGeneration": 1}]},
     }  # fmt: skip
     assert ready("jsonpath={.status.phase}=Running", live)
-    assert ready("jsonpath=.status.list[*].a=2", live)
+    assert ready("jsonpath={.status.list[1].a}=2", live)
     assert ready("jsonpath={.status['phase']}", live)
     assert not ready("jsonpath={.status.missing}", live)
     assert ready("condition=ready=false", live)
     assert not ready("condition=Ready", live)
     assert not ready("condition=Old", live)
     assert not ready(json.dumps(["jsonpath={.status.phase}", "condition=Ready"]), live)
-    for wrong in ("phase=Running", "jsonpath={.a[?(@.b==1)]}", "[]"):
+    for wrong in ("phase=Running", "jsonpath={.a[?(@.b==1)]}", "jsonpath=.status.phase", "[]"):
         with pytest.raises(WaitForError):
             rule_for(wrong)
 

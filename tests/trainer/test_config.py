@@ -57,7 +57,9 @@ def test_the_environment_gives_the_defaults_that_a_cluster_knows(monkeypatch: py
 
 
 @pytest.mark.parametrize("config", [DigitsConfig, ImagenetConfig])
-def test_help_shows_every_setting_with_its_sentence(config: type[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_setting_with_its_sentence(
+    config: type[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         parse([config.__name__.removesuffix("Config").lower(), "--help"])
     assert end.value.code == 0

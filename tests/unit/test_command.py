@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.command import Command, FieldReference, torchrun
-from workloads.spec import JobSpec
+from tests.golden.manifests import examples
+from trainer import exit_codes
+from trainer.config import parse
+from workloads.command import LAUNCHER, Command, FieldReference, torchrun
+from workloads.kinds.indexed_job import FINAL_EXIT_CODES
+from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
 
 
@@ -34,7 +38,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 def test_flags_become_arguments() -> None:
     flags = {"batch_size": 64, "lr": 0.1, "data.fake": True, "model.fused_norm": False, "name": "a b", "n": 0}
     assert command(flags=flags).argv == (
-        *("torchrun", "-m", "trainer", "digits"),
+        *(*LAUNCHER, "-m", "trainer", "digits"),
         *("--batch-size=64", "--lr=0.1", "--data.fake", "--model.no-fused-norm", "--name=a b", "--n=0"),
     )
 
@@ -88,8 +92,8 @@ def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch) -> None:
         else:
             variables[name] = expanded(value, variables)
         monkeypatch.setenv(name, variables[name])
-    assert found.argv[0] == "torchrun"
-    config, _, arguments = config_from_args(get_args_parser().parse_args(list(found.argv[1:])))
+    assert found.argv[: len(LAUNCHER)] == LAUNCHER
+    config, _, arguments = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
     assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (4, 4, 2)
     assert config.rdzv_backend == "static"
     assert config.rdzv_endpoint == "digits-0.digits.training.svc:29500"
@@ -98,3 +102,22 @@ def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.shutdown_timeout == 55
     assert config.max_restarts == 0
     assert arguments == ["-u", "-m", "trainer", "digits", "--epochs=5", "--fake"]
+
+
+@pytest.mark.parametrize("example", examples())
+def test_the_trainer_understands(example: str) -> None:
+    spec, _ = examples()[example]
+    argv = torchrun(spec, topology(spec)).argv
+    words = [expanded(word, {}) for word in argv[argv.index("trainer") + 1 :]]
+    config = parse(words)
+    for key, value in spec.flags.items():
+        assert getattr(config, {"lr": "learning_rate"}.get(key, key)) == value
+
+
+def test_the_recipes_are_the_trainers() -> None:
+    for recipe in get_args(Recipe):
+        assert type(parse([recipe])).__name__ == f"{recipe.capitalize()}Config"
+
+
+def test_final_exit_codes_are_the_trainers() -> None:
+    assert FINAL_EXIT_CODES == (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.BAD_CONFIGURATION)

@@ -66,7 +66,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
 
 
 def _failure_policy() -> PodFailurePolicyArgs:
-    """Disruptions do not count, some exit codes are final; torchrun exits 1 whatever its workers' codes were."""
+    """Disruptions do not count towards the limit, and some exit codes end the job at once."""
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
     final = PodFailurePolicyOnExitCodesRequirementArgs(
         container_name=CONTAINER, operator="In", values=list(FINAL_EXIT_CODES)

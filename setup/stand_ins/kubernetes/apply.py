@@ -7,7 +7,7 @@ from setup.stand_ins.kubernetes import field_managers
 from setup.stand_ins.kubernetes.annotations import LAST_APPLIED, PATCH_FORCE, deletion_propagation, is_true, timeout
 from setup.stand_ins.kubernetes.api import ApiError
 from setup.stand_ins.kubernetes.awaiting.deletion import until_gone
-from setup.stand_ins.kubernetes.awaiting.rules import check_on_read, skips_await_on_delete, until_ready
+from setup.stand_ins.kubernetes.awaiting.rules import check_on_read, until_ready
 from setup.stand_ins.kubernetes.diff import merge_patch, parse_property_path
 from setup.stand_ins.kubernetes.discovery import NoSuchKind, is_built_in
 from setup.stand_ins.kubernetes.naming import unique_name
@@ -195,9 +195,8 @@ def delete(operation: Operation, inputs: Object, live: Object, name: str, custom
         if error.code == 404:
             return
         raise
-    if not skips_await_on_delete(inputs):
-        until_gone(operation, live, name, timeout(inputs, custom_timeout))
-        operation.clear_status()
+    until_gone(operation, live, name, timeout(inputs, custom_timeout))
+    operation.clear_status()
 
 
 def _relinquish(operation: Operation, live: Object) -> None:

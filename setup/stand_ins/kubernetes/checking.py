@@ -18,10 +18,11 @@ from setup.stand_ins.kubernetes.objects import (
     type_token,
 )
 from setup.stand_ins.kubernetes.operation import OperationFailed
-from setup.stand_ins.kubernetes.session import Session
+from setup.stand_ins.kubernetes.session import REFUSED, Session
 from setup.stand_ins.kubernetes.state import mark_secrets, to_manifest
 from setup.stand_ins.kubernetes.values import Unknown
 
+NOT_SERVED = ("helm.sh/", "kustomize/")
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 
@@ -53,7 +54,9 @@ def check(session: Session, request: provider_pb2.CheckRequest, olds: Object, ne
 
 
 def _refuse(session: Session, urn: str, inputs: Object) -> None:
-    kind = type_token(urn).rpartition(":")[2]
+    _, module, kind = type_token(urn).split(":")
+    if module.startswith(NOT_SERVED):
+        raise OperationFailed(REFUSED.format(what=f"the resource {type_token(urn)}"))
     if kind.endswith("List") and "items" in inputs:
         raise OperationFailed(
             "list resources exist for compatibility with YAML manifests and Helm charts, and cannot be created "

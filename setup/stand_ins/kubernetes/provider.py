@@ -22,14 +22,10 @@ from setup.stand_ins.kubernetes.discovery import NoSuchKind
 from setup.stand_ins.kubernetes.lifecycle import InitializationFailed, Outcome
 from setup.stand_ins.kubernetes.naming import NamingDisabled
 from setup.stand_ins.kubernetes.operation import OperationFailed
-from setup.stand_ins.kubernetes.session import Session
+from setup.stand_ins.kubernetes.session import REFUSED, Session
 from setup.stand_ins.kubernetes.values import from_wire, reveal, to_wire
 from setup.stand_ins.protocol import Engine
 
-REFUSED = (
-    "{what} is not supported by this stand-in of the kubernetes provider. Install the real plugin, "
-    "pulumi-resource-kubernetes: where it is on PATH it is the one that is used."
-)
 EXPECTED = (OperationFailed, NamingDisabled, ApiError, NoSuchKind, Unreachable, ValueError, yaml.YAMLError)
 """Errors whose message is for the user; any other is a mistake in this program and shows as such."""
 

@@ -14,6 +14,10 @@ REMOVE_UNREACHABLE = (
     "If the cluster was deleted, you can remove this resource from Pulumi state by rerunning the operation with the "
     'PULUMI_K8S_DELETE_UNREACHABLE environment variable set to "true"'
 )
+REFUSED = (
+    "{what} is not supported by this stand-in of the kubernetes provider. Install the real plugin, "
+    "pulumi-resource-kubernetes: where it is on PATH it is the one that is used."
+)
 
 
 @dataclass

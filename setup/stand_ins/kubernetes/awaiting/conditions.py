@@ -76,12 +76,10 @@ class JsonPath:
     @classmethod
     def parse(cls, text: str) -> "JsonPath":
         """Read `{.status.phase}=Running`, or `{.status.phase}` for a value of any kind. Raises WaitForError."""
-        match = re.fullmatch(r"(\{[^}]*\}|[^={}]+?)(?:==?(.*))?", text.strip(), re.DOTALL)
-        if match is None or (match[2] == ""):
-            raise WaitForError(
-                f"jsonpath wait format must be --for=jsonpath='{{.status.readyReplicas}}'=3, got {text!r}"
-            )
-        path = match[1].strip("{}").strip()
+        match = re.fullmatch(r"\{\s*([^{}]*?)\s*\}(?:=(.+))?", text, re.DOTALL)
+        if match is None:
+            raise WaitForError(f"format should be jsonpath={{.path}}=value or jsonpath={{.path}}, got {text!r}")
+        path = match[1].removeprefix("$")
         elements: list[str | int] = []
         position = 0
         for found in re.finditer(r"""\.?((?:[\w/-]|\\.)+)|\[(\d+|\*)\]|\[['"]([^'"]+)['"]\]""", path):
@@ -93,9 +91,8 @@ class JsonPath:
                 re.sub(r"\\(.)", r"\1", name) if name else int(index) if (index or "").isdigit() else index or quoted
             )
         if position != len(path) or not elements:
-            raise WaitForError(f"cannot read the JSONPath {match[1]!r}: use keys, [index], [*] and ['key'] only")
-        wanted = match[2].strip("\"'") if match[2] is not None else None
-        return cls(text=f"jsonpath={text}", elements=tuple(elements), wanted=wanted)
+            raise WaitForError(f"cannot read the JSONPath {path!r}: use keys, [index], [*] and ['key'] only")
+        return cls(text=f"jsonpath={text}", elements=tuple(elements), wanted=match[2])
 
     def look(self, live: Object) -> Progress:
         """Ready when the path leads to the wanted value, or to any value where none is wanted."""
@@ -105,10 +102,10 @@ class JsonPath:
         found = self.find(live)
         if not found:
             return Progress(status=f"Waiting for {self.text}")
-        spelled = [_spelled(value) for value in found]
-        if self.wanted is None or self.wanted in spelled:
+        value = found[0] if isinstance(found[0], str) else json.dumps(found[0])
+        if self.wanted in (None, value):
             return Progress(ready=True)
-        return Progress(status=f'Waiting for {self.text} (found "{spelled[0]}")')
+        return Progress(status=f'Waiting for {self.text} (found "{value}")')
 
     def find(self, live: Any) -> list[Any]:
         """The values to which the path leads."""
@@ -124,7 +121,3 @@ class JsonPath:
                     reached.append(value[element])
             found = reached
         return found
-
-
-def _spelled(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -45,19 +45,6 @@ AWAITED = {
 }
 """Custom resources and all other kinds are ready once they are written, unless `pulumi.com/waitFor` says otherwise."""
 
-SKIP_AWAIT_ON_DELETE = frozenset(
-    [
-        "v1/Namespace",
-        "v1/Pod",
-        "v1/ReplicationController",
-        "apps/v1/DaemonSet",
-        "apps/v1/Deployment",
-        "apps/v1/StatefulSet",
-        "batch/v1/Job",
-    ]
-)
-"""Kinds whose deletion `pulumi.com/skipAwait` does not wait for; all others are awaited in any case."""
-
 
 def _key(live: Object) -> str:
     return f"{live.get('apiVersion')}/{live.get('kind')}"
@@ -94,8 +81,3 @@ def check_on_read(operation: Operation, inputs: Object, live: Object) -> None:
     if not progress.ready:
         message = f"Resource '{name_of(live)}' was created but failed to initialize"
         raise PartialFailure(message, live, progress.problems)
-
-
-def skips_await_on_delete(inputs: Object) -> bool:
-    """Whether a deletion is over as soon as the server has accepted it."""
-    return is_true(inputs, SKIP_AWAIT) and _key(inputs) in SKIP_AWAIT_ON_DELETE

@@ -1,0 +1,171 @@
+"""What the training loop costs beside a plain one: two ranks, the digits recipe's model, the same tensors for both.
+
+Ours is `Training.train_epoch` with all that it does at a step (sampler, learning rate, metrics, printing, JSON lines,
+TensorBoard, the ranks' agreement to go on); theirs is forward, backward and update, with the same DDP settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from bench.measure import PROJECT, BenchError, Measure, in_turn
+from trainer.config import DigitsConfig
+from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
+from trainer.loop import Training
+from trainer.metrics import Reporter
+from trainer.models import build_model, build_optimizer
+from trainer.runtime import Runtime, start_runtime
+from trainer.sampler import EpochSampler, Share
+from trainer.storage import Folder
+
+NAME = "ddp-step"
+GOAL = 1.02
+PAIRS = 9
+STEPS = 60
+"""Steps in a block; a pair is one block of ours and one of theirs."""
+RANKS = 2
+CLASSES = 10
+SIDE = 28
+RESULT = "TRAINYARD_BENCH_RESULT"
+"""Environment variable that tells a rank where the record goes."""
+
+
+class SameTensors:
+    """A data set that gives the same batch at every step, at no cost."""
+
+    classes, channels = CLASSES, 1
+    num_tests = 0
+
+    def __init__(self, batch: Batch, num_samples: int) -> None:
+        self._batch = batch
+        self.num_samples = num_samples
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """The batch."""
+        del share, world
+        return self._batch
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Nothing: no evaluation is measured."""
+        del rank, world
+        yield from ()
+
+
+def our_block(training: Training, runtime: Runtime) -> float:
+    """Seconds that our loop takes for an epoch of STEPS steps."""
+    runtime.barrier()
+    started = time.perf_counter()
+    training.train_epoch()
+    runtime.barrier()
+    seconds = time.perf_counter() - started
+    training.sampler.next_epoch()
+    return seconds
+
+
+def plain_block(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, config: DigitsConfig, runtime: Runtime
+) -> float:
+    """Seconds that a hand-written loop takes for STEPS steps."""
+    runtime.barrier()
+    started = time.perf_counter()
+    for _ in range(STEPS):
+        logits = model(batch.images)
+        loss = functional.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    runtime.barrier()
+    return time.perf_counter() - started
+
+
+def measure(runtime: Runtime, config: DigitsConfig, folder: Folder) -> Measure:
+    """Both sides in turn, on this rank."""
+    generator = torch.Generator().manual_seed(runtime.rank)
+    images = torch.randn(config.batch_size, 1, SIDE, SIDE, generator=generator)
+    labels = torch.randint(CLASSES, (config.batch_size,), generator=generator)
+    batch = Batch(images=images, labels=labels, scale=1 / config.batch_size)
+
+    report = Reporter(runtime, folder)
+    training = Training(config, runtime, report, folder, lambda: False)
+    training.data = SameTensors(batch, STEPS * config.batch_size * runtime.world)
+    training.sampler = EpochSampler(
+        training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=0
+    )
+    plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
+    optimizer = build_optimizer(config, plain)
+    wrapped = runtime.wrap(plain)
+    found = in_turn(
+        NAME,
+        GOAL,
+        lambda: our_block(training, runtime),
+        lambda: plain_block(wrapped, optimizer, batch, config, runtime),
+        PAIRS,
+    )
+    runtime.settle()
+    report.close()
+    return found
+
+
+def rank_main(result: Path) -> None:
+    """One rank of the measure; rank 0 writes the record."""
+    folder = result.parent
+    config = DigitsConfig(epochs=PAIRS + 1, data_dir=str(folder), bucket=f"file://{folder}", job="bench", augment=False)
+    runtime = start_runtime(config)
+    found = measure(runtime, config, Folder(config.bucket).child(config.job))
+    if runtime.rank == 0:
+        result.write_text(json.dumps([found.ours, found.theirs]), encoding="ascii")
+    runtime.close()
+
+
+def take() -> Measure:
+    """Run the ranks and read what they measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        # Training reads a data set before the bench puts its tensors in place: the smallest that there can be.
+        Path(folder, DIGIT_IMAGES).write_bytes(
+            bytes.fromhex("00000803 0000000a 0000001c 0000001c") + bytes(10 * SIDE**2)
+        )
+        Path(folder, DIGIT_LABELS).write_bytes(bytes.fromhex("00000801 0000000a") + bytes(range(CLASSES)))
+        result = Path(folder) / "result.json"
+        launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "-m", "bench.ddp_step"]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", RESULT: str(result)}
+        words = [sys.executable, "-m", *launcher]
+        done = subprocess.run(words, cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"the ranks ended with {done.returncode}; what they said is above")
+        ours, theirs = json.loads(result.read_text(encoding="ascii"))
+    return Measure(name=NAME, ours=tuple(ours), theirs=tuple(theirs), goal=GOAL)
+
+
+def main() -> int:
+    """Take the measure and print it; 0 when its goal is held."""
+    parser = argparse.ArgumentParser(prog="python -m bench.ddp_step", description=__doc__)
+    parser.add_argument("--json", type=Path, help="file to append the record to, as one line of JSON")
+    options = parser.parse_args()
+    try:
+        found = take()
+    except BenchError as error:
+        print(f"{NAME}: {error}", file=sys.stderr)
+        return 2
+    print(found.line(), flush=True)
+    if options.json:
+        with options.json.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found.record()) + "\n")
+    return 0 if found.is_held else 1
+
+
+if __name__ == "__main__":
+    if RESULT in os.environ:
+        rank_main(Path(os.environ[RESULT]))
+    else:
+        sys.exit(main())

@@ -1,0 +1,81 @@
+"""The form of a measure, and that the two programs of the comparison make the same objects."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from bench.control_plane import default_job, handwritten_config, idle_job, our_config
+from bench.measure import PROJECT, Measure, in_turn, machine
+from infra.local import preflight
+from tests.recording import run
+
+MEASURE = Measure(name="noop-up", ours=(2.0, 2.2, 2.1), theirs=(2.0, 2.0, 1.5), goal=1.1)
+
+
+def test_the_ratio_is_that_of_the_medians_and_the_spread_that_of_the_pairs() -> None:
+    assert MEASURE.ratio == pytest.approx(1.05)
+    assert MEASURE.spread == pytest.approx((1.0, 1.4))
+    assert MEASURE.is_held
+
+
+def test_the_line_has_name_both_sides_ratio_goal_and_verdict() -> None:
+    line = MEASURE.line()
+    assert line.startswith("noop-up  ours 2.10 s  theirs 2.00 s  ratio 1.050 (1.000 to 1.400 in 3 pairs)  goal 1.10")
+    assert line.endswith("held")
+    assert Measure(name="x", ours=(1.2,), theirs=(1.0,), goal=1.1).line().endswith("short")
+
+
+def test_the_record_says_the_same_for_tools() -> None:
+    record = json.loads(json.dumps(MEASURE.record()))
+    assert (record["name"], record["held"], record["goal"]) == ("noop-up", True, 1.1)
+    assert record["pairs"] == [[2.0, 2.0], [2.2, 2.0], [2.1, 1.5]]
+
+
+def test_both_sides_are_timed_in_turn_and_the_first_pair_does_not_count() -> None:
+    calls: list[str] = []
+
+    def side(name: str) -> float:
+        calls.append(name)
+        return float(len(calls))
+
+    measure = in_turn("x", 1.0, lambda: side("A"), lambda: side("B"), pairs=2)
+    assert calls == ["A", "B"] * 3
+    assert (measure.ours, measure.theirs) == ((3.0, 5.0), (4.0, 6.0))
+
+
+def test_the_machine_is_named() -> None:
+    found = machine()
+    assert found["cores"] >= 1
+    assert found["cpu"]
+    assert set(found["versions"]) == {"python", "pulumi", "pulumi-kubernetes", "torch"}
+
+
+def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The Kubernetes objects that a program makes with a configuration."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
+    monkeypatch.setattr(pulumi, "export", lambda _name, _value: None)
+
+    def body() -> None:
+        pulumi.runtime.set_all_config(texts)
+        runpy.run_path(str(program), run_name="__main__")
+
+    return run(body).manifests()
+
+
+def test_the_handwritten_program_makes_the_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+    job = idle_job(default_job())
+    config = {f"trainyard:{key}": value for key, value in handwritten_config(job).items()}
+    ours = objects(PROJECT / "__main__.py", our_config(job), monkeypatch)
+    theirs = objects(PROJECT / "bench" / "handwritten" / "__main__.py", config, monkeypatch)
+
+    def key(each: dict[str, Any]) -> str:
+        return str(each["kind"])
+
+    assert sorted(theirs, key=key) == sorted(ours, key=key)
