@@ -25,6 +25,8 @@ from stack_config import load_file
 SETTINGS = ClusterSettings(name="bench", port=16989, owner=str(PROJECT))
 """A cluster of the bench's own, so that the user's is left alone."""
 NAMESPACE = "training"
+HANDWRITTEN_NAMESPACE = "handwritten"
+"""Two programs cannot own the same objects: the hand-written one has its own in the same cluster."""
 STEP_SECONDS = 300.0
 """How long a job may take to its first training step."""
 
@@ -34,12 +36,13 @@ def idle_job(job: dict[str, Any]) -> dict[str, Any]:
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
-def handwritten_config(job: dict[str, Any]) -> dict[str, Any]:
+def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
     """The settings with which the hand-written program makes the same stack, `job` being its one job."""
     return {
         "owner": SETTINGS.owner,
         "cluster": SETTINGS.name,
         "port": SETTINGS.port,
+        "namespace": namespace,
         "clusterImage": trainer_image_reference(),
         "image": job["image"],
     }
@@ -102,7 +105,7 @@ class ControlPlane:
         idle = idle_job(self._job)
         ours, theirs = (
             our_config(idle),
-            {f"handwritten:{key}": value for key, value in handwritten_config(idle).items()},
+            {f"handwritten:{key}": value for key, value in handwritten_config(idle, HANDWRITTEN_NAMESPACE).items()},
         )
         self._ours.up(ours)
         self._theirs.up(theirs)
@@ -118,7 +121,7 @@ class ControlPlane:
         return measures
 
     def _same_objects(self) -> None:
-        ours, theirs = self._ours.objects(), self._theirs.objects()
+        ours, theirs = self._ours.objects(), self._theirs.objects(renamed=(HANDWRITTEN_NAMESPACE, NAMESPACE))
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 raise BenchError(

@@ -31,8 +31,8 @@ from trainer.storage import Folder
 
 NAME = "ddp-step"
 GOAL = 1.02
-PAIRS = 9
-STEPS = 60
+PAIRS = 31
+STEPS = 20
 """Steps in a block; a pair is one block of ours and one of theirs."""
 RANKS = 2
 CLASSES = 10

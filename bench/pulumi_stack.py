@@ -52,9 +52,15 @@ class BenchStack:
         """`pulumi destroy`."""
         self._pulumi("destroy", "--yes", "--skip-preview", "--stack", self._name)
 
-    def objects(self) -> Objects:
-        """The inputs of the stack's Kubernetes objects as its state has them, by kind and name."""
-        state = json.loads(self._pulumi("stack", "export", "--stack", self._name))
+    def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
+        """The inputs of the stack's Kubernetes objects as its state has them, by kind and name.
+
+        `renamed` is a namespace and the name that is shown in its place.
+        """
+        text = self._pulumi("stack", "export", "--stack", self._name)
+        if renamed[0]:
+            text = text.replace(json.dumps(renamed[0]), json.dumps(renamed[1]))
+        state = json.loads(text)
         found = {}
         for resource in state["deployment"].get("resources", []):
             if resource["type"].startswith("kubernetes:"):

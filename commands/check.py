@@ -10,7 +10,18 @@ from pathlib import Path
 from commands.environment import PROJECT
 
 BIN = Path(sys.executable).parent
-TYPED = ("infra", "workloads", "trainer", "setup", "commands", "bench", "docs", "tests", "stack_config.py", "__main__.py")
+TYPED = (
+    "infra",
+    "workloads",
+    "trainer",
+    "setup",
+    "commands",
+    "bench",
+    "docs",
+    "tests",
+    "stack_config.py",
+    "__main__.py",
+)
 
 
 def tracked(*patterns: str) -> list[str]:

@@ -7,18 +7,37 @@ import subprocess
 import sys
 import time
 
+import stack_config
 from commands.environment import PROJECT, stack_environment
 from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi
+from infra.config import LocalConfig
+from infra.local.preflight import check_machine
+from infra.local.settings import ClusterSettings
+
+
+def problems(config: stack_config.StackConfig) -> list[str]:
+    """Why this machine cannot run the stack; empty when it can, and for a platform that is not this machine."""
+    platform = config.platform
+    if not isinstance(platform, LocalConfig):
+        return []
+    return check_machine(
+        ClusterSettings(name=platform.name, nodes=platform.nodes, port=platform.port, owner=str(PROJECT))
+    )
 
 
 def main() -> int:
     """Bring the stack up; the exit status is that of its jobs."""
     stack = os.environ.get("STACK", "local")
     begun = time.monotonic()
-    checked = subprocess.run([sys.executable, "-m", "stack_config", f"Pulumi.{stack}.yaml"], cwd=PROJECT, check=False)
-    if checked.returncode != 0:
-        return checked.returncode
-    set_up = subprocess.run([sys.executable, "-m", "setup"], cwd=PROJECT, check=False)
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if stack_config.main([str(file)]) != 0:
+        return 1
+    config = stack_config.load_file(file)
+    if found := problems(config):
+        print(*found, sep="\n", file=sys.stderr)
+        return 1
+    options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode
     try:
@@ -26,15 +45,18 @@ def main() -> int:
         if free_from_dead_owner(stack):
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
-        found = outputs(stack)
+        brought = outputs(stack)
     except PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
     os.environ.update(stack_environment())
+    # Only now: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import follow
 
-    status = follow(found["kubeconfig_path"], found["namespace"], list(found["jobs"]), sys.stdout)
-    print_outputs(found)
+    status = follow(
+        brought.get("kubeconfig_path") or "", brought["namespace"], brought["jobs"], sys.stdout, brought.get("context")
+    )
+    print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status
 

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from infra.local.cluster import LocalCluster, LocalClusterArgs  # noqa: E402 - found by the line above
+from infra.local.cluster import LocalCluster, LocalClusterArgs
 
 config = pulumi.Config()
 common = {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
@@ -46,7 +46,7 @@ opts = pulumi.ResourceOptions(provider=provider, deleted_with=cluster.processes)
 namespace = kubernetes.core.v1.Namespace(
     "namespace",
     metadata={
-        "name": "training",
+        "name": config.require("namespace"),
         "labels": {
             **common,
             "pod-security.kubernetes.io/enforce": "restricted",
@@ -107,8 +107,8 @@ container = {
     "name": "trainer",
     "image": config.require("image"),
     "imagePullPolicy": "IfNotPresent",
-    "command": ["torchrun"],
-    "args": ["-m", "trainer", "digits"],
+    "command": ["python"],
+    "args": ["-m", "trainer.launch", "-m", "trainer", "digits"],
     "env": [
         {"name": "TRAINYARD_BUCKET", "value": "file:///bucket"},
         {"name": "HOME", "value": "/tmp"},

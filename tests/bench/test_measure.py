@@ -10,7 +10,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from bench.control_plane import default_job, handwritten_config, idle_job, our_config
+from bench.control_plane import NAMESPACE, default_job, handwritten_config, idle_job, our_config
 from bench.measure import PROJECT, Measure, in_turn, machine
 from infra.local import preflight
 from tests.recording import run
@@ -71,7 +71,7 @@ def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPat
 def test_the_handwritten_program_makes_the_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
     job = idle_job(default_job())
-    config = {f"trainyard:{key}": value for key, value in handwritten_config(job).items()}
+    config = {f"trainyard:{key}": value for key, value in handwritten_config(job, NAMESPACE).items()}
     ours = objects(PROJECT / "__main__.py", our_config(job), monkeypatch)
     theirs = objects(PROJECT / "bench" / "handwritten" / "__main__.py", config, monkeypatch)
 

@@ -74,7 +74,7 @@ def test_a_release_with_another_digest_is_refused(monkeypatch: pytest.MonkeyPatc
     import io
     import urllib.request
 
-    monkeypatch.setattr(pulumi_cli.socket, "getaddrinfo", lambda *_: [])
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_: [])
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_args, **_named: io.BytesIO(b"not the release"))
     with pytest.raises(ValueError, match="has SHA-256"):
         pulumi_cli.fetch_release()

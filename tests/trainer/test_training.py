@@ -89,7 +89,7 @@ def test_metrics_are_written_for_tools(undisturbed: tuple[Path, Ended]) -> None:
         printed = [line for line in ended.output.splitlines() if f"rank={rank}/2" in line]
         assert [record["event"] for record in records] == [line.split()[0] for line in printed]
         assert records[-1]["event"] == "done"
-        assert [record["steps"] for record in records if record["event"] == "train"][0] == STEPS_PER_EPOCH
+        assert next(record["steps"] for record in records if record["event"] == "train") == STEPS_PER_EPOCH
     events = list((bucket / "training" / "tensorboard").iterdir())
     assert len(events) == 1
     assert events[0].stat().st_size > 1000
