@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.local.settings import ClusterSettings
+from infra.local.settings import ClusterSettings, cache_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 CLUSTER, PORT = "e2e", 16786
@@ -47,25 +47,28 @@ class Checkout:
         content["config"]["trainyard:jobs"][0].update(job)
         self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
 
-    def run(self, *words: str, status: int | None = 0, seconds: float = 600) -> str:
-        """Run a command in the checkout; returns what it printed, and asserts on its exit status."""
+    def run(self, *words: str, status: int | None = 0, seconds: float = 600, errors: int = subprocess.STDOUT) -> str:
+        """Run a command in the checkout; returns what it printed, and asserts on its exit status.
+
+        `errors` says where its standard error goes: by default to what is returned.
+        """
         done = subprocess.run(
             words,
             cwd=self.folder,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             text=True,
             timeout=seconds,
             check=False,
         )
-        assert status is None or done.returncode == status, done.stdout
+        assert status is None or done.returncode == status, (done.stdout, done.stderr)
         return done.stdout
 
     def tool(self, *words: str, status: int | None = 0) -> str:
-        """Run `pulumi` or `kubectl` as in `make shell`."""
-        return self.run(".venv/bin/python", "-c", IN_SHELL, *words, status=status)
+        """Run `pulumi` or `kubectl` as in `make shell`; returns its standard output."""
+        return self.run(".venv/bin/python", "-c", IN_SHELL, *words, status=status, errors=subprocess.PIPE)
 
     def kubectl(self, *words: str) -> str:
         """Run kubectl on the checkout's cluster."""
@@ -77,9 +80,12 @@ class Checkout:
         return found
 
     def environment(self) -> dict[str, str]:
-        """The environment of the machine, without what belongs to another stack."""
+        """The environment of the machine, without what belongs to the stack of the project that is tested."""
         dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
-        return {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+        ours = (str(PROJECT), str(cache_folder()))
+        kept["PATH"] = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
+        return kept
 
 
 @pytest.fixture(scope="module")
