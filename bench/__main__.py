@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=NAMES, action="append", help="only this measure; can be repeated")
     options = parser.parse_args()
+    # What the bench has started ends with it, however it ends.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     names = set(options.only or NAMES)
     result: dict[str, Any] = {"machine": machine(), "measures": []}
     try:

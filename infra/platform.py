@@ -85,6 +85,7 @@ def _local(config: LocalConfig) -> Platform:
         cluster_identifier=cluster.uid,
         # Everything in this cluster is the stack's: what an interrupted `up` left there is taken over.
         upsert_existing_objects=True,
+        enable_patch_force=True,
         opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
     )
     bucket = BucketClaim(

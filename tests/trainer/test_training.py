@@ -14,7 +14,7 @@ from tests.trainer.processes import Ended, json_lines, run, started
 from trainer.checkpoint import load_state, unpack
 from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, HANG, PREEMPTED, STORAGE_ERROR
 
-EPOCHS = 12
+EPOCHS = 8
 STEPS_PER_EPOCH = 25
 LENGTH = (f"--epochs={EPOCHS}", "--checkpoint-steps=10", "--keep-checkpoints=1000", "--log-steps=10")
 TWO_RANKS = (*LENGTH, "--batch-size=8")

@@ -159,8 +159,9 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
             if not isinstance(arguments.get("text"), str):
                 raise OperationFailed("missing required field 'text' of type string")
             manifests = decode(arguments["text"], arguments.get("defaultNamespace") or "", self.session.discovery)
-        response = {"result": manifests}
-        return provider_pb2.InvokeResponse(**{"return": to_wire(response, keep_secrets=False)})
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(to_wire({"result": manifests}, keep_secrets=False))
+        return response
 
     def Construct(
         self, request: provider_pb2.ConstructRequest, context: grpc.ServicerContext
