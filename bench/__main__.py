@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.control_plane import control_plane
 from bench.measure import PROJECT, BenchError, Measure, machine
+from commands.jobs import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"
 NAMES = ("first-step", "noop-up", "preview", "ddp-step")
@@ -59,7 +60,7 @@ def main() -> int:
             result["measures"] += cluster_measures(names)
         if "ddp-step" in names:
             result["measures"] += ddp_step()
-    except BenchError as error:
+    except (BenchError, Unreachable) as error:
         print(f"make bench: {error}", file=sys.stderr)
         return 2
     options.json.parent.mkdir(parents=True, exist_ok=True)

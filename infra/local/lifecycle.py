@@ -111,11 +111,13 @@ def _make_folders(settings: ClusterSettings) -> None:
     from infra.local.image_store import clone_store
 
     known = identity(settings)
-    if known is None and settings.folder.exists():
-        shutil.rmtree(settings.folder)  # A start that was cut off before its data was whole.
+    whole = known is not None and (settings.folder / "settings.json").exists()
+    if settings.folder.exists() and not (whole and ClusterSettings.load(settings.folder).owner == settings.owner):
+        # A start that was cut off before its data was whole, or what another project's crash left.
+        shutil.rmtree(settings.folder)
+        known = None
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    same = known is not None and (settings.folder / "settings.json").exists()
-    if not same or ClusterSettings.load(settings.folder) != settings:
+    if known is None or ClusterSettings.load(settings.folder) != settings:
         make_keys(settings)
     settings.save()
     settings.bucket.mkdir(exist_ok=True)

@@ -140,6 +140,19 @@ def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSetti
     kubectl("get", "persistentvolume", BUCKET_VOLUME)
 
 
+def test_a_dead_cluster_of_another_project_is_not_taken_over(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "theirs")
+    identity = lifecycle.identity(cluster)
+    other = dataclasses.replace(cluster, owner="another project")
+    with pytest.raises(RuntimeError, match="run `make down` there"):
+        lifecycle.start(other, lambda _text: None)
+    traces.end_processes(cluster.folder)
+    lifecycle.start(other, lambda _text: None)
+    assert lifecycle.identity(other) != identity
+    assert "theirs" not in kubectl("get", "configmaps")
+    lifecycle.stop(other)
+
+
 def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
     lost = traces.node_process(cluster.folder, 1)
     assert lost is not None
