@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-SECONDS = 120
+SECONDS = 300
 PAIR = re.compile(r"(\w+)=(\S+)")
 
 
