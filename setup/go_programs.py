@@ -64,7 +64,7 @@ class GoProgram:
         done = subprocess.run(
             words,
             cwd=MODULES / self.module,
-            env={**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"},
+            env=build_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -72,12 +72,34 @@ class GoProgram:
         )
         if done.returncode != 0:
             raise RuntimeError(f"building {self.binary} failed:\n{done.stdout[-3000:]}")
+        shutil.rmtree(_work_folder(), ignore_errors=True)
         for name in self.names:
             (draft / name).symlink_to(self.binary)
         (draft / "sources").write_text(self.sources, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)
         draft.rename(self.folder)
+
+
+def _work_folder() -> Path:
+    return cache_folder() / "go-build"
+
+
+def build_environment() -> dict[str, str]:
+    """Environment of `go build`.
+
+    Modules and objects (5 GB for Kubernetes) go to a folder of ours, kept while a build is unfinished so that the next
+    attempt goes on, and removed once it is done; the user's own Go folders stay as they are.
+    """
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOWORK": "off",
+        "GOCACHE": str(_work_folder() / "objects"),
+        "GOPATH": str(_work_folder() / "path"),
+        "GOMODCACHE": str(_work_folder() / "modules"),
+        "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip(),
+    }
 
 
 def toolchain_folder() -> Path:
