@@ -88,11 +88,20 @@ def this_machine() -> Capacity:
     )
 
 
+def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
+    """What each of `num_nodes` equal nodes on one machine leaves to the others."""
+    return Capacity(
+        millicores=machine.millicores - machine.millicores // num_nodes,
+        memory=machine.memory - machine.memory // num_nodes,
+    )
+
+
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
     """What each of `num_nodes` equal nodes on one machine has for pods."""
+    kept = kept_for_other_nodes(machine, num_nodes)
     return Capacity(
-        millicores=machine.millicores // num_nodes,
-        memory=max(0, machine.memory // num_nodes - KUBELET_EVICTION_BYTES),
+        millicores=machine.millicores - kept.millicores,
+        memory=max(0, machine.memory - kept.memory - KUBELET_EVICTION_BYTES),
     )
 
 

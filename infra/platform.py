@@ -109,7 +109,7 @@ def _local(config: LocalConfig) -> Platform:
         bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
-        context=f"trainyard-{config.name}",
+        context=settings.context,
         kubeconfig=cluster.kubeconfig,
         deleted_with=cluster.processes,
     )

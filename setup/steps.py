@@ -25,6 +25,7 @@ KUBERNETES = go_programs.GoProgram(
     binary="kubernetes",
     names=PROGRAMS,
 )
+PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
 
 
@@ -65,7 +66,7 @@ def steps(*, cluster: bool) -> list[Step]:
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),
-            do=lambda say: _store(PAUSE_IMAGE, say),
+            do=_store_pause,
         ),
         Step(
             name="trainer image",
@@ -79,6 +80,12 @@ def _no_go_needed(cluster: bool) -> bool:
     if pulumi_cli.has_cli() and (not cluster or (KUBERNETES.is_built() and PAUSE_IMAGE in stored_references())):
         return True
     return go_programs.has_go()
+
+
+def _store_pause(say: Callable[[str], None]) -> None:
+    if not PAUSE.is_built():
+        PAUSE.build()
+    _store(PAUSE_IMAGE, say)
 
 
 def _store(reference: str, say: Callable[[str], None]) -> None:

@@ -96,12 +96,11 @@ def make_keys(settings: ClusterSettings) -> None:
         authority.issue(f"kubelet-{index}-server", f"system:node:{node}", hosts=[node, node_address(index)])
     for name, user, groups, server in clients:
         authority.issue(name, user, groups=groups)
-        _write(folder / f"{name}.kubeconfig", kubeconfig(folder, name, settings.name, server).encode())
+        _write(folder / f"{name}.kubeconfig", kubeconfig(folder, name, settings.context, server).encode())
 
 
-def kubeconfig(folder: Path, name: str, cluster: str, server: str) -> str:
-    """A kubeconfig (JSON, which is YAML) that embeds the certificate `name`; the context has the cluster's name."""
-    context = f"trainyard-{cluster}"
+def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
+    """A kubeconfig (JSON, which is YAML) that embeds the certificate `name`."""
 
     def embedded(file: str) -> str:
         return b64encode((folder / file).read_bytes()).decode()

@@ -1,12 +1,13 @@
 """An OCI image layout on disk (image-spec v1.1) that gives back the space of layers which every node has unpacked.
 
-The digests of those layers are kept beside the layout: archives are written without them, also when the tool that
-writes the layout makes the same layer again for a later image.
+Such a layer's file keeps its name and size and loses its content; its digest is kept beside the layout, and archives
+are written without it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from io import BytesIO
 from pathlib import Path
@@ -48,15 +49,18 @@ def unpacked_layers(layout: Path) -> list[str]:
         return []
 
 
-def forget_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which nodes must have unpacked; returns those that were not known before."""
+def empty_large_layers(layout: Path, reference: str) -> list[str]:
+    """Empty the image's large layers, which nodes must have unpacked; returns those that were not known before."""
     _, manifest = manifest_of(layout, reference)
     known = unpacked_layers(layout)
-    large = [layer["digest"] for layer in manifest["layers"] if layer["size"] > LARGE_BYTES]
-    new = [digest for digest in large if digest not in known]
+    large = [layer for layer in manifest["layers"] if layer["size"] > LARGE_BYTES]
+    new = [layer["digest"] for layer in large if layer["digest"] not in known]
     (layout / "unpacked.json").write_text(json.dumps(known + new), encoding="utf-8")
-    for digest in large:
-        blob(layout, digest).unlink(missing_ok=True)
+    for layer in large:
+        path = blob(layout, layer["digest"])
+        # A file without content and of the same size: the tool that writes the layout sees the layer there.
+        os.truncate(path, 0)
+        os.truncate(path, layer["size"])
     return new
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
+from infra.hardware import kept_for_other_nodes, this_machine
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
@@ -190,20 +190,10 @@ def cni_config(index: int) -> str:
     return json.dumps(network, indent=1)
 
 
-def machine_memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
     """The kubelet's configuration: of this machine's CPUs and memory each node offers an equal share."""
     keys = NODE_ROOT / "keys"
-    others = settings.nodes - 1
-    processors = len(os.sched_getaffinity(0))
-    reserved = {
-        "cpu": f"{processors * 1000 * others // settings.nodes}m",
-        "memory": f"{machine_memory() * others // settings.nodes // 1024}Ki",
-    }
+    kept = kept_for_other_nodes(this_machine(), settings.nodes)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -224,7 +214,7 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
         "enforceNodeAllocatable": [],
-        "systemReserved": reserved if others else {},
+        "systemReserved": {"cpu": f"{kept.millicores}m", "memory": str(kept.memory)},
         "oomScoreAdj": 0,
         "failSwapOn": False,
         "featureGates": {"KubeletInUserNamespace": True},

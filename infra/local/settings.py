@@ -83,6 +83,11 @@ class ClusterSettings:
         return tuple(f"{self.name}-{index}" for index in range(self.nodes))
 
     @property
+    def context(self) -> str:
+        """Name of the cluster and of its context in every kubeconfig."""
+        return f"trainyard-{self.name}"
+
+    @property
     def cgroup(self) -> str:
         """The cgroup under which all containers run, in every hierarchy; clusters of other caches have another one."""
         return f"/trainyard/{self.name}-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"

@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,16 +64,13 @@ def ensure_stored(reference: str, progress: Progress) -> Writer:
 
 
 def _build_pause(builder: Builder) -> None:
-    source = PROJECT / "setup" / "go" / "pause"
+    program = cache_folder() / "bin" / "pause" / "pause"
+    if not program.is_file():
+        raise RuntimeError("the pause program is not built: run `make setup`")
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(context / "pause"), "."],
-        cwd=source,
-        env={**os.environ, "CGO_ENABLED": "0"},
-        check=True,
-    )
-    dockerfile = source / "Dockerfile"
+    shutil.copy(program, context / "pause")
+    dockerfile = PROJECT / "setup" / "go" / "pause" / "Dockerfile"
     builder.build(Build(reference=PAUSE_IMAGE, context=context, dockerfile=dockerfile, arguments={}, mounts={}))
     shutil.rmtree(context)
 

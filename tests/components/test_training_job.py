@@ -82,9 +82,10 @@ def test_the_service_selects_the_jobs_pods_and_names_them() -> None:
     assert service["spec"]["publishNotReadyAddresses"] is True
 
 
-def test_nothing_is_awaited() -> None:
-    for manifest in manifests(spec(), ON_CLAIM):
-        assert manifest["metadata"]["annotations"]["pulumi.com/skipAwait"] == "true"
+def test_no_update_waits_for_the_end_of_training_and_every_replacement_for_the_end_of_the_old_job() -> None:
+    awaiting = {each["kind"]: each["metadata"]["annotations"] for each in manifests(spec(), ON_CLAIM)}
+    assert awaiting["Service"] == {"pulumi.com/skipAwait": "true"}
+    assert awaiting["Job"] == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 
 
 @pytest.mark.parametrize(("restarts", "hosts", "limit"), [(0, 4, 0), (1, 1, 1), (1, 2, 2), (3, 4, 12)])

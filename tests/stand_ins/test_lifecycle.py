@@ -253,8 +253,8 @@ def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None
     assert set(stack.operations().values()) == {"same"}
 
 
-def test_a_job_that_is_not_awaited_is_gone_before_its_replacement_comes(new_stack: NewStack) -> None:
-    stack = new_stack(job(skipAwait="true"))
+def test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes(new_stack: NewStack) -> None:
+    stack = new_stack(job(waitFor="jsonpath={.metadata.uid}"))
     stack.up()
     first = stack.batch().read_namespaced_job("job", stack.namespace)
     stack.up(image="other")

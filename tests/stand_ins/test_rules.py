@@ -9,6 +9,7 @@ from pulumi.runtime.proto import provider_pb2
 
 from setup.stand_ins.kubernetes import configuration, field_managers, kubeconfig, naming, normalize, state
 from setup.stand_ins.kubernetes.awaiting.conditions import WaitForError, rule_for
+from setup.stand_ins.kubernetes.awaiting.rules import awaits_deletion
 from setup.stand_ins.kubernetes.decode_yaml import decode
 from setup.stand_ins.kubernetes.diff import detailed_diff, is_ignored, merge_patch, parse_property_path, render
 from setup.stand_ins.kubernetes.discovery import Discovery
@@ -124,6 +125,15 @@ def test_wait_for_reads_conditions_and_paths() -> None:
     for wrong in ("phase=Running", "jsonpath={.a[?(@.b==1)]}", "jsonpath=.status.phase", "[]"):
         with pytest.raises(WaitForError):
             rule_for(wrong)
+
+
+def test_the_deletion_of_what_is_not_awaited_is_awaited_but_for_the_kinds_that_the_real_plugin_excepts() -> None:
+    unawaited = {"metadata": {"annotations": {"pulumi.com/skipAwait": "true"}}}
+    job = {"apiVersion": "batch/v1", "kind": "Job"}
+    assert awaits_deletion(job)
+    assert not awaits_deletion(job | unawaited)
+    assert awaits_deletion({"apiVersion": "v1", "kind": "Service"} | unawaited)
+    assert awaits_deletion({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | unawaited)
 
 
 def config_of(server: str, context: str = "one") -> dict[str, Any]:

@@ -22,6 +22,12 @@ from workloads.spec import JobSpec
 FINAL_EXIT_CODES = (65, 66, 78)
 """Exit codes after which a restart would end the same way: diverged, data error, bad configuration (sysexits)."""
 
+UNAWAITED = {"pulumi.com/skipAwait": "true"}
+"""The Service has no addresses before the job's pods run."""
+CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+"""The Job ends when training does, which no update waits for. Its deletion is awaited, as it would not be with
+`skipAwait` (https://github.com/pulumi/pulumi-kubernetes/issues/3154): a job that takes its place has the same name."""
+
 
 def backoff_limit(spec: JobSpec) -> int:
     """Failed pods that the Job bears: when one host fails the others do too, so a restart costs one pod a host."""
@@ -30,16 +36,9 @@ def backoff_limit(spec: JobSpec) -> int:
 
 def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create the Service and the Job; returns the Job's name."""
-    # Neither is awaited: the Service has no address before the job's pods run, and the Job ends when training does.
-    metadata = ObjectMetaArgs(
-        name=spec.name,
-        namespace=placement.namespace,
-        labels=job_labels(spec.name, spec.recipe),
-        annotations={"pulumi.com/skipAwait": "true"},
-    )
     Service(
         f"{name}-hosts",
-        metadata=metadata,
+        metadata=_metadata(spec, placement, UNAWAITED),
         spec=ServiceSpecArgs(
             cluster_ip="None",
             publish_not_ready_addresses=True,
@@ -50,7 +49,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     )
     job = Job(
         f"{name}-job",
-        metadata=metadata,
+        metadata=_metadata(spec, placement, CREATED_IS_READY),
         spec=JobSpecArgs(
             completion_mode="Indexed",
             completions=spec.hosts,
@@ -63,6 +62,15 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         opts=opts,
     )
     return job.metadata.name
+
+
+def _metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -> ObjectMetaArgs:
+    return ObjectMetaArgs(
+        name=spec.name,
+        namespace=placement.namespace,
+        labels=job_labels(spec.name, spec.recipe),
+        annotations=annotations,
+    )
 
 
 def _failure_policy() -> PodFailurePolicyArgs:

@@ -7,7 +7,7 @@ from setup.stand_ins.kubernetes import field_managers
 from setup.stand_ins.kubernetes.annotations import LAST_APPLIED, PATCH_FORCE, deletion_propagation, is_true, timeout
 from setup.stand_ins.kubernetes.api import ApiError
 from setup.stand_ins.kubernetes.awaiting.deletion import until_gone
-from setup.stand_ins.kubernetes.awaiting.rules import check_on_read, until_ready
+from setup.stand_ins.kubernetes.awaiting.rules import awaits_deletion, check_on_read, until_ready
 from setup.stand_ins.kubernetes.diff import merge_patch, parse_property_path
 from setup.stand_ins.kubernetes.discovery import NoSuchKind, is_built_in
 from setup.stand_ins.kubernetes.naming import unique_name
@@ -195,7 +195,8 @@ def delete(operation: Operation, inputs: Object, live: Object, name: str, custom
         if error.code == 404:
             return
         raise
-    until_gone(operation, live, name, timeout(inputs, custom_timeout))
+    if awaits_deletion(inputs):
+        until_gone(operation, live, name, timeout(inputs, custom_timeout))
     operation.clear_status()
 
 

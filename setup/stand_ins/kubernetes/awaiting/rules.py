@@ -46,6 +46,18 @@ AWAITED = {
 """Custom resources and all other kinds are ready once they are written, unless `pulumi.com/waitFor` says otherwise."""
 
 
+DELETED_UNAWAITED = {
+    "apps/v1/DaemonSet",
+    "apps/v1/Deployment",
+    "apps/v1/StatefulSet",
+    "batch/v1/Job",
+    "v1/Namespace",
+    "v1/Pod",
+    "v1/ReplicationController",
+}
+"""Kinds whose deletion is not awaited when their creation is not."""
+
+
 def _key(live: Object) -> str:
     return f"{live.get('apiVersion')}/{live.get('kind')}"
 
@@ -70,6 +82,14 @@ def until_ready(operation: Operation, inputs: Object, live: Object, custom_timeo
     ready = until(operation, live, rule, seconds, late=late)
     operation.clear_status()
     return ready
+
+
+def awaits_deletion(inputs: Object) -> bool:
+    """Whether the deletion of an object waits until it is gone: `pulumi.com/skipAwait` counts for some kinds only.
+
+    Rule: pulumi-kubernetes, `allowsSkipAwaitWithDelete`, https://github.com/pulumi/pulumi-kubernetes/issues/1232
+    """
+    return not (is_true(inputs, SKIP_AWAIT) and _key(inputs) in DELETED_UNAWAITED)
 
 
 def check_on_read(operation: Operation, inputs: Object, live: Object) -> None:
