@@ -1,104 +1,201 @@
-"""Checkpoints: one self-checking file a step; the newest whole one is found by looking, with no pointer to it."""
+"""Checkpoints of a run: saved beside the training, kept by number and age; the newest whole one is found by looking."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 import re
+import time
+import warnings
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from trainer.exit_codes import DataError
-from trainer.storage import Folder
+from trainer.exit_codes import DataError, StorageError, TrainerError
+from trainer.runtime.base import Runtime
+from trainer.storage import Folder, MissingFileError
 
-FORMAT = 1
-"""Version of the file format, raised when an older trainer could not read the file."""
-NAME = re.compile(r"step-(\d{9})\.checkpoint")
-State = dict[str, Any]
-"""Tensors, numbers and text, nested in dicts and lists: what torch.load reads with weights_only."""
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.staging import DefaultStager
+
+    from trainer.tensor_files import Facts
+
+NAME = re.compile(r"step-(\d{9})")
+# One rank alone saves and loads without torch.distributed: we ask for that, and need not be told.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    tensors: Tensors
+    """Every tensor by its name; what all ranks hold alike is written once."""
+    facts: Facts
+    """Step, signature, place in the data and whatever else is no tensor; the same on all ranks."""
 
 
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run: a folder a step.
 
-    A file is a line of JSON (format, step, length and SHA-256 of what follows) and the state as torch.save writes it.
+    Every rank makes one and calls its methods at the same step: they save and load together.
     """
 
-    def __init__(self, folder: Folder, *, keep: int) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        runtime: Runtime,
+        *,
+        keep: int,
+        keep_hours: float = 0.0,
+        on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
+    ) -> None:
         self.folder = folder
-        self.keep = keep
+        self._runtime = runtime
+        self._keep, self._keep_seconds = keep, keep_hours * 3600
+        self._on_saved = on_saved
+        self._stager: DefaultStager | None = None
+        self._saving: Future[None] | None = None
 
-    def save(self, step: int, state: State) -> str:
-        """Write the checkpoint of a step and delete the oldest ones; returns its URL."""
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        name = f"step-{step:09d}.checkpoint"
-        self.folder.write(name, pack(step, buffer.getvalue()))
-        for old in self._newest_first()[self.keep :]:
-            self.folder.delete(old)
-        return f"{self.folder.url}/{name}"
+    def save(self, step: int, saved: Saved) -> None:
+        """Copy the state and write it in the background; waits where the save before is not done.
 
-    def newest(self, *, signature: str, skipped: Callable[[str, str], None]) -> bytes | None:
-        """What torch.save wrote of the newest whole checkpoint, None where there never was one.
-
-        One that is broken or has another signature is reported to `skipped`, with its name and what is wrong with it.
-        Raises DataError where all are so: starting again from nothing would hide the loss.
+        Raises StorageError, on all ranks, where the save before failed on any.
         """
-        names = self._newest_first()
-        for name in names:
-            try:
-                content = unpack(self.folder.read(name))
-                _check_signature(content, signature)
-            except ValueError as error:
-                skipped(name, str(error))
-                continue
-            return content
-        if names:
-            raise DataError(
-                f"{self.folder.url}: none of {len(names)} checkpoints can be used; move them away to start anew"
+        # Imported at the first save and not before the first step.
+        from torch.distributed.checkpoint import async_save
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+        from trainer.tensor_files import TensorFilesWriter
+
+        self.wait()
+        if self._stager is None:
+            # Its buffers are used again at every save: fresh memory costs more than the copy itself.
+            on_cuda = self._runtime.device.type == "cuda"
+            self._stager = DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=on_cuda,
+                    use_shared_memory=False,
+                    use_async_staging=False,
+                    use_non_blocking_copy=on_cuda,
+                )
             )
+        started = time.monotonic()
+        folder = self.folder.child(f"step-{step:09d}")
+
+        def sealed() -> None:
+            self._on_saved(step, folder.url, time.monotonic() - started)
+            self._delete_old(before=step)
+
+        saving = async_save(
+            dict(saved.tensors),
+            storage_writer=TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, sealed=sealed),
+            async_stager=self._stager,
+            process_group=self._runtime.background_group(),
+            no_dist=self._runtime.world == 1,
+        )
+        assert isinstance(saving, Future)
+        self._saving = saving
+
+    def wait(self) -> None:
+        """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any."""
+        from torch.distributed.checkpoint import CheckpointException
+
+        if self._saving is None:
+            return
+        saving, self._saving = self._saving, None
+        try:
+            self._runtime.wait_for(saving)
+        except CheckpointException as error:
+            _raise_cause(error)
+
+    def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
+        """The newest checkpoint that is whole and fits, on every rank; None where there never was one.
+
+        `fits` raises ValueError for one that this run cannot go on from. One that is not used is reported to `skipped`
+        with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
+        would hide the loss.
+        """
+        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else None)
+        unusable = 0
+        for name in names:
+            folder = self.folder.child(name)
+            try:
+                return self._load(folder, fits)
+            except _NotSealedError as error:
+                skipped(name, str(error))
+            except (ValueError, MissingFileError) as error:
+                unusable += 1
+                skipped(name, str(error))
+        if unusable:
+            raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
         return None
+
+    def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
+        from torch.distributed.checkpoint import CheckpointException, load
+
+        from trainer.tensor_files import TensorFilesReader, destination
+
+        manifest = self._manifest(folder)
+        saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
+        fits(saved)
+        try:
+            load(
+                saved.tensors,
+                storage_reader=TensorFilesReader(folder, manifest),
+                process_group=self._runtime.background_group(),
+                no_dist=self._runtime.world == 1,
+            )
+        except CheckpointException as error:
+            _raise_cause(error)
+        return saved
+
+    def _manifest(self, folder: Folder) -> dict[str, Any]:
+        """The manifest, read by one rank for all."""
+        from trainer.tensor_files import MANIFEST, unseal
+
+        found: dict[str, Any] | Exception | None = None
+        if self._runtime.rank == 0:
+            try:
+                if MANIFEST not in folder.names():
+                    raise _NotSealedError("it was not finished")
+                found = unseal(folder.read(MANIFEST))
+            except (ValueError, StorageError) as error:
+                found = error
+        found = self._runtime.share(found)
+        if isinstance(found, Exception):
+            raise found
+        assert found is not None
+        return found
+
+    def _delete_old(self, *, before: int) -> None:
+        from trainer.tensor_files import MANIFEST
+
+        older = [name for name in self._newest_first() if int(name.removeprefix("step-")) < before]
+        for number, name in enumerate(older, start=2):
+            folder = self.folder.child(name)
+            if number <= self._keep and MANIFEST in folder.names():
+                continue
+            if folder.age(MANIFEST) >= self._keep_seconds:
+                # The seal first: a checkpoint that is half deleted must not be taken for one.
+                folder.delete(MANIFEST)
+                self.folder.delete(name)
 
     def _newest_first(self) -> list[str]:
         return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)
 
 
-def pack(step: int, content: bytes) -> bytes:
-    """The file of a checkpoint."""
-    head = {"format": FORMAT, "step": step, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return json.dumps(head).encode("ascii") + b"\n" + content
+class _NotSealedError(ValueError):
+    """A checkpoint was never finished; a run that was killed during its first save has only such."""
 
 
-def unpack(file: bytes) -> bytes:
-    """What torch.save wrote; raises ValueError saying what is wrong with the file."""
-    line, _, content = file.partition(b"\n")
-    try:
-        head = json.loads(line)
-        version, length, digest = head["format"], head["bytes"], head["sha256"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError("it has no header" if file else "it is empty") from None
-    if version != FORMAT:
-        raise ValueError(f"its format is {version}, not {FORMAT}")
-    if len(content) != length:
-        raise ValueError(f"it has {len(content)} of {length} bytes")
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise ValueError("its checksum is wrong")
-    return content
-
-
-def load_state(content: bytes) -> State:
-    """The state that torch.save wrote, on the CPU."""
-    state: State = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return state
-
-
-def _check_signature(content: bytes, signature: str) -> None:
-    try:
-        found = load_state(content)["signature"]
-    except Exception as error:  # what is no pickle of ours can raise anything
-        raise ValueError(f"it cannot be read ({type(error).__name__})") from None
-    if found != signature:
-        raise ValueError(f"it is of {found}, not {signature}")
+def _raise_cause(error: CheckpointException) -> NoReturn:
+    """Raise what happened on the rank that failed first."""
+    failures = error.failures
+    cause = failures[min(failures)][0]
+    if isinstance(cause, TrainerError | ValueError):
+        raise cause from None
+    raise error

@@ -56,12 +56,15 @@ class TrainConfig:
     checkpoint_steps: int = 0
     """Steps from one checkpoint to the next; 0 saves at the end of each epoch only."""
     keep_checkpoints: int = 3
-    """How many of the newest checkpoints stay."""
+    """How many of the newest checkpoints stay, however old they are."""
+    keep_hours: float = 0.0
+    """Hours for which older checkpoints stay, too."""
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
         _at_least(1, keep_checkpoints=self.keep_checkpoints)
         _at_least(0, checkpoint_steps=self.checkpoint_steps, threads=self.threads, weight_decay=self.weight_decay)
+        _at_least(0, keep_hours=self.keep_hours)
         _within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
         _within(0, LARGEST_SEED, seed=self.seed)
         _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)

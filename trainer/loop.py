@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from trainer.checkpoint import Checkpoints, load_state
+from trainer.checkpoint import Checkpoints
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, recipe
 from trainer.data import Batch, load_data
 from trainer.exit_codes import DivergedError, PreemptedError
@@ -64,11 +64,21 @@ class Training:
             self.data.num_samples, rank=rank, world=world, batch_size=config.batch_size, seed=config.seed
         )
         self.state = RunState(signature=signature(config), model=model, optimizer=self.optimizer, sampler=self.sampler)
-        self.checkpoints = Checkpoints(folder.child("checkpoints"), keep=config.keep_checkpoints) if folder else None
+        self.checkpoints = self.open_checkpoints(folder) if folder else None
         self.model = runtime.wrap(model)
         self.meter = Meter(runtime.device)
         self.clock = RateClock()
         self.finite = True
+
+    def open_checkpoints(self, folder: Folder) -> Checkpoints:
+        """The checkpoints in the run's folder."""
+        return Checkpoints(
+            folder.child("checkpoints"),
+            self.runtime,
+            keep=self.config.keep_checkpoints,
+            keep_hours=self.config.keep_hours,
+            on_saved=lambda step, url, seconds: self.report.event("checkpoint", step=step, path=url, seconds=seconds),
+        )
 
     def run(self) -> None:
         """Train, evaluate and save, epoch by epoch."""
@@ -78,6 +88,7 @@ class Training:
             self.evaluate()
             self.sampler.next_epoch()
             self.save()
+        self.finish_saving()
         self.report.event(
             "done",
             test_accuracy=self.state.test_accuracy,
@@ -164,7 +175,7 @@ class Training:
             )
         if agreed == Verdict.LEAVE:
             self.save()
-            self.runtime.barrier()
+            self.finish_saving()
             raise PreemptedError(f"told to leave at step {self.state.step}")
 
     def save(self) -> None:
@@ -172,24 +183,22 @@ class Training:
         self.finite = self.finite and self.meter.is_finite()
         if self.runtime.agree(self.verdict()) == Verdict.DIVERGED:
             self.obey(Verdict.DIVERGED)
-        if not self.checkpoints:
-            return
-        saved = self.state.capture(self.runtime)
-        if self.runtime.rank == 0:
-            path = self.checkpoints.save(self.state.step, saved)
-            self.report.event("checkpoint", step=self.state.step, path=path)
+        if self.checkpoints:
+            self.checkpoints.save(self.state.step, self.state.capture(self.runtime))
+
+    def finish_saving(self) -> None:
+        """Wait until what was saved last is whole."""
+        if self.checkpoints:
+            self.checkpoints.wait()
 
     def resume(self) -> None:
-        """Go on from the newest good checkpoint, if there is one. Rank 0 reads it for all."""
+        """Go on from the newest good checkpoint, if there is one."""
         if not self.checkpoints:
             return
-        found = None
-        if self.runtime.rank == 0:
-            found = self.checkpoints.newest(signature=self.state.signature, skipped=self.skipped)
-        content = self.runtime.broadcast(found)
-        if content is None:
+        saved = self.checkpoints.newest(fits=self.state.fits, skipped=self.skipped)
+        if saved is None:
             return
-        self.state.restore(load_state(content), self.runtime, seed=self.config.seed)
+        self.state.restore(saved, self.runtime, seed=self.config.seed)
         self.report.event(
             "resume", step=self.state.step, epoch=self.sampler.epoch + 1, path=self.checkpoints.folder.url
         )

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from trainer.checkpoint import State
+from trainer.checkpoint import Saved, Tensors
 from trainer.runtime.base import Runtime
 from trainer.sampler import EpochSampler
+
+MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
+"""What the names of a checkpoint's tensors start with; a rank's number follows the last two."""
 
 
 @dataclass(kw_only=True)
@@ -34,31 +37,69 @@ class RunState:
     best_accuracy: float = 0.0
     """Highest accuracy of an evaluation so far, in percent."""
 
-    def capture(self, runtime: Runtime) -> State:
-        """The state to save; every rank must call this, for each adds its own random number generator."""
-        on_cuda = runtime.device.type == "cuda"
-        return {
+    def capture(self, runtime: Runtime) -> Saved:
+        """The state to save. The tensors are the live ones: copy them before the next step."""
+        tensors = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
+        for name, parameter in self.model.named_parameters():
+            for key, tensor in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(tensor, torch.Tensor):
+                    tensors[f"{OPTIMIZER}{key}.{name}"] = tensor
+        tensors[f"{RANDOM}{runtime.rank}"] = torch.get_rng_state()
+        if runtime.device.type == "cuda":
+            tensors[f"{RANDOM_CUDA}{runtime.rank}"] = torch.cuda.get_rng_state()
+        facts = {
             "signature": self.signature,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "sampler": self.sampler.place(),
             "step": self.step,
+            "world": runtime.world,
+            "sampler": self.sampler.place(),
             "test_accuracy": self.test_accuracy,
             "best_accuracy": self.best_accuracy,
-            "random": runtime.gather(torch.get_rng_state()),
-            "random_cuda": runtime.gather(torch.cuda.get_rng_state()) if on_cuda else [],
         }
+        return Saved(tensors=tensors, facts=facts)
 
-    def restore(self, saved: State, runtime: Runtime, *, seed: int) -> None:
+    def fits(self, saved: Saved) -> None:
+        """Raises ValueError where a checkpoint is of another model or optimiser."""
+        found = saved.facts["signature"]
+        if found != self.signature:
+            raise ValueError(f"it is of {found}, not {self.signature}")
+        mine = {MODEL + name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        theirs = {name: tensor.shape for name, tensor in saved.tensors.items() if name.startswith(MODEL)}
+        different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        if different:
+            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or is missing")
+
+    @torch.no_grad()
+    def restore(self, saved: Saved, runtime: Runtime, *, seed: int) -> None:
         """Go on from a saved state, also with another number of ranks or on another device."""
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.sampler.go_to(saved["sampler"])
-        self.step = saved["step"]
-        self.test_accuracy, self.best_accuracy = saved["test_accuracy"], saved["best_accuracy"]
-        if len(saved["random"]) == runtime.world:
-            torch.set_rng_state(saved["random"][runtime.rank])
+        tensors, facts = saved.tensors, saved.facts
+        self.model.load_state_dict(_under(MODEL, tensors))
+        of_optimizer = self.optimizer.state_dict()
+        numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
+        of_optimizer["state"] = {}
+        weights = dict(self.model.named_parameters())
+        for name, tensor in _under(OPTIMIZER, tensors).items():
+            key, _, weight_name = name.partition(".")
+            weight = weights[weight_name]
+            if tensor.shape == weight.shape:
+                # In the weight's own memory format: the fused update walks through both side by side.
+                tensor = torch.empty_like(weight).copy_(tensor)
+            of_optimizer["state"].setdefault(numbers[id(weight)], {})[key] = tensor
+        self.optimizer.load_state_dict(of_optimizer)
+        self.sampler.go_to(facts["sampler"])
+        self.step = facts["step"]
+        self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
+        if facts["world"] == runtime.world:
+            torch.set_rng_state(tensors[f"{RANDOM}{runtime.rank}"])
         else:
             torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
-        if runtime.device.type == "cuda" and len(saved["random_cuda"]) == runtime.world:
-            torch.cuda.set_rng_state(saved["random_cuda"][runtime.rank])
+        of_cuda = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
+        if runtime.device.type == "cuda" and facts["world"] == runtime.world and of_cuda is not None:
+            torch.cuda.set_rng_state(of_cuda)
+
+    def _parameters(self) -> list[torch.Tensor]:
+        """The weights in the order in which the optimiser numbers them."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def _under(start: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

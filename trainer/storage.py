@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import IO, cast
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TypeVar, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -12,6 +15,17 @@ from trainer.exit_codes import StorageError
 
 UNFINISHED = ".unfinished"
 """Ending of a file that is being written."""
+ATTEMPTS = 4
+"""How often a bucket is asked before its failure counts; its own client tries again inside each."""
+PAUSE = 0.5
+"""Seconds before the second attempt; each later pause is twice as long."""
+FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+"""What trying again does not mend."""
+Answer = TypeVar("Answer")
+
+
+class MissingFileError(StorageError):
+    """A file is not there, in storage that answers."""
 
 
 class Folder:
@@ -22,69 +36,122 @@ class Folder:
         try:
             self._filesystem, self._path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
-            raise StorageError(f"bucket {url!r} cannot be used ({error}); allowed is file:///FOLDER") from None
+            allowed = "file:///FOLDER, gs://BUCKET/FOLDER, s3://BUCKET/FOLDER"
+            raise StorageError(f"bucket {url!r} cannot be used ({error}); allowed is {allowed}") from None
+        self.is_local = isinstance(self._filesystem, LocalFileSystem)
+
+    @property
+    def path(self) -> str:
+        """The folder as its storage names it: on a disk, the path."""
+        return cast("str", self._path)
 
     def child(self, name: str) -> Folder:
         """A folder in this folder."""
         return Folder(f"{self.url}/{name}")
 
     def names(self) -> list[str]:
-        """Names of the files in the folder; none where the folder is not there."""
-        try:
+        """Names of the files and folders in the folder; none where the folder is not there."""
+
+        def look() -> list[str]:
             self._filesystem.invalidate_cache()
-            found = self._filesystem.ls(self._path, detail=False)
+            return cast("list[str]", self._filesystem.ls(self._path, detail=False))
+
+        try:
+            found = self._patiently(look)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise self._failure("cannot be listed", "", error) from None
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def age(self, name: str) -> float:
+        """Seconds since a file was written, by the storage's clock; without end where the file is not there."""
+        try:
+            return time.time() - self._filesystem.modified(f"{self._path}/{name}").timestamp()
+        except FileNotFoundError:
+            return float("inf")
+        except OSError as error:
+            raise self._failure("cannot be read", name, error) from None
+
     def read(self, name: str) -> bytes:
         """Content of a file."""
         try:
-            return cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}"))
+            return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
         except OSError as error:
             raise self._failure("cannot be read", name, error) from None
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file: after a crash at any moment it is there complete, or as it was before."""
+        if self.is_local:
+            with self.writing(name) as file:
+                file.write(content)
+            return
+        try:
+            # An object store shows an object only once it is complete.
+            self._patiently(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
+        except OSError as error:
+            raise self._failure("cannot be written", name, error) from None
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Write a file piece by piece; it is there, complete, after the block, and not at all after an error in it."""
         target = f"{self._path}/{name}"
         try:
-            if not isinstance(self._filesystem, LocalFileSystem):
-                # An object store shows an object only once it is complete.
-                self._filesystem.pipe_file(target, content)
+            if not self.is_local:
+                with self._filesystem.open(target, "wb") as file:
+                    yield file
                 return
             self._filesystem.makedirs(self._path, exist_ok=True)
             draft = target + UNFINISHED
-            with self._filesystem.open(draft, "wb") as file:
-                file.write(content)
-                file.flush()
+            # Not fsspec's own file: in it an error while writing would still close, and so keep, what is there.
+            with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # a path of fsspec
+                yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
-            self._filesystem.mv(draft, target)
+            os.replace(draft, target)  # noqa: PTH105
             _sync_folder(self._path)
         except OSError as error:
             raise self._failure("cannot be written", name, error) from None
 
     def append(self, name: str) -> IO[str]:
-        """Open a text file to write at its end."""
+        """Open a text file on a disk to write at its end."""
         try:
             self._filesystem.makedirs(self._path, exist_ok=True)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
         except OSError as error:
             raise self._failure("cannot be written", name, error) from None
 
-    def delete(self, name: str) -> None:
-        """Delete a file, if it is there."""
+    def upload(self, local_path: str, name: str) -> None:
+        """Copy a file of this machine into the folder."""
         try:
-            self._filesystem.rm_file(f"{self._path}/{name}")
+            self._filesystem.makedirs(self._path, exist_ok=True)
+            self._patiently(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
+        except OSError as error:
+            raise self._failure("cannot be written", name, error) from None
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with all in it, if it is there."""
+        try:
+            self._patiently(lambda: self._filesystem.rm(f"{self._path}/{name}", recursive=True))
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._failure("cannot be deleted", name, error) from None
 
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask a bucket again where it fails for now; a disk's failure counts at once."""
+        for attempt in range(0 if self.is_local else ATTEMPTS - 1):
+            try:
+                return ask()
+            except FINAL:
+                raise
+            except OSError:
+                time.sleep(PAUSE * 2**attempt)
+        return ask()
+
     def _failure(self, what: str, name: str, error: OSError) -> StorageError:
         where = f"{self.url}/{name}".rstrip("/")
-        return StorageError(f"{where} {what}: {error.strerror or error}")
+        kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
+        return kind(f"{where} {what}: {error.strerror or error}")
 
 
 def _sync_folder(path: str) -> None:

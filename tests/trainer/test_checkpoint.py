@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,124 +13,193 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer.checkpoint import Checkpoints, load_state, pack, unpack
+from tests.trainer.saving import save_for_ever
+from trainer.checkpoint import Checkpoints, Saved
+from trainer.config import parse
 from trainer.exit_codes import DataError, StorageError
+from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
+from trainer.tensor_files import MANIFEST, seal, unseal
 
-PROJECT = Path(__file__).resolve().parents[2]
-KILLS = 20
-
-
-def other_header(file: bytes, **changes: object) -> bytes:
-    """The file with other values in its header."""
-    line, _, content = file.partition(b"\n")
-    return json.dumps({**json.loads(line), **changes}).encode() + b"\n" + content
+KILLS = 100
+TENSORS = "rank-0.tensors"
 
 
-def not_a_state(_file: bytes) -> bytes:
-    """A file that is whole but holds no checkpoint."""
-    return pack(3, b"something else")
+def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
+    """Replace a file by what `edit` makes of it."""
+    path.write_bytes(edit(path.read_bytes()))
 
 
-BREAKS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda _file: b"", "empty"),
-    "truncated": (lambda file: file[: len(file) // 2], "bytes"),
-    "one bit": (lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:], "checksum"),
-    "longer": (lambda file: file + b"x", "bytes"),
-    "no header": (lambda file: file[20:], "header"),
-    "newer format": (lambda file: other_header(file, format=2), "format is 2"),
-    "other content": (not_a_state, "cannot be read"),
-    "other model": (lambda _file: pack(3, saved_bytes("resnet/sgd")), "of resnet/sgd, not cnn/adamw"),
+def reseal(folder: Path, **changes: object) -> None:
+    """Give a whole checkpoint other values in its manifest."""
+    change(folder / MANIFEST, lambda file: seal({**unseal(file), **changes}))
+
+
+def other_facts(folder: Path, **changes: object) -> None:
+    """Give a whole checkpoint other facts."""
+    reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
+
+
+def without_checksum(folder: Path) -> None:
+    """Write what no trainer ever wrote."""
+    (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
+
+
+BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "never finished": (lambda folder: (folder / MANIFEST).unlink(), "not finished"),
+    "empty manifest": (lambda folder: (folder / MANIFEST).write_bytes(b""), "is empty"),
+    "manifest cut short": (lambda folder: change(folder / MANIFEST, lambda file: file[:-9]), "checksum of checkpoint"),
+    "manifest of something else": (without_checksum, "checksum of checkpoint"),
+    "newer format": (lambda folder: reseal(folder, format=3), "format is 3"),
+    "tensors missing": (lambda folder: (folder / TENSORS).unlink(), "rank-0.tensors cannot be read"),
+    "tensors empty": (lambda folder: (folder / TENSORS).write_bytes(b""), "too short"),
+    "tensors cut short": (lambda folder: change(folder / TENSORS, lambda file: file[: len(file) // 2]), "too short"),
+    "one bit": (
+        lambda folder: change(folder / TENSORS, lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:]),
+        "checksum of",
+    ),
+    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
 }
 
 
-def state(step: int, signature: str = "cnn/adamw") -> dict[str, object]:
-    return {"signature": signature, "step": step, "weights": torch.full((1000,), float(step))}
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """This process as the only rank."""
+    return start_runtime(parse(["digits", "--device=cpu"]))
 
 
-def saved_bytes(signature: str) -> bytes:
-    import io
+def saved(step: int) -> Saved:
+    return Saved(
+        tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
+        facts={"signature": "cnn/adamw", "step": step},
+    )
 
-    buffer = io.BytesIO()
-    torch.save(state(3, signature), buffer)
-    return buffer.getvalue()
+
+def fits(found: Saved) -> None:
+    if found.facts["signature"] != "cnn/adamw":
+        raise ValueError(f"it is of {found.facts['signature']}, not cnn/adamw")
 
 
-def newest(checkpoints: Checkpoints) -> tuple[object, list[tuple[str, str]]]:
-    """Step of the newest checkpoint that is good, and which were skipped for what."""
+def newest(checkpoints: Checkpoints) -> tuple[Saved | None, list[tuple[str, str]]]:
+    """The newest checkpoint that is good, and which were skipped for what."""
     skipped: list[tuple[str, str]] = []
-    found = checkpoints.newest(signature="cnn/adamw", skipped=lambda name, reason: skipped.append((name, reason)))
-    return load_state(found)["step"] if found is not None else None, skipped
+    found = checkpoints.newest(fits=fits, skipped=lambda name, reason: skipped.append((name, reason)))
+    return found, skipped
+
+
+def save(checkpoints: Checkpoints, *steps: int) -> None:
+    for step in steps:
+        checkpoints.save(step, saved(step))
+    checkpoints.wait()
 
 
 @pytest.fixture
-def checkpoints(tmp_path: Path) -> Checkpoints:
+def checkpoints(tmp_path: Path, runtime: Runtime) -> Checkpoints:
     """Three checkpoints on a disk."""
-    found = Checkpoints(Folder(f"file://{tmp_path}/run"), keep=3)
-    for step in (1, 2, 3):
-        found.save(step, state(step))
+    found = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=3)
+    save(found, 1, 2, 3)
     return found
 
 
-def test_the_newest_is_found(checkpoints: Checkpoints) -> None:
-    assert newest(checkpoints) == (3, [])
+def test_the_newest_is_found_as_it_was_saved(checkpoints: Checkpoints) -> None:
+    found, skipped = newest(checkpoints)
+    assert found
+    assert skipped == []
+    assert found.facts == saved(3).facts
+    assert found.tensors.keys() == saved(3).tensors.keys()
+    for name, tensor in saved(3).tensors.items():
+        assert found.tensors[name].dtype == tensor.dtype
+        assert torch.equal(found.tensors[name], tensor)
 
 
-def test_the_oldest_go(checkpoints: Checkpoints) -> None:
-    checkpoints.save(4, state(4))
-    assert checkpoints.folder.names() == [f"step-{step:09d}.checkpoint" for step in (2, 3, 4)]
+def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    for step in (1, 2):
+        live = torch.full((2_000_000,), float(step))
+        checkpoints.save(step, Saved(tensors={"weights": live}, facts=saved(step).facts))
+        live.fill_(-1)
+        checkpoints.wait()
+        found, _ = newest(checkpoints)
+        assert found
+        assert found.tensors["weights"].unique().tolist() == [step]
 
 
-def test_a_run_that_never_saved_starts_from_nothing(tmp_path: Path) -> None:
-    assert newest(Checkpoints(Folder(f"file://{tmp_path}/none"), keep=1)) == (None, [])
+def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime) -> None:
+    save(checkpoints, 4)
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
+    os.utime(tmp_path / "run" / "step-000000002" / MANIFEST, (0, time.time() - 7200))
+    by_age = Checkpoints(checkpoints.folder, runtime, keep=1, keep_hours=1)
+    save(by_age, 5)
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (3, 4, 5)]
+
+
+def test_what_a_killed_run_left_unfinished_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    (tmp_path / "run" / "step-000000003" / MANIFEST).unlink()
+    save(checkpoints, 4)
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (2, 4)]
+
+
+def test_a_run_that_never_saved_starts_from_nothing(tmp_path: Path, runtime: Runtime) -> None:
+    assert newest(Checkpoints(Folder(f"file://{tmp_path}/none"), runtime, keep=1)) == (None, [])
+
+
+def test_a_run_killed_in_its_first_save_starts_from_nothing(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
+    save(checkpoints, 1)
+    (tmp_path / "step-000000001" / MANIFEST).unlink()
+    assert newest(checkpoints) == (None, [("step-000000001", "it was not finished")])
 
 
 @pytest.mark.parametrize("kind", BREAKS)
 def test_a_broken_one_is_named_and_the_one_before_is_used(checkpoints: Checkpoints, tmp_path: Path, kind: str) -> None:
     damage, reason = BREAKS[kind]
-    path = tmp_path / "run" / "step-000000003.checkpoint"
-    path.write_bytes(damage(path.read_bytes()))
-    step, skipped = newest(checkpoints)
-    assert step == 2
-    assert [name for name, _ in skipped] == [path.name]
+    damage(tmp_path / "run" / "step-000000003")
+    found, skipped = newest(checkpoints)
+    assert found
+    assert found.facts["step"] == 2
+    assert [name for name, _ in skipped] == ["step-000000003"]
     assert reason in skipped[0][1]
 
 
 def test_when_all_are_broken_training_does_not_start_again_from_nothing(
     checkpoints: Checkpoints, tmp_path: Path
 ) -> None:
-    for path in (tmp_path / "run").iterdir():
-        path.write_bytes(path.read_bytes()[:-1])
+    for folder in (tmp_path / "run").iterdir():
+        change(folder / TENSORS, lambda file: file[:-1])
     with pytest.raises(DataError, match="none of 3 checkpoints"):
         newest(checkpoints)
 
 
-def test_storage_that_fails_is_named(tmp_path: Path) -> None:
+def test_a_save_that_failed_is_named_at_the_next(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StorageError, match="cannot be written"):
-        Checkpoints(Folder(f"file://{tmp_path}/file/run"), keep=1).save(1, state(1))
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}/file/run"), runtime, keep=1)
+    checkpoints.save(1, saved(1))
+    with pytest.raises(StorageError, match=r"rank-0.tensors cannot be written|cannot be deleted"):
+        checkpoints.save(2, saved(2))
 
 
-def test_a_process_killed_while_it_saves_leaves_a_whole_file(tmp_path: Path) -> None:
-    program = (
-        "import hashlib, itertools, json, sys\n"
-        "from trainer.storage import Folder\n"
-        "folder = Folder('file://' + sys.argv[1])\n"
-        "for number in itertools.count(1):\n"
-        "    content = bytes([number % 256]) * 3_000_000\n"
-        "    head = {'format': 1, 'bytes': len(content), 'sha256': hashlib.sha256(content).hexdigest()}\n"
-        "    folder.write('step-000000001.checkpoint', json.dumps(head).encode() + b'\\n' + content)\n"
-        "    print(number, flush=True)\n"
-    )
-    unfinished = 0
+def test_a_process_killed_while_it_saves_leaves_a_whole_one(tmp_path: Path, runtime: Runtime) -> None:
     chance = random.Random(0)
-    for _ in range(KILLS):
-        words = [sys.executable, "-c", program, str(tmp_path)]
-        with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE) as saving:
-            assert saving.stdout
-            assert saving.stdout.readline() == b"1\n"
-            time.sleep(chance.uniform(0, 0.03))
-            saving.kill()
-        unpack((tmp_path / "step-000000001.checkpoint").read_bytes())
-        unfinished += (tmp_path / "step-000000001.checkpoint.unfinished").exists()
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
+    # Forked from one that has imported torch, and no more: an import takes longer than a hundred saves.
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.tensor_files"])
+    unfinished = 0
+    for kill in range(KILLS):
+        here, there = processes.Pipe(duplex=False)
+        process = processes.Process(target=save_for_ever, args=(f"file://{tmp_path}", 1 + 1000 * kill, there))
+        process.start()
+        last = here.recv()
+        time.sleep(chance.uniform(0, 0.05))
+        process.kill()
+        process.join()
+        found, skipped = newest(checkpoints)
+        assert found
+        assert found.facts["step"] >= last
+        values = {value for tensor in found.tensors.values() for value in tensor.unique().tolist()}
+        assert values == {found.facts["step"]}
+        assert [reason for _, reason in skipped] == ["it was not finished"] * len(skipped)
+        unfinished += bool(skipped)
+        for end in (here, there):
+            end.close()
     assert unfinished, "no process was killed while it wrote: the test proves nothing"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYetError
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from enum import IntEnum
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,6 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.exit_codes import HangError, PreemptedError
+
+SLACK = 20.0
+"""Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
+Shared = TypeVar("Shared")
 
 
 class Verdict(IntEnum):
@@ -44,10 +51,23 @@ class Runtime:
         self.timeout = config.process_group_timeout
         self._amp = config.amp
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
+        self._background: dist.ProcessGroup | None = None
+        self.store: dist.Store | None = None
+        """What the ranks can read and write at any time, without meeting; None where there is one rank."""
+        self.alive: Callable[[], None] = lambda: None
+        """Called while this rank waits for something that may rightly take long."""
         self.take_device(config)
         if self.world > 1:
             with self.watching():
-                dist.init_process_group(self.backend, timeout=timedelta(seconds=self.timeout))
+                self._meet()
+
+    def _meet(self) -> None:
+        """Wait for the other ranks."""
+        timeout = timedelta(seconds=self.timeout + SLACK)
+        store, rank, world = next(dist.rendezvous("env://", timeout=timeout))
+        # A connection of its own: a rank that waits in the other one must not keep the watch from speaking.
+        self.store = dist.PrefixStore("trainer", store.clone())
+        dist.init_process_group(self.backend, store=store, rank=rank, world_size=world, timeout=timeout)
 
     def take_device(self, config: TrainConfig) -> None:
         """Set the device up for this rank."""
@@ -98,28 +118,29 @@ class Runtime:
             dist.all_reduce(values)
         return values
 
-    def gather(self, value: torch.Tensor) -> list[torch.Tensor]:
-        """A CPU tensor of every rank, in order; all of one shape."""
+    def share(self, value: Shared) -> Shared:
+        """Rank 0's value, anything that can be pickled, on every rank."""
         if self.world == 1:
-            return [value]
-        found = [torch.empty_like(value) for _ in range(self.world)]
-        dist.all_gather(found, value)
-        return found
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
+        return values[0]
 
-    def broadcast(self, content: bytes | None) -> bytes | None:
-        """Rank 0's bytes on every rank."""
-        if self.world == 1:
-            return content
-        length = torch.tensor([-1 if content is None else len(content)])
-        dist.broadcast(length, 0)
-        if length.item() < 0:
-            return None
-        if content is not None:
-            data = torch.frombuffer(bytearray(content), dtype=torch.uint8)
-        else:
-            data = torch.empty(int(length.item()), dtype=torch.uint8)
-        dist.broadcast(data, 0)
-        return data.numpy().tobytes()
+    def background_group(self) -> dist.ProcessGroup | None:
+        """What the ranks talk through beside the training; all must call it at the same step. None for one rank."""
+        if self.world > 1 and self._background is None:
+            self._background = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + SLACK))
+        return self._background
+
+    def wait_for(self, work: Future[Shared]) -> Shared:
+        """The result of work in the background, however long it takes."""
+        while True:
+            try:
+                return work.result(timeout=1)
+            except NotYetError:
+                if work.done():
+                    raise
+                self.alive()
 
     def barrier(self) -> None:
         """Wait until every rank is here."""

@@ -1,0 +1,206 @@
+"""How torch.distributed.checkpoint keeps tensors in a folder: a file a rank, and a manifest that seals them.
+
+Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a manifest
+of JSON in place of a pickle, which could run code when it is loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import ChunkStorageMetadata, Metadata, StorageReader, StorageWriter
+from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future
+
+from trainer.storage import Folder
+
+MANIFEST = "checkpoint.json"
+"""Written last: a folder without it holds no checkpoint."""
+FORMAT = 2
+"""Version of manifest and tensor files, raised when an older trainer could not read them."""
+Facts = dict[str, Any]
+"""What a checkpoint holds beside tensors: numbers and text, nested in dicts and lists."""
+
+
+class TensorFilesWriter(StorageWriter):
+    """Writes one checkpoint: each rank its file, then the coordinating rank the manifest."""
+
+    def __init__(self, folder: Folder, facts: Facts, *, rank: int, sealed: Callable[[], None]) -> None:
+        self._folder = folder
+        self._facts = facts
+        self._sealed = sealed
+        self._file = f"rank-{rank}.tensors"
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing is kept from one checkpoint to the next."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
+        """Break the seal of an earlier checkpoint of the same step before any of its files is replaced."""
+        if is_coordinator:
+            self._folder.delete(MANIFEST)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """The plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """The plans as they are: torch has shared what all ranks hold alike evenly among them."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        """Write this rank's tensors one after the other."""
+        results = []
+        start = 0
+        with self._folder.writing(self._file) as file:
+            for item in plan.items:
+                tensor = planner.resolve_data(item)
+                assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is no tensor"
+                content = memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+                written = 0
+                while written < len(content):
+                    written += file.write(content[written:])
+                digest = hashlib.sha256(content).hexdigest()
+                place = {"file": self._file, "start": start, "bytes": len(content), "sha256": digest}
+                results.append(WriteResult(index=item.index, size_in_bytes=len(content), storage_data=place))
+                start += len(content)
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Seal the checkpoint, and then do what is to be done once it is whole."""
+        places = {result.index: result.storage_data for of_rank in results for result in of_rank}
+        tensors = {}
+        for name, found in metadata.state_dict_metadata.items():
+            assert isinstance(found, TensorStorageMetadata)
+            tensors[name] = {
+                "dtype": str(found.properties.dtype).removeprefix("torch."),
+                "size": list(found.size),
+                "chunks": [
+                    {"offsets": list(chunk.offsets), "sizes": list(chunk.sizes)}
+                    | places[MetadataIndex(name, chunk.offsets)]
+                    for chunk in found.chunks
+                ],
+            }
+        self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
+        self._sealed()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether torch may choose this class by a name: no."""
+        del checkpoint_id
+        return False
+
+
+class TensorFilesReader(StorageReader):
+    """Reads one checkpoint; a tensor that is not as it was written raises ValueError."""
+
+    def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
+        self._folder = folder
+        self._metadata = _metadata(manifest)
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Nothing is kept from one checkpoint to the next."""
+
+    def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
+        """What the manifest says of the tensors."""
+        return self._metadata
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
+        """Nothing to set up."""
+
+    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
+        """The plan as it is."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
+        """The plans as they are."""
+        return plans
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        """Read each file once, check its tensors and hand them out."""
+        by_file: dict[str, list[ReadItem]] = defaultdict(list)
+        for item in plan.items:
+            by_file[self._metadata.storage_data[item.storage_index]["file"]].append(item)
+        for name, items in by_file.items():
+            content = memoryview(bytearray(self._folder.read(name)))
+            for item in items:
+                place = self._metadata.storage_data[item.storage_index]
+                stored = self._stored(item.storage_index, content[place["start"] : place["start"] + place["bytes"]])
+                for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                    stored = stored.narrow(dimension, offset, length)
+                target = planner.resolve_tensor(item).detach()
+                target.copy_(stored)
+                planner.commit_tensor(item, target)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Whether torch may choose this class by a name: no."""
+        del checkpoint_id
+        return False
+
+    def _stored(self, index: MetadataIndex, content: memoryview) -> torch.Tensor:
+        place = self._metadata.storage_data[index]
+        if len(content) != place["bytes"]:
+            raise ValueError(f"{place['file']} is too short: {index.fqn} has {len(content)} of {place['bytes']} bytes")
+        if hashlib.sha256(content).hexdigest() != place["sha256"]:
+            raise ValueError(f"the checksum of {index.fqn} in {place['file']} is wrong")
+        found = self._metadata.state_dict_metadata[index.fqn]
+        assert isinstance(found, TensorStorageMetadata)
+        if not len(content):
+            return torch.empty(place["sizes"], dtype=found.properties.dtype)
+        return torch.frombuffer(content, dtype=found.properties.dtype).view(place["sizes"])
+
+
+def destination(manifest: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Empty tensors for all that a checkpoint holds."""
+    metadata = _metadata(manifest).state_dict_metadata
+    return {
+        name: torch.empty(found.size, dtype=found.properties.dtype)
+        for name, found in metadata.items()
+        if isinstance(found, TensorStorageMetadata)
+    }
+
+
+def seal(manifest: dict[str, Any]) -> bytes:
+    """The file of a manifest: its checksum on the first line, then JSON."""
+    content = json.dumps(manifest).encode("ascii")
+    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
+
+
+def unseal(file: bytes) -> dict[str, Any]:
+    """The manifest in a file; raises ValueError saying what is wrong with it."""
+    digest, _, content = file.partition(b"\n")
+    if not file:
+        raise ValueError(f"{MANIFEST} is empty")
+    if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
+        raise ValueError(f"the checksum of {MANIFEST} is wrong")
+    manifest: dict[str, Any] = json.loads(content)
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+    return manifest
+
+
+def _metadata(manifest: dict[str, Any]) -> Metadata:
+    tensors: dict[str, Any] = {}
+    places = {}
+    for name, found in manifest["tensors"].items():
+        chunks = [
+            ChunkStorageMetadata(offsets=torch.Size(chunk["offsets"]), sizes=torch.Size(chunk["sizes"]))
+            for chunk in found["chunks"]
+        ]
+        properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
+        tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
+        places.update({MetadataIndex(name, chunk["offsets"]): chunk for chunk in found["chunks"]})
+    return Metadata(tensors, storage_data=places)
