@@ -28,6 +28,7 @@ from trainer.models import build_model, build_optimizer
 from trainer.runtime import Runtime, start_runtime
 from trainer.sampler import EpochSampler, Share
 from trainer.storage import Folder
+from trainer.watch import Watch
 
 NAME = "ddp-step"
 GOAL = 1.02
@@ -44,7 +45,7 @@ RESULT = "TRAINYARD_BENCH_RESULT"
 class SameTensors:
     """A data set that gives the same batch at every step, at no cost."""
 
-    classes, channels = CLASSES, 1
+    classes, channels, side = CLASSES, 1, SIDE
     num_tests = 0
 
     def __init__(self, batch: Batch, num_samples: int) -> None:
@@ -97,7 +98,8 @@ def measure(runtime: Runtime, config: DigitsConfig, folder: Folder) -> Measure:
     batch = Batch(images=images, labels=labels, scale=1 / config.batch_size)
 
     report = Reporter(runtime, folder)
-    training = Training(config, runtime, report, folder, lambda: False)
+    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    training = Training(config, runtime, report, folder, watch, lambda: False)
     training.data = SameTensors(batch, STEPS * config.batch_size * runtime.world)
     training.sampler = EpochSampler(
         training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=0
@@ -105,13 +107,14 @@ def measure(runtime: Runtime, config: DigitsConfig, folder: Folder) -> Measure:
     plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
     optimizer = build_optimizer(config, plain)
     wrapped = runtime.wrap(plain)
-    found = in_turn(
-        NAME,
-        GOAL,
-        lambda: our_block(training, runtime),
-        lambda: plain_block(wrapped, optimizer, batch, config, runtime),
-        PAIRS,
-    )
+    with watch:
+        found = in_turn(
+            NAME,
+            GOAL,
+            lambda: our_block(training, runtime),
+            lambda: plain_block(wrapped, optimizer, batch, config, runtime),
+            PAIRS,
+        )
     runtime.settle()
     report.close()
     return found

@@ -17,7 +17,7 @@ from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
-    from torch.distributed.checkpoint import CheckpointException
+    from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.staging import DefaultStager
 
     from trainer.tensor_files import Facts
@@ -66,8 +66,8 @@ class Checkpoints:
         Raises StorageError, on all ranks, where the save before failed on any.
         """
         # Imported at the first save and not before the first step.
-        from torch.distributed.checkpoint import async_save
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        from torch.distributed.checkpoint.state_dict_saver import async_save
 
         from trainer.tensor_files import TensorFilesWriter
 
@@ -102,7 +102,7 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any."""
-        from torch.distributed.checkpoint import CheckpointException
+        from torch.distributed.checkpoint.api import CheckpointException
 
         if self._saving is None:
             return
@@ -119,7 +119,7 @@ class Checkpoints:
         with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
         would hide the loss.
         """
-        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else None)
+        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
         unusable = 0
         for name in names:
             folder = self.folder.child(name)
@@ -135,7 +135,8 @@ class Checkpoints:
         return None
 
     def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
-        from torch.distributed.checkpoint import CheckpointException, load
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.state_dict_loader import load
 
         from trainer.tensor_files import TensorFilesReader, destination
 

@@ -59,12 +59,19 @@ class TrainConfig:
     """How many of the newest checkpoints stay, however old they are."""
     keep_hours: float = 0.0
     """Hours for which older checkpoints stay, too."""
+    wandb: Literal["off", "auto", "offline", "online"] = "off"
+    """Weights & Biases; auto is online where $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
+    profile_steps: str = ""
+    """Optimiser steps A-B to profile, such as 10-15, into a folder of each rank in the bucket; empty profiles none."""
+    peak_teraflops: float = 0.0
+    """10^12 operations a second that a rank's device can do at most, to compute MFU from; 0 takes a known GPU's."""
 
     def __post_init__(self) -> None:
         _at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
         _at_least(1, keep_checkpoints=self.keep_checkpoints)
         _at_least(0, checkpoint_steps=self.checkpoint_steps, threads=self.threads, weight_decay=self.weight_decay)
-        _at_least(0, keep_hours=self.keep_hours)
+        _at_least(0, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
+        step_range(self.profile_steps)
         _within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
         _within(0, LARGEST_SEED, seed=self.seed)
         _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
@@ -143,6 +150,16 @@ def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
             print(said.getvalue(), end="")
             raise
     raise ConfigurationError(_plain(said.getvalue()))
+
+
+def step_range(steps: str) -> tuple[int, int] | None:
+    """The first and the last of `A-B`; None for nothing. Raises ConfigurationError for anything else."""
+    if not steps:
+        return None
+    found = re.fullmatch(r"(\d+)-(\d+)", steps)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise _refusal("profile_steps", steps, "A-B with 1 <= A <= B", "give the first and the last step")
+    return int(found[1]), int(found[2])
 
 
 def recipe(config: TrainConfig) -> str:

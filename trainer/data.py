@@ -43,6 +43,8 @@ class Data(Protocol):
 
     classes: int
     channels: int
+    side: int
+    """Height and width of an image, in pixels."""
     num_samples: int
     """Samples of the training set."""
     num_tests: int
@@ -67,6 +69,7 @@ class Digits:
         if len(pixels) != len(labels) or len(labels) < TEST_EVERY:
             raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
         self.classes = int(labels.max()) + 1
+        self.side = pixels.shape[-1]
         images = pixels.unsqueeze(1).float()
         images = ((images - images.mean()) / images.std()).to(device)
         by_class = labels.argsort(stable=True)
@@ -104,7 +107,7 @@ class GeneratedImages:
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
         self._images = torch.randn(shape, generator=generator, device=device).contiguous(memory_format=layout)
         self._labels = torch.randint(config.num_classes, (config.batch_size,), generator=generator, device=device)
-        self.classes = config.num_classes
+        self.classes, self.side = config.num_classes, config.image_size
         self.num_samples = config.steps_per_epoch * config.batch_size * world
         self.num_tests = config.test_steps * config.batch_size * world
         self._test_steps = config.test_steps

@@ -9,26 +9,36 @@ import torch
 from torch.nn import functional
 
 from trainer.checkpoint import Checkpoints
-from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, recipe
+from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, recipe, step_range
 from trainer.data import Batch, load_data
+from trainer.efficiency import Efficiency
 from trainer.exit_codes import DivergedError, PreemptedError
 from trainer.metrics import Meter, RateClock, Reporter, node_name
 from trainer.models import build_model, build_optimizer, signature
+from trainer.profile import StepProfile
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.sampler import EpochSampler
 from trainer.state import RunState
+from trainer.step_clock import StepClock
 from trainer.storage import Folder
+from trainer.watch import Watch
 
 
 def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:
     """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
     folder = Folder(config.bucket).child(config.job) if config.bucket else None
-    report = Reporter(runtime, folder)
+    report = Reporter(runtime, folder, job=config.job, wandb=config.wandb)
+    watch = Watch(
+        runtime,
+        bound=config.process_group_timeout,
+        slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
+    )
     try:
-        training = Training(config, runtime, report, folder, told_to_leave)
-        training.resume()
-        training.run()
+        with watch:
+            training = Training(config, runtime, report, folder, watch, told_to_leave)
+            training.resume()
+            training.run()
     finally:
         report.close()
 
@@ -42,9 +52,11 @@ class Training:
         runtime: Runtime,
         report: Reporter,
         folder: Folder | None,
+        watch: Watch,
         told_to_leave: Callable[[], bool],
     ) -> None:
         self.config, self.runtime, self.report, self.told_to_leave = config, runtime, report, told_to_leave
+        self.watch = watch
         report.event(
             "start",
             node=node_name(),
@@ -68,6 +80,10 @@ class Training:
         self.model = runtime.wrap(model)
         self.meter = Meter(runtime.device)
         self.clock = RateClock()
+        self.steps = StepClock(model, runtime.device, world=world)
+        self.efficiency = Efficiency(config, self.data, self.state, self.steps, runtime.device)
+        asked = step_range(config.profile_steps)
+        self.profile = StepProfile(folder.child("profile").child(f"rank-{rank}"), *asked) if folder and asked else None
         self.finite = True
 
     def open_checkpoints(self, folder: Folder) -> Checkpoints:
@@ -102,8 +118,18 @@ class Training:
         self.model.train()
         steps = -(-self.sampler.num_samples // self.sampler.global_batch)
         while self.sampler.steps_left:
+            self.watch.beat()
+            if self.profile:
+                self.profile.before(self.state.step + 1)
+            self.steps.begin()
             share = self.sampler.next()
-            self.step(self.data.batch(share, world=self.runtime.world))
+            batch = self.data.batch(share, world=self.runtime.world)
+            self.steps.fed()
+            self.watch.beat()
+            self.step(batch)
+            self.steps.end()
+            if self.profile and (trace := self.profile.after(self.state.step)):
+                self.report.event("profile", path=trace)
             number = steps - self.sampler.steps_left
             first = self.clock.samples == 0
             self.clock.count(share.total)
@@ -124,6 +150,7 @@ class Training:
                 logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing
             )
         (loss * batch.scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        self.steps.reduced()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.meter.add(loss, logits, batch.labels)
@@ -133,6 +160,8 @@ class Training:
         """Say how the last steps went; the one place in an epoch that waits for the device."""
         loss, accuracy, samples = self.meter.take()
         rate, global_rate = self.clock.rates(samples)
+        times = self.steps.take()
+        self.watch.worked(times.steps, times.own)
         self.report.event(
             "train",
             global_step=self.state.step,
@@ -142,6 +171,7 @@ class Training:
             accuracy=accuracy,
             rate=rate,
             global_rate=global_rate,
+            **self.efficiency.shares(times, rate),
         )
         self.finite = math.isfinite(loss)
 
@@ -151,6 +181,7 @@ class Training:
         model.eval()
         with torch.inference_mode(), self.runtime.autocast():
             for images, labels in self.data.test_batches(rank=self.runtime.rank, world=self.runtime.world):
+                self.watch.beat()
                 logits = model(images)
                 meter.add(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
         loss, accuracy, counted = meter.take(self.runtime)
@@ -183,7 +214,9 @@ class Training:
         self.finite = self.finite and self.meter.is_finite()
         if self.runtime.agree(self.verdict()) == Verdict.DIVERGED:
             self.obey(Verdict.DIVERGED)
+        self.watch.beat()
         if self.checkpoints:
+            self.state.useful_seconds = self.efficiency.useful_seconds
             self.checkpoints.save(self.state.step, self.state.capture(self.runtime))
 
     def finish_saving(self) -> None:
@@ -199,6 +232,7 @@ class Training:
         if saved is None:
             return
         self.state.restore(saved, self.runtime, seed=self.config.seed)
+        self.efficiency.resume()
         self.report.event(
             "resume", step=self.state.step, epoch=self.sampler.epoch + 1, path=self.checkpoints.folder.url
         )

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
+import threading
 import time
-from typing import IO, TYPE_CHECKING
 
 import torch
 
 from trainer.runtime.base import Runtime
+from trainer.sinks import Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
 from trainer.storage import Folder
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 Value = str | int | float | tuple[int, int]
 """What can be said: a tuple (k, n) reads k/n."""
-DECIMALS = {"loss": 4, "accuracy": 2, "test_accuracy": 2, "best_accuracy": 2, "rate": 1, "global_rate": 1, "seconds": 1}
-SCALARS = ("loss", "accuracy", "rate", "global_rate")
-"""What goes to TensorBoard."""
+DECIMALS = {
+    "accuracy": 2,
+    "test_accuracy": 2,
+    "best_accuracy": 2,
+    "rate": 1,
+    "global_rate": 1,
+    "seconds": 1,
+    "data_wait": 1,
+    "all_reduce": 1,
+    "memory_mib": 0,
+    "goodput": 1,
+    "teraflops": 3,
+    "mfu": 1,
+    "slower": 1,
+}
+"""How many decimals of a number are printed; 4 where nothing is said."""
 
 
 class Meter:
@@ -76,47 +86,45 @@ class RateClock:
 
 
 class Reporter:
-    """Says what happens on one rank."""
+    """Says what happens on one rank: prints it at once, and hands it to threads that write files."""
 
-    def __init__(self, runtime: Runtime, folder: Folder | None) -> None:
+    def __init__(self, runtime: Runtime, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
         self._identity: dict[str, Value] = {"rank": (runtime.rank, runtime.world), "host": socket.gethostname()}
-        self._folder = folder
-        self._lines: IO[str] | None = folder.child("metrics").append(f"rank-{runtime.rank}.jsonl") if folder else None
-        self._writes_tensorboard = folder is not None and runtime.rank == 0
-        self._tensorboard: SummaryWriter | None = None
+        self._order = threading.Lock()
+        self._writers: list[Writer] = []
+        if folder:
+            # One thread a kind of file would be more than it is worth; but W&B may wait for the network.
+            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{runtime.rank}")]
+            if runtime.rank == 0:
+                sinks.append(TensorBoard(folder.child("tensorboard")))
+            self._writers.append(Writer(sinks))
+            if runtime.rank == 0 and wandb != "off":
+                self._writers.append(Writer([WeightsAndBiases(folder.child("wandb"), job=job, mode=wandb)]))
 
     def event(self, name: str, *, global_step: int | None = None, **values: Value) -> None:
-        """Say an event; its scalars go to TensorBoard where it has a global step."""
+        """Say an event; its numbers are a curve where it has a global step.
+
+        Raises StorageError where an earlier event could not be written.
+        """
         values = {**values, **self._identity}
         now = time.time()
         words = [f"{key}={_text(key, value)}" for key, value in values.items()]
-        # One write a line: ranks that share an output must not break each other's lines.
-        sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
-        sys.stdout.flush()
-        if self._lines:
-            numbers = {"global_step": global_step} if global_step is not None else {}
-            json.dump({"event": name, "time": round(now, 3), **_numbers(values), **numbers}, self._lines)
-            self._lines.write("\n")
-            self._lines.flush()
-        if global_step is not None and self._writes_tensorboard:
-            writer = self._tensorboard = self._tensorboard or self._open_tensorboard()
-            for key in SCALARS:
-                if isinstance(value := values.get(key), float):
-                    writer.add_scalar(f"{name}/{key}", value, global_step)
+        record = Record(name=name, time=now, values=_numbers(values), global_step=global_step)
+        with self._order:
+            # One write a line: ranks that share an output must not break each other's lines.
+            sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
+            sys.stdout.flush()
+            for writer in self._writers:
+                writer.take(record)
+        for writer in self._writers:
+            writer.check()
 
     def close(self) -> None:
-        """Write out what is still buffered."""
-        if self._tensorboard:
-            self._tensorboard.close()
-        if self._lines:
-            self._lines.close()
-
-    def _open_tensorboard(self) -> SummaryWriter:
-        # Imported here, at the first event that has scalars, to keep it out of the way to the first step.
-        from torch.utils.tensorboard import SummaryWriter
-
-        assert self._folder is not None
-        return SummaryWriter(self._folder.child("tensorboard").url.removeprefix("file://"), flush_secs=10)
+        """Write out what is still on its way."""
+        for writer in self._writers:
+            writer.close()
+        for writer in self._writers:
+            writer.check()
 
 
 def node_name() -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -36,6 +37,10 @@ class RunState:
     """Accuracy of the last evaluation, in percent."""
     best_accuracy: float = 0.0
     """Highest accuracy of an evaluation so far, in percent."""
+    began: float = field(default_factory=time.time)
+    """When the run began, before its first restart, in seconds since 1970."""
+    useful_seconds: float = 0.0
+    """Time of the steps that led here, over all restarts."""
 
     def capture(self, runtime: Runtime) -> Saved:
         """The state to save. The tensors are the live ones: copy them before the next step."""
@@ -54,6 +59,8 @@ class RunState:
             "sampler": self.sampler.place(),
             "test_accuracy": self.test_accuracy,
             "best_accuracy": self.best_accuracy,
+            "began": self.began,
+            "useful_seconds": self.useful_seconds,
         }
         return Saved(tensors=tensors, facts=facts)
 
@@ -88,6 +95,7 @@ class RunState:
         self.sampler.go_to(facts["sampler"])
         self.step = facts["step"]
         self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
+        self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
         if facts["world"] == runtime.world:
             torch.set_rng_state(tensors[f"{RANDOM}{runtime.rank}"])
         else:

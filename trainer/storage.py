@@ -15,8 +15,10 @@ from trainer.exit_codes import StorageError
 
 UNFINISHED = ".unfinished"
 """Ending of a file that is being written."""
-ATTEMPTS = 4
-"""How often a bucket is asked before its failure counts; its own client tries again inside each."""
+BUCKETS = ("gs", "s3", "az")
+"""Kinds of buckets: obstore is their client, for it serves all three and tries again itself where a bucket fails."""
+ATTEMPTS = 3
+"""How often a bucket is asked before its failure counts; its client has tried for minutes in each."""
 PAUSE = 0.5
 """Seconds before the second attempt; each later pause is twice as long."""
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
@@ -33,6 +35,11 @@ class Folder:
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
+        if self.url.startswith(tuple(f"{kind}://" for kind in BUCKETS)):
+            # Imported where it is needed: a run on a disk does not wait for it.
+            from obstore.fsspec import register
+
+            register(BUCKETS)
         try:
             self._filesystem, self._path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
@@ -57,28 +64,24 @@ class Folder:
             return cast("list[str]", self._filesystem.ls(self._path, detail=False))
 
         try:
-            found = self._patiently(look)
-        except FileNotFoundError:
+            with self._named("cannot be listed", ""):
+                found = self._patiently(look)
+        except MissingFileError:
             return []
-        except OSError as error:
-            raise self._failure("cannot be listed", "", error) from None
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
     def age(self, name: str) -> float:
         """Seconds since a file was written, by the storage's clock; without end where the file is not there."""
         try:
-            return time.time() - self._filesystem.modified(f"{self._path}/{name}").timestamp()
-        except FileNotFoundError:
+            with self._named("cannot be read", name):
+                return time.time() - float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
+        except MissingFileError:
             return float("inf")
-        except OSError as error:
-            raise self._failure("cannot be read", name, error) from None
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
-        try:
+        with self._named("cannot be read", name):
             return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
-        except OSError as error:
-            raise self._failure("cannot be read", name, error) from None
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file: after a crash at any moment it is there complete, or as it was before."""
@@ -86,17 +89,15 @@ class Folder:
             with self.writing(name) as file:
                 file.write(content)
             return
-        try:
+        with self._named("cannot be written", name):
             # An object store shows an object only once it is complete.
             self._patiently(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
-        except OSError as error:
-            raise self._failure("cannot be written", name, error) from None
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece; it is there, complete, after the block, and not at all after an error in it."""
+        """Write a file piece by piece; on a disk it is there, complete, after the block, and never after an error."""
         target = f"{self._path}/{name}"
-        try:
+        with self._named("cannot be written", name):
             if not self.is_local:
                 with self._filesystem.open(target, "wb") as file:
                     yield file
@@ -108,34 +109,27 @@ class Folder:
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
             os.replace(draft, target)  # noqa: PTH105
-            _sync_folder(self._path)
-        except OSError as error:
-            raise self._failure("cannot be written", name, error) from None
+            _sync_folder(self.path)
 
     def append(self, name: str) -> IO[str]:
         """Open a text file on a disk to write at its end."""
-        try:
+        with self._named("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
-        except OSError as error:
-            raise self._failure("cannot be written", name, error) from None
 
     def upload(self, local_path: str, name: str) -> None:
         """Copy a file of this machine into the folder."""
-        try:
+        with self._named("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
             self._patiently(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
-        except OSError as error:
-            raise self._failure("cannot be written", name, error) from None
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all in it, if it is there."""
         try:
-            self._patiently(lambda: self._filesystem.rm(f"{self._path}/{name}", recursive=True))
-        except FileNotFoundError:
+            with self._named("cannot be deleted", name):
+                self._patiently(lambda: self._filesystem.rm(f"{self._path}/{name}", recursive=True))
+        except MissingFileError:
             return
-        except OSError as error:
-            raise self._failure("cannot be deleted", name, error) from None
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask a bucket again where it fails for now; a disk's failure counts at once."""
@@ -148,10 +142,21 @@ class Folder:
                 time.sleep(PAUSE * 2**attempt)
         return ask()
 
-    def _failure(self, what: str, name: str, error: OSError) -> StorageError:
+    @contextmanager
+    def _named(self, what: str, name: str) -> Iterator[None]:
+        """Turn what the storage raises into our own errors."""
         where = f"{self.url}/{name}".rstrip("/")
-        kind = MissingFileError if isinstance(error, FileNotFoundError) else StorageError
-        return kind(f"{where} {what}: {error.strerror or error}")
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise MissingFileError(f"{where} {what}: {error.strerror or error}") from None
+        except OSError as error:
+            raise StorageError(f"{where} {what}: {error.strerror or error}") from None
+        except Exception as error:
+            if self.is_local or not type(error).__module__.startswith("obstore"):
+                raise
+            kind = MissingFileError if type(error).__name__ == "NotFoundError" else StorageError
+            raise kind(f"{where} {what}: {str(error).splitlines()[0]}") from None
 
 
 def _sync_folder(path: str) -> None:

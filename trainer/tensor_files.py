@@ -1,7 +1,7 @@
 """How torch.distributed.checkpoint keeps tensors in a folder: a file a rank, and a manifest that seals them.
 
-Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a manifest
-of JSON in place of a pickle, which could run code when it is loaded.
+Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a
+manifest of JSON in place of a pickle, which could run code when it is loaded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import ChunkStorageMetadata, Metadata, StorageReader, StorageWriter
-from torch.distributed.checkpoint.metadata import MetadataIndex, TensorProperties, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    TensorProperties,
+    TensorStorageMetadata,
+)
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
 from trainer.storage import Folder
@@ -63,7 +68,7 @@ class TensorFilesWriter(StorageWriter):
             for item in plan.items:
                 tensor = planner.resolve_data(item)
                 assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is no tensor"
-                content = memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+                content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
                 written = 0
                 while written < len(content):
                     written += file.write(content[written:])

@@ -65,7 +65,9 @@ class Running:
 
 
 @contextmanager
-def started(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Iterator[Running]:
+def started(
+    *flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer"
+) -> Iterator[Running]:
     """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each."""
     launchers = [
         subprocess.Popen(
@@ -77,7 +79,7 @@ def started(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: 
             text=True,
             start_new_session=True,
         )
-        for host, words in enumerate(_commands(hosts, processes))
+        for host, words in enumerate(_commands(program.split(), hosts, processes))
     ]
     try:
         yield Running(launchers)
@@ -101,14 +103,14 @@ def json_lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _commands(hosts: int, processes: int) -> Sequence[list[str]]:
+def _commands(program: list[str], hosts: int, processes: int) -> Sequence[list[str]]:
     if not processes:
-        return [["trainer"]]
+        return [program]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=3"]
     return [
-        ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", "trainer"]
+        ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", *program]
         for host in range(hosts)
     ]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from tests.trainer.processes import Ended, json_lines, run, started
-from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, HANG, PREEMPTED, STORAGE_ERROR
+from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR
 from trainer.storage import Folder
 from trainer.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 
@@ -20,6 +21,12 @@ STEPS_PER_EPOCH = 25
 LENGTH = (f"--epochs={EPOCHS}", "--checkpoint-steps=10", "--keep-checkpoints=1000", "--log-steps=10")
 TWO_RANKS = (*LENGTH, "--batch-size=8")
 LAST = EPOCHS * STEPS_PER_EPOCH
+TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "rank", "host", "time"} | {
+    "data_wait",
+    "all_reduce",
+    "memory_mib",
+    "goodput",
+}
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
@@ -27,10 +34,11 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
     path = folder / "training" / "checkpoints" / f"step-{step:09d}"
     manifest = unseal((path / MANIFEST).read_bytes())
     found = destination(manifest)
-    torch.distributed.checkpoint.load(
-        found, storage_reader=TensorFilesReader(Folder(f"file://{path}"), manifest), no_dist=True
-    )
-    return {**found, **manifest["facts"]}
+    load(found, storage_reader=TensorFilesReader(Folder(f"file://{path}"), manifest), no_dist=True)
+    facts = manifest["facts"]
+    assert facts.pop("began") > 0
+    assert facts.pop("useful_seconds") > 0
+    return {**found, **facts}
 
 
 def assert_same(left: object, right: object) -> None:
@@ -75,9 +83,14 @@ def test_every_rank_says_who_it_is_and_how_fast(undisturbed: tuple[Path, Ended])
     trains = ended.events("train")
     assert trains[0]["step"] == f"1/{STEPS_PER_EPOCH}"
     for event in trains:
-        assert event.keys() == {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "rank", "host", "time"}
+        assert event.keys() - {"teraflops"} == TRAIN_VALUES
         assert float(event["rate"]) > 0
+        assert float(event["memory_mib"]) > 100
+        assert float(event["data_wait"]) + float(event["all_reduce"]) < 100
+        assert 0 < float(event["goodput"]) < 100
         assert 0 <= float(event["accuracy"]) <= 100
+    assert float(trains[-1]["teraflops"]) > 0
+    assert max(float(event["all_reduce"]) for event in trains) > 0
 
 
 def test_ranks_evaluate_the_whole_test_set_together(undisturbed: tuple[Path, Ended]) -> None:
@@ -151,19 +164,6 @@ def test_a_finished_run_started_again_says_its_result(undisturbed: tuple[Path, E
     assert again.codes == [DONE]
     assert again.events("train") == []
     assert again.events("done")[0]["test_accuracy"] == ended.events("done")[0]["test_accuracy"]
-
-
-def test_a_rank_that_hangs_is_noticed_in_time(digits: Path) -> None:
-    flags = ("--epochs=1000", "--log-steps=5", "--process-group-timeout=4")
-    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
-        running.wait_for("train epoch=2")
-        rank = running.rank_process(1)
-        os.kill(rank, signal.SIGSTOP)
-        running.hosts[0].wait(timeout=30)
-        os.kill(rank, signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes[0] == HANG, ended.output
-    assert "did not answer within 4 s" in ended.output
 
 
 def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) -> None:

@@ -14,6 +14,8 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
@@ -52,7 +54,7 @@ class Runtime:
         self._amp = config.amp
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
-        self.store: dist.Store | None = None
+        self.store: Store | None = None
         """What the ranks can read and write at any time, without meeting; None where there is one rank."""
         self.alive: Callable[[], None] = lambda: None
         """Called while this rank waits for something that may rightly take long."""
@@ -64,9 +66,9 @@ class Runtime:
     def _meet(self) -> None:
         """Wait for the other ranks."""
         timeout = timedelta(seconds=self.timeout + SLACK)
-        store, rank, world = next(dist.rendezvous("env://", timeout=timeout))
+        store, rank, world = next(rendezvous("env://", timeout=timeout))
         # A connection of its own: a rank that waits in the other one must not keep the watch from speaking.
-        self.store = dist.PrefixStore("trainer", store.clone())
+        self.store = PrefixStore("trainer", store.clone())
         dist.init_process_group(self.backend, store=store, rank=rank, world_size=world, timeout=timeout)
 
     def take_device(self, config: TrainConfig) -> None:
@@ -129,7 +131,9 @@ class Runtime:
     def background_group(self) -> dist.ProcessGroup | None:
         """What the ranks talk through beside the training; all must call it at the same step. None for one rank."""
         if self.world > 1 and self._background is None:
-            self._background = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + SLACK))
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + SLACK))
+            assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
+            self._background = group
         return self._background
 
     def wait_for(self, work: Future[Shared]) -> Shared:

@@ -1,0 +1,58 @@
+"""The trainer with a fault in one rank: `python -m tests.trainer.faulty sleep|slow RANK digits --flags`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from trainer.__main__ import main
+from trainer.data import Digits
+from trainer.loop import Training
+
+FIRST_STEP = 20
+"""Steps that go well before the fault."""
+
+
+def asleep() -> None:
+    """Wait for data that never comes."""
+    batch, taken = Digits.batch, 0
+
+    def faulty(self: Digits, *words: Any, **more: Any) -> Any:
+        nonlocal taken
+        taken += 1
+        if taken > FIRST_STEP:
+            time.sleep(3600)
+        return batch(self, *words, **more)
+
+    Digits.batch = faulty  # type: ignore[method-assign]
+
+
+def slow() -> None:
+    """Take three times as long for all that this rank does by itself."""
+    batch, step = Digits.batch, Training.step
+    took = 0.02
+
+    def fetch(self: Digits, *words: Any, **more: Any) -> Any:
+        time.sleep(2 * took)
+        return batch(self, *words, **more)
+
+    def timed(self: Training, *words: Any, **more: Any) -> None:
+        nonlocal took
+        started = time.thread_time()
+        step(self, *words, **more)
+        took = time.thread_time() - started
+
+    Digits.batch = fetch  # type: ignore[method-assign]
+    Training.step = timed  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    fault, rank = sys.argv[1:3]
+    del sys.argv[1:3]
+    if os.environ["RANK"] == rank:
+        {"sleep": asleep, "slow": slow}[fault]()
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)

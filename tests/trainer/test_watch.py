@@ -1,0 +1,93 @@
+"""Ranks that hang end the job in time, with their stacks and the name of who is to blame; slow ranks are named."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.trainer.processes import started
+from trainer.exit_codes import HANG
+from trainer.watch import SLOW, WINDOW, WINDOWS, Sign, Stragglers
+
+BOUND = 4
+FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", f"--process-group-timeout={BOUND}")
+MARGIN = 10
+"""Seconds that a busy machine may take to notice, to print and to leave."""
+
+
+def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) -> None:
+    with started(
+        *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
+    ) as running:
+        running.wait_for("train epoch=1 step=20/")
+        began = time.monotonic()
+        ended = running.end()
+        seconds = time.monotonic() - began
+    assert ended.codes == [HANG, HANG], ended.output
+    assert seconds < BOUND + MARGIN
+    assert ended.output.count("did not answer within 4 s: rank 1 came least far") == 2, ended.output
+    assert ended.output.count("most recent call first") >= 2
+    assert "in faulty" in ended.output
+    assert 'loop.py", line' in ended.output
+
+
+def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
+    with started(*FLAGS, hosts=2, processes=1, data=digits, recipe="digits") as running:
+        running.wait_for("train epoch=2")
+        rank = running.rank_process(1)
+        os.kill(rank, signal.SIGSTOP)
+        began = time.monotonic()
+        running.hosts[0].wait(timeout=60)
+        seconds = time.monotonic() - began
+        os.kill(rank, signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes[0] == HANG, ended.output
+    assert seconds < BOUND + MARGIN
+    assert "the process of rank 1 does not run" in ended.output
+    assert 'loop.py", line' in ended.output
+
+
+def test_a_rank_that_is_three_times_as_slow_is_named(digits: Path) -> None:
+    flags = ("--epochs=1000", "--log-steps=5")
+    with started(
+        *flags, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty slow 1"
+    ) as running:
+        named = running.wait_for("straggler")
+    assert "slow_rank=1 " in named
+    before = [line for line in running.lines if line.startswith("train ")]
+    assert before
+
+
+def signs(steps: int, *seconds: float) -> list[Sign]:
+    return [Sign(steps=steps, seconds=one * steps) for one in seconds]
+
+
+def test_a_rank_is_slow_only_when_it_is_so_again_and_again() -> None:
+    found = []
+    stragglers = Stragglers(3)
+    for window in range(1, 2 * WINDOWS + 1):
+        found += stragglers.look(signs(10 * window, 0.1, 0.1 * SLOW * 1.1, 0.1), window * WINDOW * 1.1)
+    assert [rank for rank, _ in found] == [1, 1]
+    assert all(abs(times - SLOW * 1.1) < 0.01 for _, times in found)
+
+
+def test_ten_runs_of_noise_raise_no_alarm() -> None:
+    import random
+
+    for seed in range(10):
+        chance = random.Random(seed)
+        stragglers = Stragglers(4)
+        sums = [0.0] * 4
+        for window in range(1, 200):
+            # Every rank is once in a while twice as slow for a window: a neighbour, a page-out, a checkpoint.
+            sums = [one + 10 * chance.gauss(0.1, 0.005) * (2 if chance.random() < 0.05 else 1) for one in sums]
+            now = [Sign(steps=10 * window, seconds=one) for one in sums]
+            assert stragglers.look(now, window * WINDOW * 1.1) == []
+
+
+def test_ranks_are_not_compared_before_all_have_taken_steps() -> None:
+    stragglers = Stragglers(2)
+    now = [Sign(steps=10, seconds=1), Sign(steps=0, seconds=0)]
+    assert all(stragglers.look(now, window * WINDOW * 2) == [] for window in range(5))

@@ -1,0 +1,80 @@
+"""What becomes of the time and the machine: shares of a step, memory, arithmetic, and goodput over all restarts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import torch
+
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.data import Data
+from trainer.flops import flops_per_sample, peak_flops
+from trainer.models import build_model
+from trainer.state import RunState
+from trainer.step_clock import StepClock, StepTimes
+
+STATM = Path("/proc/self/statm")
+"""The process's memory in pages, its second number what is resident."""
+
+
+class Efficiency:
+    """Puts numbers to how well a rank's time and device are used."""
+
+    def __init__(
+        self,
+        config: DigitsConfig | ImagenetConfig,
+        data: Data,
+        state: RunState,
+        clock: StepClock,
+        device: torch.device,
+    ) -> None:
+        self._config, self._data, self._state, self._clock, self._device = config, data, state, clock, device
+        self._before = 0.0
+        self._logged = 0
+        self._flops: float | None = None
+        self._peak = config.peak_teraflops * 1e12 or peak_flops(device, sixteen_bits=config.amp)
+
+    @property
+    def useful_seconds(self) -> float:
+        """Time of the steps that led to the present weights, over all restarts."""
+        return self._before + self._clock.useful
+
+    def resume(self) -> None:
+        """Go on from what a checkpoint says."""
+        self._before = self._state.useful_seconds
+
+    def shares(self, times: StepTimes, rate: float) -> dict[str, float]:
+        """What to report of the last steps, given their times and this rank's samples a second.
+
+        data_wait and all_reduce are percent of the steps' time, memory_mib MiB, teraflops 10^12 operations a second,
+        mfu percent of what the device can do, and goodput percent of the time since the run first began.
+        """
+        self._logged += 1
+        total = max(times.total, 1e-9)
+        found = {
+            "data_wait": 100 * times.data / total,
+            "all_reduce": 100 * times.all_reduce / total,
+            "memory_mib": self._memory() / 2**20,
+            "goodput": min(100.0, 100 * self.useful_seconds / max(time.time() - self._state.began, 1e-9)),
+        }
+        # Counted once, after the first line: whoever waits for the first step need not wait for this.
+        if self._flops is None and self._logged > 1:
+            self._flops = self._count()
+        if self._flops:
+            found["teraflops"] = self._flops * rate / 1e12
+            if self._peak:
+                found["mfu"] = 100 * self._flops * rate / self._peak
+        return found
+
+    def _count(self) -> float:
+        with torch.device("meta"):
+            model = build_model(self._config, classes=self._data.classes, channels=self._data.channels)
+        return flops_per_sample(model, (self._data.channels, self._data.side, self._data.side))
+
+    def _memory(self) -> int:
+        """Bytes: on CUDA the most that was ever taken, else what is resident."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

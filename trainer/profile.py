@@ -1,0 +1,43 @@
+"""Profiles some steps of a rank with torch.profiler, into a folder of its own in the bucket."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainer.storage import Folder
+
+if TYPE_CHECKING:
+    from torch.profiler import profile
+
+
+class StepProfile:
+    """Profiles the steps from `first` to `last`; the trace is for chrome://tracing and https://ui.perfetto.dev."""
+
+    def __init__(self, folder: Folder, first: int, last: int) -> None:
+        self._folder, self._first, self._last = folder, first, last
+        self._profile: profile | None = None
+
+    def before(self, step: int) -> None:
+        """A step begins."""
+        if self._profile is None and self._first <= step <= self._last:
+            # Imported where it is asked for.
+            from torch.profiler import profile
+
+            self._profile = profile(record_shapes=True)
+            self._profile.start()
+
+    def after(self, step: int) -> str | None:
+        """A step has ended; returns the URL of the trace where it was the last one."""
+        if self._profile is None or step < self._last:
+            return None
+        self._profile.stop()
+        name = f"steps-{self._first}-{self._last}.json.gz"
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "trace.json"
+            self._profile.export_chrome_trace(str(path))
+            self._folder.write(name, gzip.compress(path.read_bytes(), compresslevel=3))
+        self._profile = None
+        return f"{self._folder.url}/{name}"
