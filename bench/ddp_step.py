@@ -47,10 +47,14 @@ class SameTensors:
 
     classes, channels, side = CLASSES, 1, SIDE
     num_tests = 0
+    broken = ()
 
     def __init__(self, batch: Batch, num_samples: int) -> None:
         self._batch = batch
         self.num_samples = num_samples
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Every step takes the same batch."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """The batch."""

@@ -99,20 +99,24 @@ class DigitsConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ImagenetConfig(TrainConfig):
-    """An image classifier of torchvision or timm, on generated images: how fast does this hardware train?"""
+    """An image classifier of torchvision or timm, on a folder of images or on generated ones."""
 
     arch: Annotated[str, tyro.conf.arg(aliases=("--model",))] = "resnet50"
     """Name of a model in torchvision, else in timm; timm/NAME takes timm's where both have it."""
     fake_data: bool = True
     """Generate images and labels once, on the device, in place of reading a data set."""
+    data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
+    """Folder with train/ and val/ as of ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar."""
+    cache_dir: str = ""
+    """Folder for the images as they are after decoding, on a disk of the host; empty takes a temporary folder."""
     image_size: int = 224
     """Height and width of an image, in pixels."""
     num_classes: int = 1000
     """How many classes there are."""
     steps_per_epoch: int = 100
-    """Training steps of an epoch."""
+    """Training steps of an epoch of generated images."""
     test_steps: int = 10
-    """Steps of the evaluation that ends an epoch."""
+    """Steps of the evaluation that ends an epoch of generated images."""
     epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 2
     batch_size: int = 128
     optimizer: Literal["adamw", "sgd"] = "sgd"
@@ -126,8 +130,8 @@ class ImagenetConfig(TrainConfig):
         super().__post_init__()
         _at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
         _at_least(2, num_classes=self.num_classes)
-        if not self.fake_data:
-            raise _refusal("fake_data", "False", "True", "train on generated images: leave --no-fake-data out")
+        if not self.fake_data and not self.data_dir:
+            raise _refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
 
 
 Config = (

@@ -1,9 +1,9 @@
-"""Where samples come from: handwritten digits in IDX files, and images generated on the device."""
+"""Where samples come from: handwritten digits in IDX files, images generated on the device, and folders of images."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -14,7 +14,8 @@ import torch
 from trainer.augment import distort
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.exit_codes import DataError
-from trainer.sampler import Share
+from trainer.runtime.base import Runtime
+from trainer.sampler import EpochSampler, Share
 
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
@@ -50,6 +51,12 @@ class Data(Protocol):
     num_tests: int
     """Samples of the test set."""
 
+    broken: Sequence[str]
+    """Samples that cannot be read, each with the reason; they are in no batch."""
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Know which steps come next."""
+
     def batch(self, share: Share, *, world: int) -> Batch:
         """This rank's samples of one training step."""
 
@@ -61,6 +68,7 @@ class Digits:
     """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
 
     channels = 1
+    broken = ()
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
         folder = Path(config.data_dir)
@@ -81,6 +89,9 @@ class Digits:
         self.num_samples, self.num_tests = len(train), len(test)
         self._augment, self._seed = config.augment, config.seed
 
+    def follow(self, sampler: EpochSampler) -> None:
+        """All digits are there already."""
+
     def batch(self, share: Share, *, world: int) -> Batch:
         """This rank's digits of one training step."""
         indices = share.indices.to(self._train_images.device)
@@ -100,6 +111,7 @@ class GeneratedImages:
     """One batch of random images, made once on the device and used at every step."""
 
     channels = 3
+    broken = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
@@ -111,6 +123,9 @@ class GeneratedImages:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
         self.num_tests = config.test_steps * config.batch_size * world
         self._test_steps = config.test_steps
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """All steps take the same images."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """The images that there are, as many as the step asks for."""
@@ -124,10 +139,16 @@ class GeneratedImages:
             yield self._images, self._labels
 
 
-def load_data(config: DigitsConfig | ImagenetConfig, device: torch.device, *, rank: int, world: int) -> Data:
+def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """The data of a recipe; raises DataError where files are missing or broken."""
+    device, rank, world = runtime.device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
+    if not config.fake_data:
+        # Imported here: the other recipes do without it.
+        from trainer.images import FolderImages, Place
+
+        return FolderImages(config, device, Place(builds=runtime.local_rank == 0, alive=runtime.alive))
     return GeneratedImages(config, device, rank=rank, world=world)
 
 

@@ -24,6 +24,9 @@ from trainer.step_clock import StepClock
 from trainer.storage import Folder
 from trainer.watch import Watch
 
+LONGEST_LIST = 10
+"""Broken samples that are named one by one."""
+
 
 def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:
     """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
@@ -67,7 +70,9 @@ class Training:
         )
         torch.manual_seed(config.seed)
         rank, world = runtime.rank, runtime.world
-        self.data = load_data(config, runtime.device, rank=rank, world=world)
+        self.data = load_data(config, runtime)
+        if self.data.broken:
+            self.name_broken()
         model = build_model(config, classes=self.data.classes, channels=self.data.channels).to(runtime.device)
         if config.channels_last:
             model = model.to(memory_format=torch.channels_last)
@@ -75,6 +80,7 @@ class Training:
         self.sampler = EpochSampler(
             self.data.num_samples, rank=rank, world=world, batch_size=config.batch_size, seed=config.seed
         )
+        self.data.follow(self.sampler)
         self.state = RunState(signature=signature(config), model=model, optimizer=self.optimizer, sampler=self.sampler)
         self.checkpoints = self.open_checkpoints(folder) if folder else None
         self.model = runtime.wrap(model)
@@ -236,6 +242,13 @@ class Training:
         self.report.event(
             "resume", step=self.state.step, epoch=self.sampler.epoch + 1, path=self.checkpoints.folder.url
         )
+
+    def name_broken(self) -> None:
+        """Say which samples cannot be read; they are in no batch."""
+        for text in self.data.broken[:LONGEST_LIST]:
+            self.report.event("broken", sample=text.replace(" ", "_"))
+        samples = self.data.num_samples + self.data.num_tests
+        self.report.event("broken_samples", count=len(self.data.broken), good=samples)
 
     def skipped(self, name: str, reason: str) -> None:
         """Say that a checkpoint is not used."""

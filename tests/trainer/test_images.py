@@ -1,0 +1,206 @@
+"""Folders of images: three layouts give the same samples; each is taken once an epoch; broken ones are named."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench.made_images import imagenet, jpegs, shards, tiny_imagenet
+from tests.trainer.processes import run
+from trainer.config import ImagenetConfig
+from trainer.exit_codes import DATA_ERROR, DONE, DataError, StorageError
+from trainer.image_cache import cached
+from trainer.image_files import ImageFile, find_images
+from trainer.images import FolderImages, Place
+from trainer.sampler import EpochSampler
+
+CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
+LAYOUTS: dict[str, Callable[[Path], None]] = {
+    "imagenet": lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
+}
+HERE = Place(builds=True, alive=lambda: None)
+
+
+def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
+    words = {"fake_data": False, "image_size": 24, "batch_size": 4, **settings}
+    return ImagenetConfig(data_dir=str(folder), cache_dir=str(cache), **words)  # type: ignore[arg-type]
+
+
+def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
+    return FolderImages(config(folder, cache, **settings), torch.device("cpu"), HERE)
+
+
+@pytest.fixture(params=LAYOUTS)
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A data set in each layout."""
+    LAYOUTS[request.param](tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_every_layout_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
+    for split, count, seed in (("train", TRAIN, 0), ("val", TESTS, 1)):
+        found, classes = find_images(folder, split)
+        assert classes == CLASSES
+        expected = Counter((label, content) for label, content in jpegs(CLASSES, count, SIDE, seed))
+        assert Counter((image.label, image.read()) for image in found) == expected
+    data = load(folder, tmp_path / "cache")
+    assert (data.classes, data.num_samples, data.num_tests) == (CLASSES, CLASSES * TRAIN, CLASSES * TESTS)
+    assert data.broken == []
+
+
+def test_a_batch_is_cut_alike_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
+    data = load(folder, tmp_path / "cache")
+
+    def epoch(world: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        samplers = [
+            EpochSampler(data.num_samples, rank=rank, world=world, batch_size=4 // world, seed=3)
+            for rank in range(world)
+        ]
+        steps = []
+        while samplers[0].steps_left:
+            parts = [data.batch(sampler.next(), world=world) for sampler in samplers]
+            steps.append((torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])))
+        return steps
+
+    one, two = epoch(1), epoch(2)
+    assert sum(len(labels) for _, labels in one) == data.num_samples
+    assert Counter(torch.cat([labels for _, labels in one]).tolist()) == dict.fromkeys(range(CLASSES), TRAIN)
+    for left, right in zip(one, two, strict=True):
+        assert torch.equal(left[0], right[0])
+        assert torch.equal(left[1], right[1])
+    assert one[0][0].shape == (4, 3, 24, 24)
+    assert one[0][0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_what_is_cut_ahead_is_what_is_asked_for(folder: Path, tmp_path: Path) -> None:
+    plain, ahead = load(folder, tmp_path / "cache"), load(folder, tmp_path / "cache")
+    first = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
+    second = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
+    ahead.follow(second)
+    for _ in range(2):
+        while first.steps_left:
+            one, other = plain.batch(first.next(), world=1), ahead.batch(second.next(), world=1)
+            assert torch.equal(one.images, other.images)
+            if second.position == 12:
+                # As after a checkpoint: what was cut ahead is not what comes.
+                for sampler in (first, second):
+                    sampler.go_to({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
+        first.next_epoch()
+        second.next_epoch()
+
+
+def test_the_test_set_is_shared_out_once(folder: Path, tmp_path: Path) -> None:
+    data = load(folder, tmp_path / "cache")
+    labels = [
+        label for rank in range(4) for _, part in data.test_batches(rank=rank, world=4) for label in part.tolist()
+    ]
+    assert Counter(labels) == dict.fromkeys(range(CLASSES), TESTS)
+
+
+def test_images_are_decoded_once(folder: Path, tmp_path: Path) -> None:
+    before = load(folder, tmp_path / "cache")
+    for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
+        content = path.read_bytes()
+        if path.suffix == ".JPEG":
+            path.write_bytes(bytes(len(content)))
+    after = load(folder, tmp_path / "cache")
+    assert after.broken == []
+    assert after.num_samples == before.num_samples
+
+
+BROKEN: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _content: b"",
+    "cut short": lambda content: content[: len(content) // 2],
+    "zeros": lambda content: bytes(len(content)),
+    "text": lambda _content: b"<html>404 Not Found</html>",
+    "header only": lambda content: content[:20],
+    "other format": lambda _content: b"GIF89a" + bytes(10),
+}
+
+
+def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
+    paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
+    for path, damage in zip(paths, BROKEN.values(), strict=True):
+        path.write_bytes(damage(path.read_bytes()))
+    data = load(folder, tmp_path / "cache")
+    assert len(data.broken) == len(BROKEN)
+    assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in paths]
+    assert all(text.partition(": ")[2] for text in data.broken)
+    assert data.num_samples == CLASSES * 30 - len(BROKEN)
+    # The second rank reads from the cache what the first one found.
+    again = FolderImages(
+        config(folder, tmp_path / "cache"), torch.device("cpu"), Place(builds=False, alive=lambda: None)
+    )
+    assert again.broken == data.broken
+
+
+def test_a_set_that_is_mostly_broken_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    for path in (folder / "val").rglob("*.JPEG"):
+        path.write_bytes(b"")
+    with pytest.raises(DataError, match="6 of 6 images are broken"):
+        load(folder, tmp_path / "cache")
+
+
+def test_a_disk_that_is_too_small_is_named(tmp_path: Path) -> None:
+    images = [ImageFile(path="none", start=0, size=1, name="none", label=0)] * 1000
+    with pytest.raises(StorageError, match="set --cache-dir"):
+        cached(images, 10**6, tmp_path / "cache", builds=True, alive=lambda: None)
+
+
+def test_folders_that_are_no_data_set_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="--data-dir"):
+        find_images(tmp_path, "train")
+    (tmp_path / "train-000000.tar").write_bytes(b"something else" * 100)
+    with pytest.raises(DataError, match=r"train-000000.tar is broken"):
+        find_images(tmp_path, "train")
+
+
+def test_resnet18_learns_a_made_tiny_imagenet(tmp_path: Path) -> None:
+    tiny_imagenet(tmp_path / "data", classes=8, train=60, tests=10)
+    broken = next((tmp_path / "data" / "train").rglob("*.JPEG"))
+    broken.write_bytes(b"")
+    flags = ("--no-fake-data", "--arch=resnet18", "--image-size=64", "--num-classes=8", "--batch-size=32")
+    ended = run(
+        *flags,
+        f"--data-dir={tmp_path}/data",
+        f"--cache-dir={tmp_path}/cache",
+        "--epochs=3",
+        "--learning-rate=0.02",
+        data=tmp_path,
+        recipe="imagenet",
+    )
+    assert ended.codes == [DONE], ended.output
+    assert ended.events("broken_samples")[0]["count"] == "1"
+    assert str(broken) in ended.events("broken")[0]["sample"]
+    losses = [float(event["loss"]) for event in ended.events("train")]
+    assert losses[-1] < losses[0] / 2
+    assert float(ended.events("done")[0]["test_accuracy"]) > 60
+    assert all(float(event["data_wait"]) < 10 for event in ended.events("train")[1:])
+
+
+def test_a_folder_that_is_not_there_ends_the_run_with_its_code(tmp_path: Path) -> None:
+    ended = run("--no-fake-data", f"--data-dir={tmp_path}/none", data=tmp_path, recipe="imagenet")
+    assert ended.codes == [DATA_ERROR], ended.output
+    assert f"{tmp_path}/none" in ended.output
+
+
+def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
+    imagenet(tmp_path / "data", classes=1, train=1, tests=1, side=SIDE)
+    images, _ = find_images(tmp_path / "data", "train")
+    from PIL import Image
+
+    with Image.open(images[0].path) as image:
+        expected = np.asarray(image.convert("RGB"))
+    found = cached(images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
+    assert np.array_equal(found.pixels[0], expected)

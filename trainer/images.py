@@ -1,0 +1,125 @@
+"""Images from files: each step's share is cut out of the mapped cache ahead of time, beside the training."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from trainer.config import ImagenetConfig
+from trainer.data import Batch
+from trainer.image_cache import DecodedImages, Pixels, cached
+from trainer.image_files import find_images
+from trainer.sampler import EpochSampler, Share
+
+MARGIN = 8
+"""Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
+AHEAD = 3
+"""Steps whose images are cut out before they are asked for."""
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""ImageNet's colours, 0 to 1, which every published model is trained with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """This rank among those of its host, for the cache that they share."""
+
+    builds: bool
+    """Whether this rank makes the cache; one of each host does."""
+    alive: Callable[[], None]
+    """Called while the cache is made."""
+
+
+class FolderImages:
+    """ImageNet, Tiny-ImageNet or WebDataset images in a folder."""
+
+    channels = 3
+
+    def __init__(self, config: ImagenetConfig, device: torch.device, place: Place) -> None:
+        self.side = config.image_size
+        self._kept = self.side + self.side // MARGIN
+        self._device, self._seed, self._batch = device, config.seed, config.batch_size
+        folder = Path(config.data_dir)
+        cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
+        train, self.classes = find_images(folder, "train")
+        tests, _ = find_images(folder, "val")
+        self._train = cached(train, self._kept, cache, builds=place.builds, alive=place.alive)
+        self._tests = cached(tests, self._kept, cache, builds=place.builds, alive=place.alive)
+        self.broken = [*self._train.broken, *self._tests.broken]
+        self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
+        self._sampler: EpochSampler | None = None
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
+        self._ahead: deque[tuple[tuple[int, int], Future[tuple[torch.Tensor, torch.Tensor]]]] = deque()
+        self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
+        self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Cut the images of the sampler's next steps ahead of time."""
+        self._sampler = sampler
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """This rank's images of one training step."""
+        step = (share.epoch, share.position)
+        while self._ahead and self._ahead[0][0] != step:
+            self._ahead.popleft()[1].cancel()
+        images, labels = self._ahead.popleft()[1].result() if self._ahead else self._cut_share(share)
+        self._look_ahead()
+        return Batch(
+            images=self._on_device(images), labels=labels.to(self._device, non_blocking=True), scale=world / share.total
+        )
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Every world-th image of the test set, from the rank-th on, cut in the middle."""
+        mine = np.arange(rank, self.num_tests, world)
+        corner = np.full((self._batch, 2), (self._kept - self.side) // 2)
+        for start in range(0, len(mine), self._batch):
+            part = mine[start : start + self._batch]
+            pixels = self._cut(self._tests, part, corner[: len(part)], np.zeros(len(part), dtype=bool))
+            labels = torch.from_numpy(self._tests.labels[part])
+            yield self._on_device(self._pinned(torch.from_numpy(pixels))), labels.to(self._device)
+
+    def _look_ahead(self) -> None:
+        if self._sampler is None:
+            return
+        ahead = copy.copy(self._sampler)
+        planned = len(self._ahead)
+        for number in range(AHEAD):
+            if not ahead.steps_left:
+                return
+            share = ahead.next()
+            if number >= planned:
+                work = self._threads.submit(self._cut_share, share)
+                self._ahead.append(((share.epoch, share.position), work))
+
+    def _cut_share(self, share: Share) -> tuple[torch.Tensor, torch.Tensor]:
+        """Random cuts, half of them mirrored: the same for any number of ranks and after a restart."""
+        chance = np.random.default_rng((self._seed, share.epoch, share.position))
+        mine = slice(share.offset, share.offset + len(share.indices))
+        corners = chance.integers(0, self._kept - self.side + 1, (share.total, 2))[mine]
+        mirrored = (chance.random(share.total) < 0.5)[mine]
+        indices = share.indices.numpy()
+        pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
+        return self._pinned(pixels), self._pinned(torch.from_numpy(self._train.labels[indices]))
+
+    def _cut(self, images: DecodedImages, indices: Pixels, corners: Pixels, mirrored: Pixels) -> Pixels:
+        side = self.side
+        found = np.empty((len(indices), side, side, 3), dtype=np.uint8)
+        for target, index, (top, left), mirror in zip(found, indices, corners, mirrored, strict=True):
+            cut = images.pixels[index, top : top + side, left : left + side]
+            target[:] = cut[:, ::-1] if mirror else cut
+        return found
+
+    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory() if self._device.type == "cuda" else tensor
+
+    def _on_device(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Float images, samples x channels x height x width, in channels-last memory as the files have them."""
+        images = pixels.to(self._device, non_blocking=True).permute(0, 3, 1, 2).float()
+        return images.sub_(self._mean).div_(self._deviation)
