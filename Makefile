@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up logs status down test check bench shell lock image golden clean
+.PHONY: help setup up logs status down test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -42,6 +42,10 @@ bench: ## every speed claim, as ratios measured in one run
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m bench
+
+bench-trainer: ## the trainer's speed claims alone
+	@setup/python .venv-dev requirements-dev.txt
+	@$(DEV)/python -m bench.trainer
 
 shell: ## a shell in which pulumi, kubectl and python are the stack's own
 	@setup/python .venv requirements.txt

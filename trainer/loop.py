@@ -65,6 +65,7 @@ class Training:
             node=node_name(),
             device=runtime.device.type,
             threads=torch.get_num_threads(),
+            precision=str(runtime.precision).removeprefix("torch."),
             recipe=recipe(config),
             model=signature(config),
         )
@@ -84,6 +85,10 @@ class Training:
         self.state = RunState(signature=signature(config), model=model, optimizer=self.optimizer, sampler=self.sampler)
         self.checkpoints = self.open_checkpoints(folder) if folder else None
         self.model = runtime.wrap(model)
+        if config.compile:
+            self.model.compile()
+        # Does nothing but for float16, whose gradients would vanish.
+        self.scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16)
         self.meter = Meter(runtime.device)
         self.clock = RateClock()
         self.steps = StepClock(model, runtime.device, world=world)
@@ -150,17 +155,26 @@ class Training:
         rate = learning_rate(self.config, self.sampler.progress / self.config.epochs)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        with self.runtime.autocast():
-            logits = self.model(batch.images)
-            loss = functional.cross_entropy(
-                logits, batch.labels, reduction="sum", label_smoothing=self.config.label_smoothing
-            )
-        (loss * batch.scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        parts = list(zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True))
+        for images, labels in parts[:-1]:
+            with self.runtime.alone(self.model):
+                self.learn(images, labels, batch.scale)
+        self.learn(*parts[-1], batch.scale)
         self.steps.reduced()
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.meter.add(loss, logits, batch.labels)
         self.state.step += 1
+
+    def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float) -> None:
+        """Add the gradient of these samples to what there is."""
+        with self.runtime.autocast():
+            logits = self.model(images)
+            loss = functional.cross_entropy(
+                logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
+            )
+        self.scaler.scale(loss * scale).backward()
+        self.meter.add(loss, logits, labels)
 
     def log(self, number: int, steps: int) -> None:
         """Say how the last steps went; the one place in an epoch that waits for the device."""

@@ -52,10 +52,9 @@ class Running:
     def rank_process(self, rank: int) -> int:
         """Process id of a rank below a launcher."""
         for host in self.hosts:
-            for child in Path(f"/proc/{host.pid}/task/{host.pid}/children").read_text(encoding="ascii").split():
-                environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-                if f"RANK={rank}".encode() in environment:
-                    return int(child)
+            for process in descendants(host.pid):
+                if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
+                    return process
         raise AssertionError(f"no process of rank {rank}")
 
     def end(self) -> Ended:
@@ -66,9 +65,18 @@ class Running:
 
 @contextmanager
 def started(
-    *flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer"
+    *flags: str,
+    recipe: str,
+    hosts: int = 1,
+    processes: int = 0,
+    restarts: int = 0,
+    data: Path,
+    program: str = "trainer",
 ) -> Iterator[Running]:
-    """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each."""
+    """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each.
+
+    A launcher starts its processes again, `restarts` times, when one of them fails.
+    """
     launchers = [
         subprocess.Popen(
             [sys.executable, "-u", "-m", *words, recipe, *flags],
@@ -79,7 +87,7 @@ def started(
             text=True,
             start_new_session=True,
         )
-        for host, words in enumerate(_commands(program.split(), hosts, processes))
+        for host, words in enumerate(_commands(program.split(), hosts, processes, restarts))
     ]
     try:
         yield Running(launchers)
@@ -98,18 +106,26 @@ def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path
         return running.end()
 
 
+def descendants(process: int) -> Iterator[int]:
+    """All processes below one."""
+    for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
+        yield int(child)
+        yield from descendants(int(child))
+
+
 def json_lines(path: Path) -> list[dict[str, object]]:
     """The records of a metrics file."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def _commands(program: list[str], hosts: int, processes: int) -> Sequence[list[str]]:
+def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:
     if not processes:
         return [program]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=3"]
+    common.append(f"--max-restarts={restarts}")
     return [
         ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", *program]
         for host in range(hosts)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -52,12 +53,15 @@ class Runtime:
         self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.timeout = config.process_group_timeout
         self._amp = config.amp
+        self._accumulate = config.accumulate
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
         self.store: Store | None = None
         """What the ranks can read and write at any time, without meeting; None where there is one rank."""
         self.alive: Callable[[], None] = lambda: None
         """Called while this rank waits for something that may rightly take long."""
+        # So that `ps` and `top` say which process is which rank.
+        Path("/proc/self/comm").write_text(f"rank-{self.rank}", encoding="ascii")
         self.take_device(config)
         if self.world > 1:
             with self.watching():
@@ -75,17 +79,34 @@ class Runtime:
         """Set the device up for this rank."""
         raise NotImplementedError
 
+    def half(self) -> torch.dtype | None:
+        """The type of 16 bits that this device computes fast in; None where it has none."""
+        raise NotImplementedError
+
+    @property
+    def precision(self) -> torch.dtype:
+        """What convolutions and matrix products are computed in."""
+        return (self.half() if self._amp else None) or torch.float32
+
     def autocast(self) -> AbstractContextManager[object]:
         """The precision to compute in."""
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self._amp)
+        if self.precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.precision)
+
+    def alone(self, model: nn.Module) -> AbstractContextManager[object]:
+        """In here a backward pass of a wrapped model adds up gradients and does not exchange them."""
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """The model with gradients averaged over all ranks."""
         if self.world == 1:
             return model
-        # The graph is the same at every step: DDP need not search for unused weights.
+        # The graph is the same at every step, so that DDP need not search for unused weights; but where gradients are
+        # not exchanged at every pass it is not.
+        static = self._accumulate == 1
         return DistributedDataParallel(
-            model, device_ids=self.device_ids, static_graph=True, gradient_as_bucket_view=True
+            model, device_ids=self.device_ids, static_graph=static, gradient_as_bucket_view=True
         )
 
     def vote(self, verdict: Verdict) -> Verdict:

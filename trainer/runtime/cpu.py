@@ -10,6 +10,9 @@ import torch
 from trainer.config import TrainConfig
 from trainer.runtime.base import Runtime
 
+CPU_INFO = Path("/proc/cpuinfo")
+BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""How x86 and Arm processors say that they multiply in bfloat16."""
 QUOTA_V2 = Path("/sys/fs/cgroup/cpu.max")
 QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
@@ -24,6 +27,11 @@ class CpuRuntime(Runtime):
         """Use as many threads as this rank has cores: more of them would wait for each other at every operation."""
         self.device = torch.device("cpu")
         torch.set_num_threads(config.threads or self._threads())
+
+    def half(self) -> torch.dtype | None:
+        """bfloat16 where the CPU has instructions for it; elsewhere it would be slower than 32 bits."""
+        flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
+        return torch.bfloat16 if BFLOAT16_FLAGS & set(flags) else None
 
     def _threads(self) -> int:
         set_by_user = os.environ.get("OMP_NUM_THREADS", "")

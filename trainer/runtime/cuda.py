@@ -14,6 +14,10 @@ class CudaRuntime(Runtime):
 
     backend = "cpu:gloo,cuda:nccl"
 
+    def half(self) -> torch.dtype | None:
+        """bfloat16 from Ampere on, else float16, which the loop scales losses for."""
+        return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
+
     def take_device(self, config: TrainConfig) -> None:
         """Take the GPU of this rank's number on its host; raises ConfigurationError where there are too few."""
         found = torch.cuda.device_count()

@@ -1,0 +1,183 @@
+"""`make bench-trainer`: the trainer's speed claims, each two sides timed in turn; fails when a goal is missed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
+from bench.trainer_rank import RESULT, write_digits
+
+PAIRS = 7
+RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
+NOT_TAKEN = {
+    "reference scripts of torchvision, pytorch/examples and timm": "they are in no package of a registry",
+    "one GPU": "this machine has none",
+    "data wait of a bucket": "folders of images are read from disks",
+    "MNIST SPMD": "there is no XLA runtime yet",
+}
+"""What the goals name and this bench does not measure, and why."""
+Ask = Callable[[str], tuple[float, ...]]
+
+
+@contextmanager
+def ranks(kind: str, *, world: int = 1, threads: int) -> Iterator[Ask]:
+    """Processes that take a block of steps when asked to, `threads` CPU threads each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory() as folder:
+        found = [
+            subprocess.Popen(
+                [sys.executable, "-m", "bench.trainer_rank", kind, folder],
+                cwd=PROJECT,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": str(threads),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(world),
+                    "LOCAL_WORLD_SIZE": str(world),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": port,
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                text=True,
+            )
+            for rank in range(world)
+        ]
+        first = found[0]
+
+        def ask(block: str) -> tuple[float, ...]:
+            assert first.stdin
+            assert first.stdout
+            first.stdin.write(block + "\n")
+            first.stdin.flush()
+            for line in first.stdout:
+                if line.startswith(RESULT):
+                    return tuple(float(word) for word in line.split()[1:])
+            raise BenchError(f"the processes of {kind} have ended; what they said is above")
+
+        try:
+            yield ask
+        finally:
+            for process in found:
+                process.kill()
+                process.wait()
+
+
+def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int = PAIRS) -> Measure:
+    """Both sides in the same processes."""
+    with ranks(kind, world=world, threads=threads) as ask:
+        return in_turn(name, goal, lambda: ask("ours")[0], lambda: ask("theirs")[0], pairs)
+
+
+def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
+    """Seconds of waiting against all seconds of the same steps."""
+    with ranks(kind, threads=threads) as ask:
+        ask("ours")
+        found = [ask("ours") for _ in range(PAIRS)]
+    ours, theirs = zip(*found, strict=True)
+    return Measure(name=name, ours=ours, theirs=theirs, goal=goal)
+
+
+def processes(name: str, goal: float, *, cores: int) -> Measure:
+    """Two processes that exchange gradients against one with as many threads as both."""
+    with ranks("ranks", world=2, threads=cores // 2) as two, ranks("ranks", threads=cores) as one:
+        return in_turn(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
+
+
+def restart(launcher: str) -> float:
+    """Seconds from the SIGKILL of one of two ranks to the first step after it, below a launcher with its defaults."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_digits(Path(folder), samples=1000)
+        flags = ["--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=16"]
+        places = [f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", launcher, "--nproc-per-node=2", "--max-restarts=1", "-m", "trainer", "digits"]
+            + flags
+            + places,
+            cwd=PROJECT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        try:
+            assert process.stdout
+            for event, times in (("checkpoint", 3), ("resume", 1), ("train", 1)):
+                for _ in range(times):
+                    if not any(line.startswith(f"{event} ") for line in process.stdout):
+                        raise BenchError(f"{launcher} ended before an event {event!r}")
+                if event == "checkpoint":
+                    os.kill(rank_process(process.pid, 1), signal.SIGKILL)
+                    killed = time.perf_counter()
+            return time.perf_counter() - killed
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def rank_process(parent: int, rank: int) -> int:
+    """The process below `parent` that is this rank: the trainer names itself so."""
+    waiting = [parent]
+    while waiting:
+        found = waiting.pop()
+        if Path(f"/proc/{found}/comm").read_text(encoding="ascii").strip() == f"rank-{rank}":
+            return found
+        waiting += map(int, Path(f"/proc/{found}/task/{found}/children").read_text(encoding="ascii").split())
+    raise BenchError(f"there is no process of rank {rank}")
+
+
+def measures() -> dict[str, Callable[[], Measure]]:
+    """Each measure by its name. A goal for speed is the inverse of the one for time that it says."""
+    cores = 2
+    return {
+        "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=cores, pairs=31),
+        "observability": lambda: two_sides("observability", "observability", 1.01, threads=cores, pairs=31),
+        "data-wait-generated": lambda: share("data-wait-generated", "generated", 0.02, threads=cores),
+        "data-wait-cache": lambda: share("data-wait-cache", "cache", 0.02, threads=cores),
+        "two-processes": lambda: processes("two-processes", 1 / 0.95, cores=cores),
+        "restart": lambda: in_turn(
+            "restart", 0.5, lambda: restart("trainer.launch"), lambda: restart("torch.distributed.run"), PAIRS
+        ),
+        "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores),
+    }
+
+
+def main() -> int:
+    """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
+    known = measures()
+    parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)
+    parser.add_argument("--json", type=Path, default=RESULT_FILE, help="file for the result (default: %(default)s)")
+    parser.add_argument("--only", choices=known, action="append", help="only this measure; can be repeated")
+    options = parser.parse_args()
+    found = []
+    try:
+        for name in options.only or known:
+            found.append(known[name]())
+            print(found[-1].line(), flush=True)
+    except BenchError as error:
+        print(f"make bench-trainer: {error}", file=sys.stderr)
+        return 2
+    for what, why in NOT_TAKEN.items():
+        print(f"not measured: {what}: {why}")
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": NOT_TAKEN}
+    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(one.is_held for one in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""One rank of a trainer measure: builds what is timed, then takes one block of steps whenever it is told to.
+
+`python -m bench.trainer_rank KIND FOLDER`; rank 0 reads a block's name a line and answers with `RESULT seconds...`.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
+from bench.made_images import imagenet
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
+from trainer.loop import Training
+from trainer.metrics import Meter, Reporter
+from trainer.models import build_model, build_optimizer
+from trainer.runtime import Runtime, start_runtime
+from trainer.sampler import EpochSampler
+from trainer.storage import Folder
+from trainer.watch import Watch
+
+EPOCHS = 1_000_000
+STEPS = 20
+GLOBAL_BATCH = 64
+SAVED_MODEL = "resnet50"
+RESULT = "RESULT"
+Blocks = dict[str, Callable[[], tuple[float, ...]]]
+
+
+class Silent(Reporter):
+    """Says and writes nothing."""
+
+    def event(self, name: str, *, global_step: int | None = None, **values: Any) -> None:
+        """Nothing."""
+
+
+class NoMeter(Meter):
+    """Counts nothing."""
+
+    def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Nothing."""
+
+
+class Bare(Training):
+    """Our loop without logging, metrics, clocks and watch."""
+
+    def log(self, number: int, steps: int) -> None:
+        """Nothing."""
+        del number, steps
+        self.steps._marks.clear()
+
+
+def _training(config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, kind: type[Training]) -> Training:
+    bare = kind is Bare
+    place = Folder(f"file://{folder}/{kind.__name__}")
+    report = (Silent if bare else Reporter)(runtime, None if bare else place)
+    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    if not bare:
+        watch.__enter__()
+    return kind(config, runtime, report, None, watch, lambda: False)
+
+
+def _same_digits(training: Training, runtime: Runtime) -> Batch:
+    """Make a training take the same tensors at every step."""
+    size = training.config.batch_size
+    generator = torch.Generator().manual_seed(runtime.rank)
+    images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
+    labels = torch.randint(CLASSES, (size,), generator=generator)
+    batch = Batch(images=images, labels=labels, scale=1 / size)
+    training.data = SameTensors(batch, STEPS * size * runtime.world)
+    training.sampler = EpochSampler(
+        training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=size, seed=0
+    )
+    return batch
+
+
+def write_digits(folder: Path, *, samples: int) -> None:
+    """A data set of black digits."""
+    head = struct.pack(">4I", 0x803, samples, SIDE, SIDE)
+    (folder / DIGIT_IMAGES).write_bytes(head + bytes([1]) + bytes(samples * SIDE**2 - 1))
+    labels = bytes(number % CLASSES for number in range(samples))
+    (folder / DIGIT_LABELS).write_bytes(struct.pack(">2I", 0x801, samples) + labels)
+
+
+def _digits(folder: Path) -> DigitsConfig:
+    # Training reads a data set before the bench puts its tensors in place.
+    write_digits(folder, samples=10)
+    return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False)
+
+
+def loop(folder: Path, runtime: Runtime) -> Blocks:
+    """Our loop, and a hand-written one on the same tensors."""
+    config = _digits(folder)
+    training = _training(config, runtime, folder, Training)
+    batch = _same_digits(training, runtime)
+    plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
+    optimizer = build_optimizer(config, plain)
+    return {
+        "ours": lambda: (our_block(training, runtime),),
+        "theirs": lambda: (plain_block(plain, optimizer, batch, config, runtime),),
+    }
+
+
+def observability(folder: Path, runtime: Runtime) -> Blocks:
+    """Our loop, and the same without anything that looks at it."""
+    full, bare = (_training(_digits(folder), runtime, folder, kind) for kind in (Training, Bare))
+    for training in (full, bare):
+        _same_digits(training, runtime)
+    bare.meter = NoMeter(runtime.device)
+    for clock in ("begin", "fed", "reduced", "end"):
+        setattr(bare.steps, clock, lambda: None)
+    bare.watch.beat = lambda: None  # type: ignore[method-assign]
+    return {"ours": lambda: (our_block(full, runtime),), "theirs": lambda: (our_block(bare, runtime),)}
+
+
+def ranks(folder: Path, runtime: Runtime) -> Blocks:
+    """ResNet-18 on generated images: the same global batch for any number of ranks."""
+    config = ImagenetConfig(
+        arch="resnet18",
+        image_size=64,
+        num_classes=10,
+        batch_size=GLOBAL_BATCH // runtime.world,
+        steps_per_epoch=4,
+        epochs=EPOCHS,
+        bucket="",
+    )
+    training = _training(config, runtime, folder, Training)
+    return {"ours": lambda: (our_block(training, runtime),)}
+
+
+def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
+    training = _training(config, runtime, folder, Training)
+    taken: list[tuple[float, float]] = []
+    take = training.steps.take
+
+    def spy() -> Any:
+        times = take()
+        taken.append((times.data, times.total))
+        return times
+
+    training.steps.take = spy  # type: ignore[method-assign]
+
+    def block() -> tuple[float, ...]:
+        taken.clear()
+        our_block(training, runtime)
+        return sum(data for data, _ in taken), sum(total for _, total in taken)
+
+    return {"ours": block}
+
+
+def generated(folder: Path, runtime: Runtime) -> Blocks:
+    """Waiting for generated images, and the time of the steps."""
+    config = ImagenetConfig(
+        arch="resnet18", image_size=64, num_classes=10, batch_size=32, steps_per_epoch=8, epochs=EPOCHS
+    )
+    return _waits(config, runtime, folder)
+
+
+def cache(folder: Path, runtime: Runtime) -> Blocks:
+    """Waiting for images from the mapped cache, and the time of the steps."""
+    imagenet(folder / "images", classes=4, train=64, tests=1, side=72)
+    config = ImagenetConfig(
+        arch="resnet18",
+        image_size=64,
+        num_classes=4,
+        batch_size=32,
+        epochs=EPOCHS,
+        fake_data=False,
+        data_dir=str(folder / "images"),
+        cache_dir=str(folder / "cache"),
+    )
+    return _waits(config, runtime, folder)
+
+
+def save(folder: Path, runtime: Runtime) -> Blocks:
+    """How long training stands still for a checkpoint of ResNet-50 and its optimiser: in the background, and not."""
+    config = ImagenetConfig(arch=SAVED_MODEL, image_size=32, num_classes=10, batch_size=2, bucket=f"file://{folder}")
+    training = _training(config, runtime, folder, Training)
+    training.step(training.data.batch(training.sampler.next(), world=1))
+    checkpoints = training.open_checkpoints(Folder(f"file://{folder}/run"))
+
+    def stop(waits: bool) -> tuple[float, ...]:
+        training.state.step += 1
+        started = time.perf_counter()
+        checkpoints.save(training.state.step, training.state.capture(runtime))
+        if waits:
+            checkpoints.wait()
+        seconds = time.perf_counter() - started
+        checkpoints.wait()
+        return (seconds,)
+
+    return {"ours": lambda: stop(False), "theirs": lambda: stop(True)}
+
+
+KINDS = {found.__name__: found for found in (loop, observability, ranks, generated, cache, save)}
+
+
+def main() -> None:
+    """Take blocks until there are no more."""
+    kind, folder = sys.argv[1], Path(sys.argv[2])
+    runtime = start_runtime(_digits(folder))
+    blocks = KINDS[kind](folder, runtime)
+    while True:
+        name = runtime.share(sys.stdin.readline().strip() if runtime.rank == 0 else "")
+        if not name:
+            break
+        seconds = blocks[name]()
+        if runtime.rank == 0:
+            print(RESULT, *seconds, flush=True)
+    runtime.settle()
+    runtime.close()
+
+
+if __name__ == "__main__":
+    main()

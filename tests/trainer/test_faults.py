@@ -1,0 +1,155 @@
+"""What clusters do to jobs: ranks killed and told to leave again and again, disks full, services that do not answer.
+
+A count of each fault is taken by default that keeps the suite short; TRAINYARD_ALL_FAULTS=1 takes all twenty. The summary
+at the end of the run says which was done (tests/trainer/conftest.py).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.conftest import KILLS, LEAVES
+from tests.trainer.processes import json_lines, run, started
+from tests.trainer.test_training import LAST, LENGTH, TWO_RANKS, assert_same, saved
+from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR
+
+BUDGET = 15.0
+"""Seconds that a spot machine leaves a job."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
+    """The bucket of a run of two ranks that nothing happened to."""
+    bucket = tmp_path_factory.mktemp("undisturbed")
+    ended = run(*TWO_RANKS, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    return bucket
+
+
+def test_ranks_killed_at_random_change_nothing_in_the_end(undisturbed: Path, tmp_path: Path, digits: Path) -> None:
+    chance = random.Random(0)
+    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=2, restarts=KILLS, data=digits, recipe="digits") as running:
+        for _ in range(KILLS):
+            running.wait_for("train ")
+            time.sleep(chance.uniform(0, 0.5))
+            rank = running.rank_process(chance.randrange(2))
+            os.kill(rank, signal.SIGKILL)
+            running.wait_for("resume")
+        ended = running.end()
+    assert ended.codes == [DONE], ended.output
+    assert len(ended.events("resume")) == 2 * KILLS
+    assert_same(saved(tmp_path, LAST), saved(undisturbed, LAST))
+
+
+def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits: Path) -> None:
+    chance = random.Random(0)
+    steps = [0]
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
+    for leave in range(LEAVES):
+        with started(*flags, processes=2, data=digits, recipe="digits") as running:
+            running.wait_for("train ")
+            time.sleep(chance.uniform(0, 1))
+            # A pod's end is told to the launcher, which passes it on; an operator may also tell one rank alone.
+            told = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
+            began = time.monotonic()
+            os.kill(told, signal.SIGTERM)
+            ended = running.end()
+            assert time.monotonic() - began < BUDGET
+        assert ended.codes == [PREEMPTED], ended.output
+        step = int(ended.events("checkpoint")[-1]["step"])
+        assert (tmp_path / "training" / "checkpoints" / f"step-{step:09d}" / "checkpoint.json").exists()
+        trained = [event for event in ended.events("train") if event["rank"] == "0/2"]
+        assert step == steps[-1] + len(trained), "the step that is saved is the last one that was trained"
+        steps.append(step)
+
+
+def test_two_ranks_then_one_then_two_train_every_step_once(tmp_path: Path, digits: Path, undisturbed: Path) -> None:
+    two = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
+    one = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
+    for flags, processes in ((two, 2), (one, 1)):
+        with started(*flags, processes=processes, data=digits, recipe="digits") as running:
+            running.wait_for("test ")
+            os.kill(running.rank_process(0), signal.SIGTERM)
+            ended = running.end()
+        assert ended.codes == [PREEMPTED], ended.output
+    ended = run(*two, processes=2, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
+    # A step skipped or taken twice would show in these; the samples of a step are the sampler's tests.
+    assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
+    assert abs(mine["test_accuracy"] - theirs["test_accuracy"]) <= 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of four MiB: a checkpoint of the digits' network has over five."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+    flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
+    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert "No space left on device" in ended.output
+    assert f"{small_disk}/training/checkpoints" in ended.output
+
+
+def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert "Read-only file system" in ended.output
+
+
+@pytest.mark.parametrize("mode", ["offline", "online"])
+def test_weights_and_biases_is_not_waited_for(
+    mode: str, tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", f"--bucket=file://{tmp_path}")
+    ended = run(*flags, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    kept = list((tmp_path / "training" / "wandb").rglob("*.wandb"))
+    assert len(kept) == 1, ended.output
+    assert kept[0].stat().st_size > 1000
+    records = json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
+    assert len([record for record in records if record["event"] == "train"]) == len(ended.events("train"))
+
+
+def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
+    import gzip
+    import json
+
+    flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
+    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    for rank in (0, 1):
+        path = tmp_path / "training" / "profile" / f"rank-{rank}" / "steps-3-5.json.gz"
+        names = [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
+        assert names.count("Optimizer.step#AdamW.step") == 3
+
+
+def test_a_batch_in_parts_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
+    flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
+    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    whole = run(
+        *TWO_RANKS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits"
+    )
+    assert whole.codes == [DONE], whole.output
+    mine, theirs = saved(tmp_path, 25), saved(tmp_path / "whole", 25)
+    for name, weights in theirs.items():
+        if name.startswith("model."):
+            assert (mine[name] - weights).abs().max() < 1e-3, name
