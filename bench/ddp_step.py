@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -47,7 +47,7 @@ class SameTensors:
 
     classes, channels, side = CLASSES, 1, SIDE
     num_tests = 0
-    broken = ()
+    broken: Sequence[str] = ()
 
     def __init__(self, batch: Batch, num_samples: int) -> None:
         self._batch = batch

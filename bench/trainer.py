@@ -103,11 +103,10 @@ def restart(launcher: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
         write_digits(Path(folder), samples=1000)
         flags = ["--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=16"]
+        ranks_twice = ["--nproc-per-node=2", "--max-restarts=1"]
         places = [f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"]
         process = subprocess.Popen(
-            [sys.executable, "-m", launcher, "--nproc-per-node=2", "--max-restarts=1", "-m", "trainer", "digits"]
-            + flags
-            + places,
+            [sys.executable, "-m", launcher, *ranks_twice, "-m", "trainer", "digits", *flags, *places],
             cwd=PROJECT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,

@@ -68,7 +68,7 @@ class Digits:
     """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
 
     channels = 1
-    broken = ()
+    broken: Sequence[str] = ()
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
         folder = Path(config.data_dir)
@@ -111,7 +111,7 @@ class GeneratedImages:
     """One batch of random images, made once on the device and used at every step."""
 
     channels = 3
-    broken = ()
+    broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)

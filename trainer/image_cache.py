@@ -61,7 +61,9 @@ def decode(content: bytes, side: int) -> Pixels:
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
     scale = side / min(rgb.size)
     if scale != 1:
-        rgb = rgb.resize((max(side, round(rgb.width * scale)), max(side, round(rgb.height * scale))), Image.BILINEAR)
+        rgb = rgb.resize(
+            (max(side, round(rgb.width * scale)), max(side, round(rgb.height * scale))), Image.Resampling.BILINEAR
+        )
     left, top = (rgb.width - side) // 2, (rgb.height - side) // 2
     return np.asarray(rgb.crop((left, top, left + side, top + side)), dtype=np.uint8)
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from trainer.config import ImagenetConfig
@@ -19,6 +21,7 @@ from trainer.image_cache import DecodedImages, Pixels, cached
 from trainer.image_files import find_images
 from trainer.sampler import EpochSampler, Share
 
+Numbers = npt.NDArray[Any]
 MARGIN = 8
 """Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
 AHEAD = 3
@@ -52,7 +55,7 @@ class FolderImages:
         tests, _ = find_images(folder, "val")
         self._train = cached(train, self._kept, cache, builds=place.builds, alive=place.alive)
         self._tests = cached(tests, self._kept, cache, builds=place.builds, alive=place.alive)
-        self.broken = [*self._train.broken, *self._tests.broken]
+        self.broken: Sequence[str] = [*self._train.broken, *self._tests.broken]
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
@@ -108,7 +111,7 @@ class FolderImages:
         pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
         return self._pinned(pixels), self._pinned(torch.from_numpy(self._train.labels[indices]))
 
-    def _cut(self, images: DecodedImages, indices: Pixels, corners: Pixels, mirrored: Pixels) -> Pixels:
+    def _cut(self, images: DecodedImages, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side
         found = np.empty((len(indices), side, side, 3), dtype=np.uint8)
         for target, index, (top, left), mirror in zip(found, indices, corners, mirrored, strict=True):

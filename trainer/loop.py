@@ -159,7 +159,8 @@ class Training:
         for images, labels in parts[:-1]:
             with self.runtime.alone(self.model):
                 self.learn(images, labels, batch.scale)
-        self.learn(*parts[-1], batch.scale)
+        images, labels = parts[-1]
+        self.learn(images, labels, batch.scale)
         self.steps.reduced()
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -173,7 +174,7 @@ class Training:
             loss = functional.cross_entropy(
                 logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
             )
-        self.scaler.scale(loss * scale).backward()
+        self.scaler.scale(loss * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.meter.add(loss, logits, labels)
 
     def log(self, number: int, steps: int) -> None:

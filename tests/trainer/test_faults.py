@@ -1,7 +1,7 @@
 """What clusters do to jobs: ranks killed and told to leave again and again, disks full, services that do not answer.
 
-A count of each fault is taken by default that keeps the suite short; TRAINYARD_ALL_FAULTS=1 takes all twenty. The summary
-at the end of the run says which was done (tests/trainer/conftest.py).
+A count of each fault is taken by default that keeps the suite short; TRAINYARD_ALL_FAULTS=1 takes all twenty. The
+summary at the end of the run says which were not taken (tests/trainer/conftest.py).
 """
 
 from __future__ import annotations
