@@ -49,6 +49,9 @@ class Platform:
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
+    images: pulumi.Resource | None = None
+    """The resource that is there when the nodes have the stack's images, when the stack loads them."""
+
     def resource_options(self) -> pulumi.ResourceOptions:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
@@ -112,6 +115,7 @@ def _local(config: LocalConfig) -> Platform:
         context=settings.context,
         kubeconfig=cluster.kubeconfig,
         deleted_with=cluster.processes,
+        images=cluster.images,
     )
 
 
