@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -55,11 +56,11 @@ class BenchStack:
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
         """The inputs of the stack's Kubernetes objects as its state has them, by kind and name.
 
-        `renamed` is a namespace and the name that is shown in its place.
+        `renamed` is a namespace and the name that is shown in its place, also where other names begin with it.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:
-            text = text.replace(json.dumps(renamed[0]), json.dumps(renamed[1]))
+            text = re.sub(rf'"{re.escape(renamed[0])}(?=["-])', f'"{renamed[1]}', text)
         state = json.loads(text)
         found = {}
         for resource in state["deployment"].get("resources", []):
