@@ -24,7 +24,7 @@ class BenchStack:
     def __init__(self, name: str, program: Path, folder: Path) -> None:
         self._name = name
         self._program = program
-        self._folder = folder
+        self._settings = folder / "config.yaml"
         backend = folder / "state"
         backend.mkdir()
         self._environment = {
@@ -50,8 +50,8 @@ class BenchStack:
         return self._timed("preview", *words, config=config)
 
     def destroy(self) -> None:
-        """`pulumi destroy`."""
-        self._pulumi("destroy", "--yes", "--skip-preview", "--stack", self._name)
+        """`pulumi destroy`, with the settings of the last `up`."""
+        self._pulumi("destroy", "--yes", "--skip-preview", "--config-file", str(self._settings), "--stack", self._name)
 
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
         """The inputs of the stack's Kubernetes objects as its state has them, by kind and name.
@@ -70,10 +70,9 @@ class BenchStack:
         return found
 
     def _timed(self, *words: str, config: dict[str, Any]) -> float:
-        file = self._folder / "config.yaml"
-        file.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+        self._settings.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
         begun = time.monotonic()
-        self._pulumi(*words, "--config-file", str(file), "--stack", self._name)
+        self._pulumi(*words, "--config-file", str(self._settings), "--stack", self._name)
         return time.monotonic() - begun
 
     def _pulumi(self, *words: str) -> str:
