@@ -49,6 +49,9 @@ class Platform:
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
+    images: pulumi.Resource | None = None
+    """The resource that is there when the nodes have the stack's images, when the stack loads them."""
+
     def resource_options(self) -> pulumi.ResourceOptions:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
@@ -65,6 +68,7 @@ def _local(config: LocalConfig) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
+    from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
     from infra.local.trainer_image import trainer_image_reference
 
@@ -91,8 +95,7 @@ def _local(config: LocalConfig) -> Platform:
     bucket = BucketClaim(
         size=LOCAL_BUCKET_SIZE,
         access_mode="ReadWriteMany",
-        storage_class=cluster.bucket_volume,
-        volume=cluster.bucket_volume,
+        folder=BUCKET_IN_NODE,
     )
     training = TrainingNamespace(
         "training",
@@ -112,6 +115,7 @@ def _local(config: LocalConfig) -> Platform:
         context=settings.context,
         kubeconfig=cluster.kubeconfig,
         deleted_with=cluster.processes,
+        images=cluster.images,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from infra.local.provider import LocalClusterProvider
+from infra.local.provider import LocalClusterProvider, NodeImagesProvider
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,18 @@ class _ClusterProcesses(dynamic.Resource):
     kubeconfig: pulumi.Output[str]
     kubeconfig_path: pulumi.Output[str]
     bucket_path: pulumi.Output[str]
-    bucket_volume: pulumi.Output[str]
     node_names: pulumi.Output[list[str]]
 
     def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "bucket_volume", "node_names")
+        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
         super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(unknown)}, opts)
+
+
+class _NodeImages(dynamic.Resource):
+    """The images of the nodes, loaded by NodeImagesProvider."""
+
+    def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(NodeImagesProvider(), name, props, opts)
 
 
 class LocalCluster(pulumi.ComponentResource):
@@ -54,24 +60,19 @@ class LocalCluster(pulumi.ComponentResource):
     """Identity of the cluster's data; it changes only when everything in the cluster is gone."""
     bucket_path: pulumi.Output[str]
     """The folder of this machine that pods see as their bucket."""
-    bucket_volume: pulumi.Output[str]
-    """Name, and storage class, of the PersistentVolume over that folder."""
     node_names: pulumi.Output[list[str]]
     """Names of the nodes in order."""
     processes: dynamic.Resource
     """The resource whose deletion ends everything in the cluster: give it as `deleted_with`."""
+    images: dynamic.Resource
+    """The resource that is there when every node has its images: what starts pods depends on it."""
 
     def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:local:LocalCluster", name, None, opts)
+        settings = {"name": args.name, "nodes": args.nodes, "port": args.port, "owner": args.owner}
         processes = _ClusterProcesses(
             f"{name}-processes",
-            {
-                "name": args.name,
-                "nodes": args.nodes,
-                "port": args.port,
-                "owner": args.owner,
-                "images": args.images,
-            },
+            settings,
             pulumi.ResourceOptions(
                 parent=self,
                 additional_secret_outputs=["kubeconfig"],
@@ -79,11 +80,20 @@ class LocalCluster(pulumi.ComponentResource):
             ),
         )
         self.processes = processes
+        self.images = _NodeImages(
+            f"{name}-images",
+            {**settings, "images": args.images},
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[processes],
+                deleted_with=processes,
+                custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m"),
+            ),
+        )
         self.kubeconfig = processes.kubeconfig
         self.kubeconfig_path = processes.kubeconfig_path
         self.uid = processes.uid
         self.bucket_path = processes.bucket_path
-        self.bucket_volume = processes.bucket_volume
         self.node_names = processes.node_names
         self.register_outputs(
             {
@@ -91,7 +101,6 @@ class LocalCluster(pulumi.ComponentResource):
                 "kubeconfig_path": self.kubeconfig_path,
                 "uid": self.uid,
                 "bucket_path": self.bucket_path,
-                "bucket_volume": self.bucket_volume,
                 "node_names": self.node_names,
             }
         )

@@ -67,9 +67,11 @@ def test_local_stack() -> None:
     assert sorted(record.type for record in engine.records) == [
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:Namespace",
+        "kubernetes:core/v1:PersistentVolume",
         "kubernetes:core/v1:PersistentVolumeClaim",
         "kubernetes:core/v1:Service",
         "kubernetes:core/v1:ServiceAccount",
+        "pulumi-python:dynamic:Resource",
         "pulumi-python:dynamic:Resource",
         "pulumi:providers:kubernetes",
         "trainyard:infra:TrainingNamespace",
@@ -77,8 +79,11 @@ def test_local_stack() -> None:
         "trainyard:workloads:TrainingJob",
     ]
     (claim,) = engine.of_type(":PersistentVolumeClaim")
-    assert claim.inputs["spec"]["volumeName"] == claim.inputs["spec"]["storageClassName"] == "trainyard-bucket"
+    assert claim.inputs["spec"]["volumeName"] == claim.inputs["spec"]["storageClassName"] == "training-bucket"
     assert claim.inputs["spec"]["accessModes"] == ["ReadWriteMany"]
+    (volume,) = engine.of_type(":PersistentVolume")
+    assert volume.inputs["metadata"]["name"] == volume.inputs["spec"]["storageClassName"] == "training-bucket"
+    assert volume.inputs["spec"]["hostPath"] == {"path": "/run/trainyard/bucket", "type": "Directory"}
     (provider,) = engine.of_type("providers:kubernetes")
     assert provider.inputs["clusterIdentifier"] == "0123456789abcdef"
     assert exported["bucket_url"] == "file:///cluster/bucket"
@@ -101,8 +106,9 @@ def test_everything_in_the_local_cluster_goes_with_it() -> None:
 
 def test_the_image_is_named_by_its_sources_and_loaded() -> None:
     engine, exported = program(LOCAL)
-    (processes,) = engine.of_type("dynamic:Resource")
-    assert exported["image"] in processes.inputs["images"]
+    (images,) = [record for record in engine.of_type("dynamic:Resource") if record.name == "local-images"]
+    assert exported["image"] in images.inputs["images"]
+    assert any("local-images" in urn for urn in engine.requests["digits-job"].dependencies)
     (job,) = engine.of_type(":Job")
     assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == exported["image"]
 

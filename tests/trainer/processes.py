@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -59,8 +61,10 @@ class Running:
 
     def end(self) -> Ended:
         """Wait for all hosts."""
-        rest = [host.communicate(timeout=SECONDS)[0] for host in self.hosts]
-        return Ended([host.returncode for host in self.hosts], "".join(self.lines + rest))
+        with ThreadPoolExecutor() as threads:
+            # Not communicate(): it would miss what wait_for has taken from the pipe and not returned.
+            rest = list(threads.map(_rest, self.hosts))
+        return Ended([host.wait(SECONDS) for host in self.hosts], "".join(self.lines + rest))
 
 
 @contextmanager
@@ -77,33 +81,40 @@ def started(
 
     A launcher starts its processes again, `restarts` times, when one of them fails.
     """
-    launchers = [
-        subprocess.Popen(
-            [sys.executable, "-u", "-m", *words, recipe, *flags],
-            cwd=PROJECT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TRAINYARD_NODE": f"node-{host}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        for host, words in enumerate(_commands(program.split(), hosts, processes, restarts))
-    ]
-    try:
-        yield Running(launchers)
-    finally:
-        for launcher in launchers:
-            if launcher.poll() is None:
-                os.killpg(launcher.pid, signal.SIGKILL)
-                launcher.wait()
-            if launcher.stdout:
-                launcher.stdout.close()
+    with TemporaryDirectory() as scratch:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
+        launchers = [
+            subprocess.Popen(
+                [sys.executable, "-u", "-m", *words, recipe, *flags],
+                cwd=PROJECT,
+                env={**environment, "TRAINYARD_NODE": f"node-{host}"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            for host, words in enumerate(_commands(program.split(), hosts, processes, restarts))
+        ]
+        try:
+            yield Running(launchers)
+        finally:
+            for launcher in launchers:
+                if launcher.poll() is None:
+                    os.killpg(launcher.pid, signal.SIGKILL)
+                    launcher.wait()
+                if launcher.stdout:
+                    launcher.stdout.close()
 
 
 def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Ended:
     """Start the trainer and wait for its end."""
     with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data) as running:
         return running.end()
+
+
+def _rest(host: subprocess.Popen[str]) -> str:
+    assert host.stdout
+    return host.stdout.read()
 
 
 def descendants(process: int) -> Iterator[int]:
