@@ -51,8 +51,8 @@ GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
         "nvidia-a100-80gb": _zones("asia-southeast1 c, europe-west4 a, us-central1 a c, us-east4 c, us-east5 a b"),
         "nvidia-h100-80gb": _zones(
             "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
-            "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, europe-west8 c, europe-west9 c, "
-            "us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, us-west4 a"
+            "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, "
+            "europe-west8 c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, us-west4 a"
         ),
         "nvidia-h100-mega-80gb": _zones(
             "asia-east1 c, asia-northeast1 b, asia-southeast1 b c, australia-southeast1 c, europe-north1 c, "
