@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from infra.local.settings import ClusterSettings, cache_folder
-from setup.pulumi_cli import cli_folders, stand_in_folders
+from setup.pulumi_cli import path_folders
 
 PROJECT = Path(__file__).resolve().parents[1]
 STATE = PROJECT / ".trainyard"
@@ -27,8 +27,8 @@ def passphrase_file() -> Path:
 def stack_environment() -> dict[str, str]:
     """Environment variables for the stack's programs; a backend or passphrase that the user has set is kept."""
     environment = dict(os.environ)
-    before = [PROJECT / ".venv" / "bin", *cli_folders(), cache_folder() / "bin" / "kubernetes"]
-    after = stand_in_folders()
+    cli, after = path_folders(PROJECT)
+    before = [PROJECT / ".venv" / "bin", *cli, cache_folder() / "bin" / "kubernetes"]
     path = [str(folder) for folder in before] + [environment["PATH"]] + [str(folder) for folder in after]
     environment["PATH"] = os.pathsep.join(path)
     if "PULUMI_BACKEND_URL" not in environment:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
+    HostPathVolumeSourceArgs,
     Namespace,
+    PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpecArgs,
+    PersistentVolumeSpecArgs,
     ServiceAccount,
     VolumeResourceRequirementsArgs,
 )
@@ -30,8 +33,8 @@ class BucketClaim:
     """Kubernetes access mode."""
     storage_class: pulumi.Input[str] | None = None
     """Storage class; None for the cluster's default."""
-    volume: pulumi.Input[str] | None = None
-    """Persistent volume to bind; None for one that the storage class makes."""
+    folder: str | None = None
+    """Folder that every node offers as the volume; None for a volume that the storage class makes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class TrainingNamespace(pulumi.ComponentResource):
             opts=child,
         )
         self.service_account = account.metadata.name
-        self.bucket_claim = None if args.bucket is None else self._claim(f"{name}-bucket", args.bucket, child)
+        self.bucket_claim = None if args.bucket is None else self._claim(f"{name}-bucket", args, args.bucket, child)
         self.register_outputs(
             {
                 "namespace": self.namespace,
@@ -83,17 +86,41 @@ class TrainingNamespace(pulumi.ComponentResource):
     def _metadata(self, name: str, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
         return ObjectMetaArgs(name=name, namespace=self.namespace, labels=stack_labels(), annotations=annotations)
 
-    def _claim(self, name: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    def _claim(
+        self, name: str, args: TrainingNamespaceArgs, bucket: BucketClaim, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        volume = None if bucket.folder is None else _volume(f"{name}-volume", args.namespace, bucket, opts)
         claim = PersistentVolumeClaim(
             name,
             # Not awaited: many storage classes bind a claim only when its first pod is there.
             metadata=self._metadata(BUCKET_CLAIM, {"pulumi.com/skipAwait": "true"}),
             spec=PersistentVolumeClaimSpecArgs(
                 access_modes=[bucket.access_mode],
-                storage_class_name=bucket.storage_class,
-                volume_name=bucket.volume,
+                storage_class_name=bucket.storage_class if volume is None else volume,
+                volume_name=volume,
                 resources=VolumeResourceRequirementsArgs(requests={"storage": bucket.size}),
             ),
             opts=opts,
         )
         return claim.metadata.name
+
+
+def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    """The name, and storage class, of a volume over the nodes' folder.
+
+    Each namespace has one of its own: a volume whose claim is gone is never bound again, and its data stays.
+    """
+    called = f"{namespace}-bucket"
+    volume = PersistentVolume(
+        name,
+        metadata=ObjectMetaArgs(name=called, labels=stack_labels()),
+        spec=PersistentVolumeSpecArgs(
+            capacity={"storage": bucket.size},
+            access_modes=[bucket.access_mode],
+            persistent_volume_reclaim_policy="Retain",
+            storage_class_name=called,
+            host_path=HostPathVolumeSourceArgs(path=bucket.folder or "", type="Directory"),
+        ),
+        opts=opts,
+    )
+    return volume.metadata.name

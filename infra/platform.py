@@ -65,6 +65,7 @@ def _local(config: LocalConfig) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
+    from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
     from infra.local.trainer_image import trainer_image_reference
 
@@ -91,8 +92,7 @@ def _local(config: LocalConfig) -> Platform:
     bucket = BucketClaim(
         size=LOCAL_BUCKET_SIZE,
         access_mode="ReadWriteMany",
-        storage_class=cluster.bucket_volume,
-        volume=cluster.bucket_volume,
+        folder=BUCKET_IN_NODE,
     )
     training = TrainingNamespace(
         "training",

@@ -30,6 +30,10 @@ BUILT = GoProgram(
     flags=["-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v3.245.0"],
     binary="pulumi",
 )
+CHECKOUT_FOLDER = (".trainyard", "cli")
+"""Where a checkout has the CLI beside its stand-ins, see `bundle`."""
+BUNDLED = ("language", "dynamic")
+"""Stand-ins for what a release of the CLI brings with it."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 
 
@@ -40,16 +44,58 @@ def release_folder() -> Path:
 
 def cli_folders() -> list[Path]:
     """Folders with a Pulumi CLI of ours; empty where the machine has its own."""
-    own = shutil.which("pulumi")
-    if own and Path(own).parent not in (release_folder(), BUILT.folder):
+    if _machines_cli():
         return []
     return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
 
 
+def bundle(folder: Path) -> Path:
+    """Make `folder` what a release's folder is: the CLI that was built and, beside it, the hosts that come with one.
+
+    Pulumi takes those from there without a word; from PATH it warns of each. The folder belongs to one checkout, as
+    the stand-ins do; the CLI is linked, not copied, where the file system allows.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    built, cli = BUILT.folder / BUILT.binary, folder / BUILT.binary
+    if not cli.exists() or cli.stat().st_mtime_ns != built.stat().st_mtime_ns:
+        draft = folder / "pulumi.new"
+        draft.unlink(missing_ok=True)
+        try:
+            draft.hardlink_to(built)
+        except OSError:
+            shutil.copy2(built, draft)
+        draft.replace(cli)
+    wanted = {path.name: path for name in missing_plugins() if name in BUNDLED for path in (STAND_INS / name).iterdir()}
+    for link in folder.iterdir():
+        if link.is_symlink() and link.name not in wanted:
+            link.unlink()
+    for name, path in wanted.items():
+        if not (folder / name).exists():
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(path)
+    return folder
+
+
+def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
+    """Folders to put before and after those on PATH for the stacks of `checkout`."""
+    before, after = cli_folders(), missing_plugins()
+    if before == [BUILT.folder]:
+        before, after = [bundle(checkout.joinpath(*CHECKOUT_FOLDER))], [name for name in after if name not in BUNDLED]
+    return before, [STAND_INS / name for name in after]
+
+
 def has_cli() -> bool:
     """Whether there is a CLI to use."""
+    return _machines_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
+
+
+def _machines_cli() -> bool:
+    """Whether PATH has a CLI that is not ours; in the shell of `make shell` it has ours."""
     own = shutil.which("pulumi")
-    return bool(own and Path(own).parent != BUILT.folder) or (release_folder() / "pulumi").exists() or BUILT.is_built()
+    if own is None:
+        return False
+    folder = Path(own).parent
+    return folder not in (release_folder(), BUILT.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
 
 
 def get_cli(progress: Callable[[str], None]) -> None:
@@ -87,21 +133,24 @@ def fetch_release() -> None:
         archive.unlink()
 
 
-def stand_in_folders() -> list[Path]:
-    """Folders of the stand-ins for plugins that are neither on PATH, nor beside the CLI, nor installed by Pulumi."""
+def missing_plugins() -> list[str]:
+    """The stand-ins for plugins that are neither on PATH, nor beside the CLI, nor installed by Pulumi."""
     wanted = {
         "language": ("pulumi-language-python", "language-python-v*"),
         "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),
         "kubernetes": ("pulumi-resource-kubernetes", "resource-kubernetes-v*"),
     }
-    return [STAND_INS / name for name, (program, plugin) in wanted.items() if not _has_plugin(program, plugin)]
+    return [name for name, (program, plugin) in wanted.items() if not _has_plugin(program, plugin)]
 
 
 def _has_plugin(program: str, plugin: str) -> bool:
     home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     if any((home / "plugins").glob(plugin)):
         return True
-    found = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if (Path(folder) / program).exists()]
-    if any(STAND_INS not in Path(folder).parents for folder in found):
-        return True
-    return any((folder / program).exists() for folder in cli_folders())
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)] + cli_folders()
+    return any((folder / program).exists() and not _is_stand_in(folder / program) for folder in folders)
+
+
+def _is_stand_in(program: Path) -> bool:
+    """Whether a program is a stand-in, of this checkout or another: in the shell of `make shell` they are on PATH."""
+    return program.resolve().parts[-5:-2] == STAND_INS.parts[-3:]

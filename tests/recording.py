@@ -15,7 +15,6 @@ LOCAL_CLUSTER = {
     "kubeconfig": "apiVersion: v1",
     "kubeconfig_path": "/cluster/admin.kubeconfig",
     "bucket_path": "/cluster/bucket",
-    "bucket_volume": "trainyard-bucket",
     "node_names": ["local-0", "local-1"],
 }
 """What the local cluster's resource answers."""

@@ -23,6 +23,7 @@ labels = {
     "trainyard.dev/recipe": "digits",
 }
 no_wait = {"pulumi.com/skipAwait": "true"}
+created_is_ready = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 
 cluster = LocalCluster(
     "local",
@@ -61,10 +62,21 @@ account = kubernetes.core.v1.ServiceAccount(
     automount_service_account_token=False,
     opts=opts,
 )
+volume_name = f"{config.require('namespace')}-bucket"
+volume_spec: Any = {
+    "capacity": {"storage": "20Gi"},
+    "accessModes": ["ReadWriteMany"],
+    "persistentVolumeReclaimPolicy": "Retain",
+    "storageClassName": volume_name,
+    "hostPath": {"path": "/run/trainyard/bucket", "type": "Directory"},
+}
+volume = kubernetes.core.v1.PersistentVolume(
+    "volume", metadata={"name": volume_name, "labels": common}, spec=volume_spec, opts=opts
+)
 claim_spec: Any = {
     "accessModes": ["ReadWriteMany"],
-    "storageClassName": cluster.bucket_volume,
-    "volumeName": cluster.bucket_volume,
+    "storageClassName": volume.metadata.name,
+    "volumeName": volume.metadata.name,
     "resources": {"requests": {"storage": "20Gi"}},
 }
 claim = kubernetes.core.v1.PersistentVolumeClaim(
@@ -196,7 +208,7 @@ job = kubernetes.batch.v1.Job(
         "name": "digits",
         "namespace": namespace.metadata.name,
         "labels": labels,
-        "annotations": no_wait,
+        "annotations": created_is_ready,
     },
     spec=job_spec,
     opts=opts,

@@ -1,21 +1,17 @@
-"""The Kubernetes objects that every local cluster starts with: its DNS service and rights, and the bucket's volume."""
+"""The Kubernetes objects that every local cluster starts with: its DNS service and what that may read."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from infra.local.programs import BUCKET_IN_NODE
 from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS
-
-BUCKET_VOLUME = "trainyard-bucket"
-BUCKET_SIZE = "20Gi"
 
 Objects = list[tuple[str, dict[str, Any]]]
 
 
 def base_objects() -> Objects:
     """Address and body of each object."""
-    return [*_dns_rights(), *_dns_service(), _bucket_volume()]
+    return [*_dns_rights(), *_dns_service()]
 
 
 def _dns_rights() -> Objects:
@@ -70,19 +66,3 @@ def _dns_service() -> Objects:
         ("/api/v1/namespaces/kube-system/services/kube-dns", service),
         ("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", endpoints),
     ]
-
-
-def _bucket_volume() -> tuple[str, dict[str, Any]]:
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": BUCKET_VOLUME},
-        "spec": {
-            "capacity": {"storage": BUCKET_SIZE},
-            "accessModes": ["ReadWriteMany"],
-            "persistentVolumeReclaimPolicy": "Retain",
-            "storageClassName": BUCKET_VOLUME,
-            "hostPath": {"path": BUCKET_IN_NODE, "type": "Directory"},
-        },
-    }
-    return (f"/api/v1/persistentvolumes/{BUCKET_VOLUME}", volume)

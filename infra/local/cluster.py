@@ -35,11 +35,10 @@ class _ClusterProcesses(dynamic.Resource):
     kubeconfig: pulumi.Output[str]
     kubeconfig_path: pulumi.Output[str]
     bucket_path: pulumi.Output[str]
-    bucket_volume: pulumi.Output[str]
     node_names: pulumi.Output[list[str]]
 
     def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "bucket_volume", "node_names")
+        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
         super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(unknown)}, opts)
 
 
@@ -54,8 +53,6 @@ class LocalCluster(pulumi.ComponentResource):
     """Identity of the cluster's data; it changes only when everything in the cluster is gone."""
     bucket_path: pulumi.Output[str]
     """The folder of this machine that pods see as their bucket."""
-    bucket_volume: pulumi.Output[str]
-    """Name, and storage class, of the PersistentVolume over that folder."""
     node_names: pulumi.Output[list[str]]
     """Names of the nodes in order."""
     processes: dynamic.Resource
@@ -83,7 +80,6 @@ class LocalCluster(pulumi.ComponentResource):
         self.kubeconfig_path = processes.kubeconfig_path
         self.uid = processes.uid
         self.bucket_path = processes.bucket_path
-        self.bucket_volume = processes.bucket_volume
         self.node_names = processes.node_names
         self.register_outputs(
             {
@@ -91,7 +87,6 @@ class LocalCluster(pulumi.ComponentResource):
                 "kubeconfig_path": self.kubeconfig_path,
                 "uid": self.uid,
                 "bucket_path": self.bucket_path,
-                "bucket_volume": self.bucket_volume,
                 "node_names": self.node_names,
             }
         )

@@ -10,7 +10,6 @@ from typing import Any
 from pulumi import dynamic
 
 from infra.local import lifecycle
-from infra.local.base_objects import BUCKET_VOLUME
 from infra.local.node_images import load_images
 from infra.local.settings import ClusterSettings
 
@@ -38,7 +37,6 @@ def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
         "kubeconfig": settings.kubeconfig.read_text(encoding="utf-8"),
         "kubeconfig_path": str(settings.kubeconfig),
         "bucket_path": str(settings.bucket),
-        "bucket_volume": BUCKET_VOLUME,
         "node_names": list(settings.node_names),
     }
 
@@ -66,7 +64,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         if not replaces and lifecycle.identity(settings) != olds["uid"]:
             replaces.append("uid")
         changed = [key for key in (*CREDENTIAL_KEYS, "images") if olds[key] != news[key]]
-        stables = ["uid", "kubeconfig_path", "bucket_path", "bucket_volume", "name", "owner"]
+        stables = ["uid", "kubeconfig_path", "bucket_path", "name", "owner"]
         if not any(key in changed for key in CREDENTIAL_KEYS):
             stables += ["kubeconfig", "node_names", *CREDENTIAL_KEYS]
         return dynamic.DiffResult(

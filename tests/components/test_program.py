@@ -67,6 +67,7 @@ def test_local_stack() -> None:
     assert sorted(record.type for record in engine.records) == [
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:Namespace",
+        "kubernetes:core/v1:PersistentVolume",
         "kubernetes:core/v1:PersistentVolumeClaim",
         "kubernetes:core/v1:Service",
         "kubernetes:core/v1:ServiceAccount",
@@ -77,8 +78,11 @@ def test_local_stack() -> None:
         "trainyard:workloads:TrainingJob",
     ]
     (claim,) = engine.of_type(":PersistentVolumeClaim")
-    assert claim.inputs["spec"]["volumeName"] == claim.inputs["spec"]["storageClassName"] == "trainyard-bucket"
+    assert claim.inputs["spec"]["volumeName"] == claim.inputs["spec"]["storageClassName"] == "training-bucket"
     assert claim.inputs["spec"]["accessModes"] == ["ReadWriteMany"]
+    (volume,) = engine.of_type(":PersistentVolume")
+    assert volume.inputs["metadata"]["name"] == volume.inputs["spec"]["storageClassName"] == "training-bucket"
+    assert volume.inputs["spec"]["hostPath"] == {"path": "/run/trainyard/bucket", "type": "Directory"}
     (provider,) = engine.of_type("providers:kubernetes")
     assert provider.inputs["clusterIdentifier"] == "0123456789abcdef"
     assert exported["bucket_url"] == "file:///cluster/bucket"

@@ -20,7 +20,6 @@ import pytest
 
 from infra.local import lifecycle, traces
 from infra.local.api import ApiUnavailable, ready_nodes, request
-from infra.local.base_objects import BUCKET_VOLUME
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
@@ -135,9 +134,10 @@ def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, k
 
 
 def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSettings, kubectl: Kubectl) -> None:
-    kubectl("delete", "persistentvolume", BUCKET_VOLUME)
+    service = ("--namespace", "kube-system", "service", "kube-dns")
+    kubectl("delete", *service)
     lifecycle.start(cluster, lambda _text: None)
-    kubectl("get", "persistentvolume", BUCKET_VOLUME)
+    kubectl("get", *service)
 
 
 def test_a_dead_cluster_of_another_project_is_not_taken_over(cluster: ClusterSettings, kubectl: Kubectl) -> None:

@@ -29,7 +29,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def stand_ins() -> set[str]:
     """Names of the stand-ins that a stack would get."""
-    return {folder.name for folder in pulumi_cli.stand_in_folders()}
+    return set(pulumi_cli.missing_plugins())
 
 
 @pytest.mark.usefixtures("bare")
@@ -61,6 +61,34 @@ def test_a_cli_on_path_wins_over_ours(bare: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
+
+
+def test_a_built_cli_has_the_hosts_beside_it_that_a_release_has(bare: Path) -> None:
+    program(pulumi_cli.BUILT.folder, "pulumi")
+    cli = bare / "checkout" / ".trainyard" / "cli"
+    assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [pulumi_cli.STAND_INS / "kubernetes"])
+    assert (cli / "pulumi").samefile(pulumi_cli.BUILT.folder / "pulumi")
+    assert (cli / "pulumi-language-python").resolve().is_relative_to(pulumi_cli.STAND_INS)
+    program(bare / "bin", "pulumi-language-python")
+    pulumi_cli.path_folders(bare / "checkout")
+    assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
+
+
+def test_a_cli_that_is_built_anew_takes_the_old_ones_place(bare: Path) -> None:
+    for content in ("old", "new"):
+        built = program(pulumi_cli.BUILT.folder, "pulumi")
+        draft = built.with_name("draft")
+        draft.write_text(content, encoding="ascii")
+        draft.replace(built)
+        ((cli,), _) = pulumi_cli.path_folders(bare)
+        assert (cli / "pulumi").read_text(encoding="ascii") == content
+
+
+def test_the_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(pulumi_cli.BUILT.folder, "pulumi")
+    folders = pulumi_cli.path_folders(bare)
+    monkeypatch.setenv("PATH", ":".join(str(folder) for side in folders for folder in side))
+    assert pulumi_cli.path_folders(bare) == folders
 
 
 @pytest.mark.usefixtures("bare")

@@ -8,8 +8,8 @@ bare_sdk.install()
 
 from pulumi.runtime.proto import provider_pb2_grpc  # noqa: E402  (after the bare packages are in place)
 
-from setup.stand_ins.kubernetes.provider import KubernetesProvider  # noqa: E402
-from setup.stand_ins.protocol import serve  # noqa: E402
+from setup.stand_ins.kubernetes.provider import KubernetesProvider  # noqa: E402  (after the bare packages too)
+from setup.stand_ins.protocol import serve  # noqa: E402  (after the bare packages too)
 
 engine_address = sys.argv[1] if len(sys.argv) > 1 else ""
 serve(
