@@ -21,7 +21,9 @@ def submit(spec: JobSpec, platform: Platform) -> TrainingJob:
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
     )
-    return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement), platform.resource_options())
+    secrets = {variable: stack_config.secret(name) for variable, name in spec.secrets.items()}
+    args = TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)
+    return TrainingJob(spec.name, args, platform.resource_options())
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:

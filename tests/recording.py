@@ -42,6 +42,8 @@ class RecordingEngine(Mocks):
         """Keep the resource; it gets its inputs as outputs."""
         self.records.append(Record(args.typ, args.name, args.inputs))
         answers = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
+            answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
         return f"{args.name}-id", {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:

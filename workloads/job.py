@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pulumi
+from pulumi_kubernetes.core.v1 import Secret
 
+from infra.naming import secret_name
 from workloads.kinds import RENDERERS
+from workloads.kinds.etcd import render_etcd
+from workloads.kinds.parts import companion
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -19,6 +24,8 @@ class TrainingJobArgs:
     """What the job is meant to do."""
     placement: Placement
     """What the platform gives to its pods."""
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """Value of each variable in the spec's `secrets`, secret."""
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -29,6 +36,20 @@ class TrainingJob(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
-        render = RENDERERS[args.spec.kind]
-        self.name = render(name, args.spec, args.placement, pulumi.ResourceOptions(parent=self))
+        spec, placement = args.spec, args.placement
+        child = pulumi.ResourceOptions(parent=self)
+        before: list[pulumi.Resource] = []
+        if spec.secrets:
+            before.append(
+                Secret(
+                    f"{name}-secrets",
+                    metadata=companion(spec, placement, secret_name(spec.name), {}),
+                    string_data={variable: args.secrets[variable] for variable in spec.secrets},
+                    opts=child,
+                )
+            )
+        if spec.meeting == "etcd":
+            render_etcd(name, spec, placement, child)
+        render = RENDERERS[spec.kind]
+        self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))
         self.register_outputs({"name": self.name})

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
-from workloads.command import LAUNCHER, Command, FieldReference, torchrun
-from workloads.kinds.indexed_job import FINAL_EXIT_CODES
+from workloads.command import IDLE, LAUNCHER, RETRYABLE_OFFSET, TORCHRUN, Command, FieldReference, host_command, program
+from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE
+from workloads.mpi import SSHD, launcher_command
 from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
 
@@ -21,7 +22,7 @@ from workloads.topology import topology
 def command(**changes: Any) -> Command:
     """The command of a small job."""
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
-    return torchrun(spec, topology(spec))
+    return host_command(spec, topology(spec))
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
