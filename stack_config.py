@@ -101,7 +101,7 @@ def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyT
         config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig)) from error
-    if problems := [*contradictions(config), *unusable_secrets(config.jobs, secrets)] or _missing_here(config):
+    if problems := contradictions(config) or unusable_secrets(config.jobs, secrets) or _missing_here(config):
         raise ConfigError(problems)
     return config
 
@@ -197,8 +197,10 @@ def shortage(jobs: tuple[JobSpec, ...], platform: LocalConfig, machine: Capacity
     late = first_that_does_not_fit([demand for _, demand in asked], node, platform.nodes)
     if not found and late is not None:
         index, ask = asked[late]
-        what = "hosts" if ask == jobs[index].demands[0] else "further pods"
-        message = f"{ask.hosts} {what} of {ask.per_host} each do not fit beside what is above: {offer}; ask for less"
+        hosts = ask == jobs[index].demands[0]
+        what = f"{ask.hosts} {'hosts' if hosts else 'further pods'} of {ask.per_host} each"
+        above = "the jobs above" if hosts else "the job's hosts and the jobs above"
+        message = f"{what} do not fit beside {above}: {offer}; ask for less"
         found.append(Problem(("jobs", index, "hosts"), message, jobs[index].hosts))
     return found
 

@@ -130,7 +130,7 @@ def _example(place: _Place) -> str:
         return f"`{key}`"
     if field.examples:
         value = field.examples[0]
-    elif not field.is_required() and field.default is not None:
+    elif not field.is_required() and field.default not in (None, PydanticUndefined):
         value = field.default
     else:
         value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")

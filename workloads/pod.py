@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, cast
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
@@ -159,7 +159,10 @@ def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
         )
         for condition in ("not-ready", "unreachable")
     ]
-    return [*lost, *(TolerationArgs(**each) for each in (placement.tolerations if _computes(role) else ()))]
+    return [
+        *lost,
+        *(TolerationArgs(**cast(dict[str, Any], each)) for each in (placement.tolerations if _computes(role) else ())),
+    ]
 
 
 def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
@@ -173,7 +176,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         env=_environment(spec, placement, pod.command),
         resources=_resources(spec, placement, pod.role),
         security_context=CONTAINER_SECURITY,
-        readiness_probe=pod.port and ProbeArgs(tcp_socket=TCPSocketActionArgs(port=pod.port), period_seconds=2),
+        readiness_probe=None if pod.port is None else answers_at(pod.port),
         volume_mounts=[
             VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
@@ -187,9 +190,14 @@ def _resources(spec: JobSpec, placement: Placement, role: Role) -> ResourceRequi
     if role in ("launcher", "scheduler"):
         return coordinator_resources()
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    if _computes(role) and placement.accelerator_resource is not None:
+    if _computes(role) and placement.accelerator_resource is not None and spec.accelerators:
         resources[placement.accelerator_resource] = str(spec.accelerators)
     return ResourceRequirementsArgs(requests=resources, limits=resources)
+
+
+def answers_at(port: int) -> ProbeArgs:
+    """Ready as soon as something listens."""
+    return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2)
 
 
 def coordinator_resources() -> ResourceRequirementsArgs:

@@ -77,7 +77,7 @@ def default_hosts(values: dict[str, Any]) -> int:
 
 def _default_processes(values: dict[str, Any]) -> int:
     """A process for each GPU; one for all the chips of a TPU host; else one."""
-    return int(values["accelerators_per_host"] or 1)
+    return 1 if slice_in(values) else int(values["accelerators_per_host"] or 1)
 
 
 class JobSpec(Section):

@@ -10,7 +10,7 @@ import pulumi
 import yaml
 
 from stack_config import load_file
-from tests.recording import run
+from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kind_rules import RULES
 from workloads.pod import Placement
@@ -108,12 +108,17 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
     """The Kubernetes objects of a job."""
+    return engine(spec, placement).manifests()
+
+
+def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
+    """What a job registers."""
 
     def program() -> pulumi.Output[str]:
         secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
         return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)).name
 
-    return run(program).manifests()
+    return run(program)
 
 
 def goldens() -> dict[Path, str]:

@@ -9,11 +9,9 @@ from pulumi_kubernetes.core.v1 import (
     EmptyDirVolumeSourceArgs,
     PodSpecArgs,
     PodTemplateSpecArgs,
-    ProbeArgs,
     Service,
     ServicePortArgs,
     ServiceSpecArgs,
-    TCPSocketActionArgs,
     VolumeArgs,
     VolumeMountArgs,
 )
@@ -22,7 +20,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels
 from workloads.command import ETCD_PORT, etcd_name
 from workloads.kinds.parts import UNAWAITED
-from workloads.pod import CONTAINER_SECURITY, POD_SECURITY, Placement, coordinator_resources
+from workloads.pod import CONTAINER_SECURITY, POD_SECURITY, Placement, answers_at, coordinator_resources
 from workloads.spec import JobSpec
 
 DATA = "/var/lib/etcd"
@@ -76,7 +74,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
                 ],
                 resources=coordinator_resources(),
                 security_context=CONTAINER_SECURITY,
-                readiness_probe=ProbeArgs(tcp_socket=TCPSocketActionArgs(port=ETCD_PORT), period_seconds=2),
+                readiness_probe=answers_at(ETCD_PORT),
                 volume_mounts=[VolumeMountArgs(name="data", mount_path=DATA)],
             )
         ],

@@ -83,7 +83,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     shape = topology(spec)
     pod = Pod(command=host_command(spec, shape))
     exclusive = EXCLUSIVE if shape.slices > 1 else {}
-    job = custom_job(
+    return custom_job(
         f"{name}-job",
         "jobset.x-k8s.io/v1alpha2",
         "JobSet",
@@ -91,7 +91,6 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
         opts,
     )
-    return job.metadata["name"]
 
 
 def job_set(

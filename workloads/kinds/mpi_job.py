@@ -51,7 +51,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     host = host_command(spec, shape)
     launcher = Pod(command=launcher_command(spec, shape, host), role="launcher", restart_policy=None)
     worker = Pod(command=worker_command(host), restart_policy=None, port=SSH_PORT)
-    job = custom_job(
+    return custom_job(
         f"{name}-job",
         "kubeflow.org/v2beta1",
         "MPIJob",
@@ -69,7 +69,6 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts,
     )
-    return job.metadata["name"]
 
 
 def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:

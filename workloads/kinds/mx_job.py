@@ -37,7 +37,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     command = host_command(spec, topology(spec))
     counts: dict[Role, int] = {"scheduler": SCHEDULERS, "server": spec.servers, "worker": spec.hosts}
     pods = {role: Pod(command=command, role=role, container=CONTAINER, restart_policy=None) for role in counts}
-    job = custom_job(
+    return custom_job(
         f"{name}-job",
         "kubeflow.org/v1",
         "MXJob",
@@ -52,4 +52,3 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts,
     )
-    return job.metadata["name"]

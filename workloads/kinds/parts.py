@@ -103,12 +103,22 @@ def _camel(name: str) -> str:
 
 def custom_job(
     name: str, api_version: str, kind: str, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
-) -> CustomResource:
-    """The custom resource that is a job: made again, the old one first, when what it runs changes."""
+) -> pulumi.Output[str]:
+    """Create the custom resource that is a job; returns its name.
+
+    It is made again, the old one first, when what it runs changes.
+    """
     plain = spec.plain()
     replacing = pulumi.ResourceOptions(
         delete_before_replace=True,
         replace_on_changes=[f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE],
     )
     options = pulumi.ResourceOptions.merge(opts, replacing)
-    return CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)
+    job = CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)
+    return name_of(job)
+
+
+def name_of(resource: CustomResource) -> pulumi.Output[str]:
+    """The name that a resource has got; its class declares no property of its own."""
+    found: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
+    return found["name"]

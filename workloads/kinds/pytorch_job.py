@@ -59,7 +59,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     pod = Pod(command=host_command(spec, shape), container=CONTAINER, restart_policy=None)
     template = pod_template(spec, placement, pod)
     counts = {"Worker": shape.hosts} if spec.elastic else {"Master": 1, "Worker": shape.hosts - 1}
-    job = custom_job(
+    return custom_job(
         f"{name}-job",
         "kubeflow.org/v1",
         "PyTorchJob",
@@ -72,7 +72,6 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts,
     )
-    return job.metadata["name"]
 
 
 def _elastic_policy(spec: JobSpec) -> ElasticPolicy | None:

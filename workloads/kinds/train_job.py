@@ -102,7 +102,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     reference = RuntimeRef(
         api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=runtime.metadata["name"]
     )
-    job = custom_job(
+    return custom_job(
         f"{name}-job",
         API_VERSION,
         "TrainJob",
@@ -114,4 +114,3 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts,
     )
-    return job.metadata["name"]
