@@ -8,12 +8,24 @@ import stack_config
 from infra.naming import JOB_LABEL, stack_labels
 from infra.platform import Platform, build_platform
 from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.needs import OPERATORS, operators_of
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
 
-def submit(spec: JobSpec, platform: Platform) -> TrainingJob:
-    """Create the resources of one job on the platform."""
+def install(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install the operators that the jobs need; what must be there before any job is."""
+    if not names:
+        return []
+    # Not needed by most stacks, and slow to import.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images)
+    return [Operators("operators", args, platform.resource_options())]
+
+
+def submit(spec: JobSpec, platform: Platform, after: list[pulumi.Resource]) -> TrainingJob:
+    """Create the resources of one job on the platform, `after` others."""
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
@@ -23,7 +35,8 @@ def submit(spec: JobSpec, platform: Platform) -> TrainingJob:
     )
     secrets = {variable: stack_config.secret(name) for variable, name in spec.secrets.items()}
     args = TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)
-    return TrainingJob(spec.name, args, platform.resource_options())
+    options = pulumi.ResourceOptions.merge(platform.resource_options(), pulumi.ResourceOptions(depends_on=after))
+    return TrainingJob(spec.name, args, options)
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
@@ -49,10 +62,12 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = build_platform(config.platform)
+        needed = operators_of(config.jobs)
+        platform = build_platform(config.platform, needed)
+        operators = install(needed, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs = {spec.name: submit(spec, platform) for spec in config.jobs}
+    jobs = {spec.name: submit(spec, platform, operators if OPERATORS[spec.kind] else []) for spec in config.jobs}
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
 

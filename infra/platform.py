@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pulumi
@@ -12,6 +13,7 @@ import pulumi_kubernetes
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.operator_releases import needed_releases
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
@@ -46,6 +48,8 @@ class Platform:
     """Context in the kubeconfig."""
     kubeconfig: pulumi.Output[str] | None = None
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
+    operator_images: Mapping[str, str] = field(default_factory=dict)
+    """Images of operators by their names, where the platform has its own; for others their projects' are pulled."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
@@ -54,17 +58,21 @@ class Platform:
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
 
 
-def build_platform(config: PlatformConfig) -> Platform:
-    """Provision the platform. Raises ValueError, one problem a line, when this machine cannot run it."""
+def build_platform(config: PlatformConfig, operators: frozenset[str] = frozenset()) -> Platform:
+    """Provision the platform for jobs that need `operators`.
+
+    Raises ValueError, one problem a line, when this machine cannot run it.
+    """
     if isinstance(config, LocalConfig):
-        return _local(config)
+        return _local(config, operators)
     return _existing_cluster(config)
 
 
-def _local(config: LocalConfig) -> Platform:
+def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
+    from infra.local.program_image import program_reference
     from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
     from infra.local.trainer_image import trainer_image_reference
@@ -74,10 +82,15 @@ def _local(config: LocalConfig) -> Platform:
     if problems := check_machine(settings):
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
+    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
-            owner=owner, name=config.name, nodes=config.nodes, port=config.port, images=[PAUSE_IMAGE, image]
+            owner=owner,
+            name=config.name,
+            nodes=config.nodes,
+            port=config.port,
+            images=[PAUSE_IMAGE, image, *operator_images.values()],
         ),
     )
     provider = pulumi_kubernetes.Provider(
@@ -111,6 +124,7 @@ def _local(config: LocalConfig) -> Platform:
         kubeconfig_path=cluster.kubeconfig_path,
         context=settings.context,
         kubeconfig=cluster.kubeconfig,
+        operator_images=operator_images,
         deleted_with=cluster.processes,
     )
 

@@ -21,7 +21,7 @@ SIGNAL_BASE = 128
 def main() -> int:
     """Run this host's processes; returns the exit code.
 
-    $TRAINYARD_RETRYABLE_OFFSET is added to the codes that mean "run it again", where an operator retries high ones only.
+    $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
     """
     code = _run()
     return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code

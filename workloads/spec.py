@@ -135,7 +135,8 @@ class JobSpec(Section):
     image: Image | None = None
     """Image to run; by default the platform's."""
     queue: DnsLabel | None = None
-    """Kueue's LocalQueue that admits the job, all of its hosts or none; by default the job starts at once."""
+    """Kueue's LocalQueue that admits the job, all of its hosts or none, in a cluster that has Kueue; by default the job
+    starts at once."""
     priority_class: DnsLabel | None = None
     """Kubernetes PriorityClass of the hosts; by default the cluster's own default."""
     suspend: bool = False

@@ -15,11 +15,10 @@ END_SECONDS = 20.0
 
 
 def hierarchies() -> list[Path]:
-    """Root folders of the hierarchies that have controllers."""
-    if (CGROUPS / "cgroup.controllers").exists():
-        return [CGROUPS]
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    return [Path(fields[1]) for fields in map(str.split, mounts) if fields[2] == "cgroup"]
+    """Root folders of all hierarchies; beside those of version 1 there may be one of version 2, which runc uses too."""
+    mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
+    found = [Path(where) for _, where, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
+    return [root for root in found if root == CGROUPS or CGROUPS in root.parents]
 
 
 def make_cgroup(cgroup: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from infra.local import traces
 from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
+from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
 
 OURS = "trainyard.local/"
@@ -20,7 +21,7 @@ def load_images(settings: ClusterSettings, references: Sequence[str], progress: 
     for reference in references:
         if not reference.startswith(OURS):
             continue
-        write = ensure_stored(reference, progress)
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress)
         for index, node in enumerate(settings.node_names):
             command = _in_node(settings, index)
             listed = subprocess.run([*command, "images", "list", "-q"], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from pulumi.runtime import rpc
 
+from infra.operator_releases import RELEASES
 from tests.golden.manifests import (
     ELASTIC,
     EVERY_KEY,
@@ -20,9 +21,10 @@ from tests.golden.manifests import (
     manifests,
 )
 from workloads.kind_rules import RULES
-from workloads.kinds import OPERATORS, RENDERERS, operators_of
+from workloads.kinds import OPERATORS, RENDERERS
 from workloads.kinds.indexed_job import backoff_limit
 from workloads.kinds.parts import FINAL_EXIT_CODES
+from workloads.needs import operators_of
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec, ResourcesSpec
 
@@ -106,8 +108,9 @@ def workers(values: dict[str, Any], placement: Placement = ON_CLAIM, **changes: 
 
 def test_every_kind_has_a_renderer_rules_and_operators() -> None:
     assert set(RENDERERS) == set(RULES) == set(OPERATORS) == set(KINDS)
-    assert operators_of(spec(queue=None)) == frozenset()
-    assert operators_of(spec(kind="train-job")) == {"trainer", "jobset", "kueue"}
+    assert operators_of([spec()]) == frozenset()
+    assert operators_of([spec(), spec(kind="train-job")]) == {"trainer", "jobset"}
+    assert set(RELEASES) >= operators_of([spec(kind=kind) for kind in KINDS])
 
 
 def test_every_key_is_tried() -> None:

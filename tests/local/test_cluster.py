@@ -196,6 +196,7 @@ def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSet
     assert cgroup_folders(cluster.cgroup)
     assert lifecycle.stop(cluster) is True
     assert traces.leftovers(cluster.folder, cluster.cgroup) == []
+    assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
 
 

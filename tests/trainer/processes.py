@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -67,27 +68,29 @@ class Running:
 @contextmanager
 def started(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Iterator[Running]:
     """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each."""
-    launchers = [
-        subprocess.Popen(
-            [sys.executable, "-u", "-m", *words, recipe, *flags],
-            cwd=PROJECT,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TRAINYARD_NODE": f"node-{host}"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        for host, words in enumerate(_commands(hosts, processes))
-    ]
-    try:
-        yield Running(launchers)
-    finally:
-        for launcher in launchers:
-            if launcher.poll() is None:
-                os.killpg(launcher.pid, signal.SIGKILL)
-                launcher.wait()
-            if launcher.stdout:
-                launcher.stdout.close()
+    with TemporaryDirectory() as scratch:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
+        launchers = [
+            subprocess.Popen(
+                [sys.executable, "-u", "-m", *words, recipe, *flags],
+                cwd=PROJECT,
+                env={**environment, "TRAINYARD_NODE": f"node-{host}"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            for host, words in enumerate(_commands(hosts, processes))
+        ]
+        try:
+            yield Running(launchers)
+        finally:
+            for launcher in launchers:
+                if launcher.poll() is None:
+                    os.killpg(launcher.pid, signal.SIGKILL)
+                    launcher.wait()
+                if launcher.stdout:
+                    launcher.stdout.close()
 
 
 def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Ended:

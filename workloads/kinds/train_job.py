@@ -16,7 +16,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from workloads.command import host_command
 from workloads.kind_rules import TRAIN_JOB_NODES
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
-from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata
+from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata, name_of
 from workloads.pod import Placement, Pod
 from workloads.spec import JobSpec
 from workloads.topology import topology
@@ -99,9 +99,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ).plain(),
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
     )
-    reference = RuntimeRef(
-        api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=runtime.metadata["name"]
-    )
+    reference = RuntimeRef(api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=name_of(runtime))
     return custom_job(
         f"{name}-job",
         API_VERSION,
