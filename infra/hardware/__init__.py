@@ -2,6 +2,7 @@
 
 from infra.hardware.capacity import (
     KUBELET_EVICTION_BYTES,
+    MEBIBYTE,
     Capacity,
     Demand,
     first_that_does_not_fit,
@@ -17,6 +18,7 @@ from infra.hardware.capacity import (
 
 __all__ = [
     "KUBELET_EVICTION_BYTES",
+    "MEBIBYTE",
     "Capacity",
     "Demand",
     "first_that_does_not_fit",
