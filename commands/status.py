@@ -103,11 +103,8 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
-        progress = {
-            pod.uid: _progress(cluster, pod)
-            for pod in current
-            if pod.index == 0 or pod.role != "worker" or len(pods) <= MANY_HOSTS
-        }
+        read = [pod for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS]
+        progress = {pod.uid: _progress(cluster, pod) for pod in read}
         rows += job_rows(job, own, progress, _notes(cluster, job, current))
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
