@@ -17,7 +17,7 @@ SSHD = (
     *("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", str(SSH_PORT), "-h", f"{SSH_FOLDER}/id_rsa"),
     # The key is a mounted Secret, whose folder sshd would find too open.
     *("-o", "StrictModes=no", "-o", f"AuthorizedKeysFile={SSH_FOLDER}/authorized_keys", "-o", "PidFile=none"),
-    *("-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no"),
+    *("-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", "LogLevel=ERROR"),
 )
 SSH_OPTIONS = (
     f"-p {SSH_PORT} -i {SSH_FOLDER}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
