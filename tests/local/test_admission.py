@@ -102,10 +102,9 @@ def test_every_golden_is_taken_as_it_is(dry_run: Apply) -> None:
 def test_every_pod_is_admitted_to_a_restricted_namespace(dry_run: Apply) -> None:
     pods = []
     for path in GOLDENS:
-        for place, template in pod_templates(objects(path.name)).items():
+        for template in pod_templates(objects(path.name)).values():
             spec = {"restartPolicy": "Never", **template["spec"]}
-            name = f"{path.stem}{place}".lower().replace("/", "-")
-            metadata = {**template["metadata"], "name": name, "namespace": "training"}
+            metadata = {**template["metadata"], "name": f"pod-{len(pods)}", "namespace": "training"}
             pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     done = dry_run(pods)
     assert (done.returncode, done.stderr) == (0, "")
@@ -120,7 +119,7 @@ def test_an_unknown_field_would_be_refused(dry_run: Apply, kind: str) -> None:
             each["spec"]["unknown"] = 1
     done = dry_run(items)
     assert done.returncode == 1
-    assert ".spec.unknown" in done.stderr
+    assert "unknown field" in done.stderr
 
 
 def test_what_the_standard_forbids_would_be_refused(dry_run: Apply) -> None:
