@@ -45,6 +45,10 @@ LAST_CALL_SECONDS = 10
 RETRYABLE_OFFSET = 128
 """Added to exit codes that mean "run it again" where an operator retries from 128 on only."""
 
+STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Hosts tell each other the address of their store in every round. By default torch's rank 0 says it in its first round
+only, and a host that joins later waits for it until all give up (seen in 2.15, dynamic_rendezvous.next_rendezvous)."""
+
 
 @dataclass(frozen=True)
 class FieldReference:
@@ -102,6 +106,8 @@ def _meeting(spec: JobSpec, shape: Topology) -> Environment:
     environment: Environment = {
         "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
     }
+    if spec.elastic:
+        environment |= STORE_OF_EACH_ROUND
     if spec.kind == "pytorch-job":
         environment["TRAINYARD_RETRYABLE_OFFSET"] = str(RETRYABLE_OFFSET)
         if spec.elastic:

@@ -141,6 +141,7 @@ OF_THE_KIND = frozenset(
         "PET_RDZV_ENDPOINT",
         "PET_RDZV_ID",
         "PET_SHUTDOWN_TIMEOUT",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
         "TRAINYARD_RETRYABLE_OFFSET",
     }
 )

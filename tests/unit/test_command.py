@@ -218,4 +218,5 @@ def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch) ->
     config, _, _ = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
     assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 5)
     assert config.rdzv_backend == "c10d"
+    assert found.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     assert config.rdzv_configs == {"join_timeout": "1500", "last_call_timeout": "10", "timeout": 900}
