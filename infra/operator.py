@@ -32,6 +32,8 @@ CONFIGURATIONS = {
 }
 CERTIFIED = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
 """The operator has made its certificate and told the API server whom to trust."""
+ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
+"""The API server serves the kind."""
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """The Deployment is awaited; its pods' addresses are in the Service by then."""
 SETTLE_SECONDS = 2
@@ -94,7 +96,7 @@ class Operator(pulumi.ComponentResource):
             CustomResourceDefinition(
                 f"{self._name}-{definition['spec']['names']['plural']}",
                 metadata=self._cluster_metadata(
-                    definition["metadata"]["name"], definition["metadata"].get("annotations")
+                    definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
                 ),
                 spec=definition["spec"],
                 opts=self._child,

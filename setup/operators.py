@@ -94,7 +94,7 @@ def _documents(content: bytes) -> list[Document]:
 
 def _definition(document: Document) -> Document:
     """A CustomResourceDefinition without its prose, four fifths of it, which every update would carry about."""
-    metadata = {key: document["metadata"][key] for key in ("name", "annotations") if key in document["metadata"]}
+    metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
     for version in spec["versions"]:
         version["schema"]["openAPIV3Schema"] = _without_prose(version["schema"]["openAPIV3Schema"])

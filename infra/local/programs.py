@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.hardware import kept_for_other_nodes, this_machine
+from infra.hardware import Capacity, kept_for_other_nodes, this_machine
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
@@ -20,6 +20,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
+from infra.operator_releases import ROOM
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
@@ -191,9 +192,9 @@ def cni_config(index: int) -> str:
 
 
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
-    """The kubelet's configuration: of this machine's CPUs and memory each node offers an equal share."""
+    """The kubelet's configuration: each node offers an equal share of this machine, and with it room for operators."""
     keys = NODE_ROOT / "keys"
-    kept = kept_for_other_nodes(this_machine(), settings.nodes)
+    kept = reserved(this_machine(), settings.nodes)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -224,6 +225,16 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "nodeLeaseDurationSeconds": 20,
         "readOnlyPort": 0,
     }
+
+
+def reserved(machine: Capacity, num_nodes: int) -> Capacity:
+    """What a node does not offer: the shares of the others, less room for operators, as the control plane has it too.
+
+    Jobs are measured against the share alone. A single node has no more than the machine: there, operators take
+    their room from the jobs.
+    """
+    kept = kept_for_other_nodes(machine, num_nodes)
+    return Capacity(millicores=max(0, kept.millicores - ROOM.millicores), memory=max(0, kept.memory - ROOM.memory))
 
 
 def kubelet(settings: ClusterSettings, index: int) -> list[str]:
