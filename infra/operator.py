@@ -174,7 +174,7 @@ class Operator(pulumi.ComponentResource):
                 replicas=1,
                 # Two at once would work on the same jobs.
                 strategy=DeploymentStrategyArgs(type="Recreate"),
-                min_ready_seconds=0 if release.webhooks is None else SETTLE_SECONDS,
+                min_ready_seconds=None if release.webhooks is None else SETTLE_SECONDS,
                 selector=LabelSelectorArgs(match_labels=self._selector()),
                 template=operator_pod(release, self._args.image, self._labels()),
             ),
