@@ -50,6 +50,8 @@ class OperatorArgs:
     """Its image."""
     namespace: pulumi.Input[str]
     """Namespace of its pod."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before its pod starts, the operators that it requires among it."""
 
 
 class Operator(pulumi.ComponentResource):
@@ -178,7 +180,7 @@ class Operator(pulumi.ComponentResource):
                 selector=LabelSelectorArgs(match_labels=self._selector()),
                 template=operator_pod(release, self._args.image, self._labels()),
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=before),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*before, *self._args.after]),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -19,6 +20,8 @@ class TrainingJobArgs:
     """What the job is meant to do."""
     placement: Placement
     """What the platform gives to its pods."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before its pods can start."""
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -30,5 +33,7 @@ class TrainingJob(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
         render = RENDERERS[args.spec.kind]
-        self.name = render(name, args.spec, args.placement, pulumi.ResourceOptions(parent=self))
+        # Children do not inherit `depends_on` from their component.
+        opts = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
+        self.name = render(name, args.spec, args.placement, opts)
         self.register_outputs({"name": self.name})
