@@ -14,11 +14,14 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
-from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, node_share, parse_memory, this_machine
+from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, parse_memory, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import longest_job_name
+from infra.operator_releases import needed_releases
+from infra.operator_room import left_for_jobs
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
+from workloads.needs import operators_of
 from workloads.spec import JobSpec
 
 PROJECT = "trainyard"
@@ -128,7 +131,7 @@ def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
 
 def shortage(jobs: tuple[JobSpec, ...], platform: LocalConfig, machine: Capacity) -> list[Problem]:
     """The jobs that a local cluster on `machine` has no room for, each by itself or else all at once."""
-    node = node_share(machine, platform.nodes)
+    node = left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
     offer = f"{platform.nodes} nodes offer {node} each"
     found = []
     for index, job in enumerate(jobs):

@@ -40,7 +40,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
         programs = [program_of(release.name) for release in releases]
         found += [
             Step(
-                name=f"{listed} from their Go modules",
+                name=f"programs of {listed} from Go modules",
                 is_done=lambda: all(program.is_built() for program in programs),
                 do=lambda _say: build_all(programs),
             ),

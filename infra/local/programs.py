@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.hardware import Capacity, kept_for_other_nodes, this_machine
+from infra.hardware import this_machine
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
@@ -20,7 +20,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
-from infra.operator_releases import ROOM
+from infra.operator_room import reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
@@ -225,16 +225,6 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "nodeLeaseDurationSeconds": 20,
         "readOnlyPort": 0,
     }
-
-
-def reserved(machine: Capacity, num_nodes: int) -> Capacity:
-    """What a node does not offer: the shares of the others, less room for operators, as the control plane has it too.
-
-    Jobs are measured against the share alone. A single node has no more than the machine: there, operators take
-    their room from the jobs.
-    """
-    kept = kept_for_other_nodes(machine, num_nodes)
-    return Capacity(millicores=max(0, kept.millicores - ROOM.millicores), memory=max(0, kept.memory - ROOM.memory))
 
 
 def kubelet(settings: ClusterSettings, index: int) -> list[str]:

@@ -19,7 +19,7 @@ def serve(register: Callable[[grpc.Server], None]) -> None:
     """Serve what `register` adds; the engine reads the port from stdout and ends this process with an interrupt."""
     die_with_parent()
     # As the Pulumi SDK does: the schema of a CRD is nested deeper than protobuf's Python reader goes by default.
-    _message.SetAllowOversizeProtos(True)
+    _message.SetAllowOversizeProtos(True)  # type: ignore[no-untyped-call]  # has no annotations
     signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(0))
     server = grpc.server(ThreadPoolExecutor(max_workers=MAX_CONCURRENT_CALLS), options=CHANNEL_OPTIONS)
     register(server)
