@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pulumi
 
 import stack_config
@@ -12,20 +14,23 @@ from workloads.needs import OPERATORS, operators_of
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
+if TYPE_CHECKING:
+    from infra.operators import Operators
 
-def install(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
-    """Install the operators that the jobs need; what must be there before any job is."""
+
+def install(names: frozenset[str], platform: Platform) -> Operators | None:
+    """Install the operators that the jobs need; None where they need none."""
     if not names:
-        return []
+        return None
     # Not needed by most stacks, and slow to import.
     from infra.operators import Operators, OperatorsArgs
 
-    args = OperatorsArgs(needed=names, images=platform.operator_images)
-    return [Operators("operators", args, platform.resource_options())]
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return Operators("operators", args, platform.resource_options())
 
 
-def submit(spec: JobSpec, platform: Platform, after: list[pulumi.Resource]) -> TrainingJob:
-    """Create the resources of one job on the platform, `after` others."""
+def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> TrainingJob:
+    """Create the resources of one job on the platform."""
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
@@ -34,9 +39,9 @@ def submit(spec: JobSpec, platform: Platform, after: list[pulumi.Resource]) -> T
         bucket_claim=platform.bucket_claim,
     )
     secrets = {variable: stack_config.secret(name) for variable, name in spec.secrets.items()}
-    args = TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)
-    options = pulumi.ResourceOptions.merge(platform.resource_options(), pulumi.ResourceOptions(depends_on=after))
-    return TrainingJob(spec.name, args, options)
+    after = [*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])]
+    args = TrainingJobArgs(spec=spec, placement=placement, secrets=secrets, after=after)
+    return TrainingJob(spec.name, args, platform.resource_options())
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
@@ -67,7 +72,7 @@ def main() -> None:
         operators = install(needed, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs = {spec.name: submit(spec, platform, operators if OPERATORS[spec.kind] else []) for spec in config.jobs}
+    jobs = {spec.name: submit(spec, platform, operators) for spec in config.jobs}
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
 

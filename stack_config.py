@@ -17,11 +17,14 @@ from pydantic import Field, ValidationError
 from pydantic_core import PydanticUndefined
 
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
-from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, node_share, this_machine
+from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
+from infra.operator_releases import needed_releases
+from infra.operator_room import left_for_jobs
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from workloads.conflicts import conflicts
+from workloads.needs import operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 
@@ -183,7 +186,7 @@ def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
 
 def shortage(jobs: tuple[JobSpec, ...], platform: LocalConfig, machine: Capacity) -> list[Problem]:
     """The jobs that a local cluster on `machine` has no room for, each by itself or else all at once."""
-    node = node_share(machine, platform.nodes)
+    node = left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
     offer = f"{platform.nodes} nodes offer {node} each"
     found = []
     for index, job in enumerate(jobs):

@@ -32,6 +32,8 @@ CONFIGURATIONS = {
 }
 CERTIFIED = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
 """The operator has made its certificate and told the API server whom to trust."""
+ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
+"""The API server serves the kind."""
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """The Deployment is awaited; its pods' addresses are in the Service by then."""
 SETTLE_SECONDS = 2
@@ -48,6 +50,8 @@ class OperatorArgs:
     """Its image."""
     namespace: pulumi.Input[str]
     """Namespace of its pod."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before its pod starts, the operators that it requires among it."""
 
 
 class Operator(pulumi.ComponentResource):
@@ -94,7 +98,7 @@ class Operator(pulumi.ComponentResource):
             CustomResourceDefinition(
                 f"{self._name}-{definition['spec']['names']['plural']}",
                 metadata=self._cluster_metadata(
-                    definition["metadata"]["name"], definition["metadata"].get("annotations")
+                    definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
                 ),
                 spec=definition["spec"],
                 opts=self._child,
@@ -172,11 +176,11 @@ class Operator(pulumi.ComponentResource):
                 replicas=1,
                 # Two at once would work on the same jobs.
                 strategy=DeploymentStrategyArgs(type="Recreate"),
-                min_ready_seconds=0 if release.webhooks is None else SETTLE_SECONDS,
+                min_ready_seconds=None if release.webhooks is None else SETTLE_SECONDS,
                 selector=LabelSelectorArgs(match_labels=self._selector()),
                 template=operator_pod(release, self._args.image, self._labels()),
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=before),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*before, *self._args.after]),
         )
 
 

@@ -40,7 +40,10 @@ START_SECONDS = 300
 
 
 def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str, str]) -> PodTemplateSpecArgs:
-    """The pod of one operator; its service account has the operator's name."""
+    """The pod of one operator; its service account has the operator's name.
+
+    Empty lists are left out, as the API server does: they would be a change in every update.
+    """
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels=labels),
         spec=PodSpecArgs(
@@ -55,7 +58,7 @@ def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str
                 seccomp_profile=SeccompProfileArgs(type="RuntimeDefault"),
             ),
             containers=[_container(release, image)],
-            volumes=_volumes(release),
+            volumes=_volumes(release) or None,
         ),
     )
 
@@ -67,7 +70,7 @@ def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
         name="operator",
         image=image,
         image_pull_policy="IfNotPresent",
-        args=list(release.arguments),
+        args=list(release.arguments) or None,
         # The namespace of its own Secret, for those that do not read it from the service account.
         env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=here)],
         resources=ResourceRequirementsArgs(requests=requests, limits={"memory": MEMORY_LIMIT}),
@@ -79,7 +82,7 @@ def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
         startup_probe=_startup(release),
         readiness_probe=ProbeArgs(http_get=_health(release, release.ready_path), period_seconds=10),
         liveness_probe=ProbeArgs(http_get=_health(release, "/healthz"), period_seconds=20, timeout_seconds=5),
-        volume_mounts=_mounts(release),
+        volume_mounts=_mounts(release) or None,
     )
 
 

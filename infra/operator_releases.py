@@ -97,7 +97,7 @@ MPI_OPERATOR = Release(
     image="docker.io/mpioperator/mpi-operator:0.6.0",
     definitions=("manifests/base/kubeflow.org_mpijobs.yaml",),
     role="manifests/base/cluster-role.yaml",
-    arguments=("-logtostderr", "--kube-api-qps=50", "--kube-api-burst=100"),
+    arguments=("-logtostderr", "-lock-namespace=$(MY_POD_NAMESPACE)", "-kube-api-qps=50", "-kube-api-burst=100"),
     health_port=8080,
     ready_path="/healthz",
 )

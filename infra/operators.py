@@ -24,6 +24,8 @@ class OperatorsArgs:
     """Names of the operators that the jobs need; those that they require come with them."""
     images: Mapping[str, str] = field(default_factory=dict)
     """Images by the operator's name; for others the one that its project publishes."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before a pod can start."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -47,15 +49,16 @@ class Operators(pulumi.ComponentResource):
         )
         made: dict[str, Operator] = {}
         for release in releases:
-            required: Sequence[pulumi.Resource] = [made[each] for each in sorted(release.requires)]
+            required = [made[each] for each in sorted(release.requires)]
             made[release.name] = Operator(
                 f"{name}-{release.name}",
                 OperatorArgs(
                     release=release,
                     image=args.images.get(release.name, release.image),
                     namespace=namespace.metadata.name,
+                    after=[*args.after, *required],
                 ),
-                pulumi.ResourceOptions(parent=self, depends_on=required),
+                pulumi.ResourceOptions(parent=self),
             )
         self.versions = pulumi.Output.all(**{each: operator.version for each, operator in made.items()})
         self.register_outputs({"versions": self.versions})

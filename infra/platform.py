@@ -53,9 +53,16 @@ class Platform:
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
+    images: pulumi.Resource | None = None
+    """The resource that is there when the nodes have the stack's images, when the stack loads them."""
+
     def resource_options(self) -> pulumi.ResourceOptions:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
+
+    def before_pods(self) -> list[pulumi.Resource]:
+        """What must be there before a pod can start."""
+        return [] if self.images is None else [self.images]
 
 
 def build_platform(config: PlatformConfig, operators: frozenset[str] = frozenset()) -> Platform:
@@ -126,6 +133,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
         kubeconfig=cluster.kubeconfig,
         operator_images=operator_images,
         deleted_with=cluster.processes,
+        images=cluster.images,
     )
 
 

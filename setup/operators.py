@@ -40,7 +40,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
         programs = [program_of(release.name) for release in releases]
         found += [
             Step(
-                name=f"{listed} from their Go modules",
+                name=f"programs of {listed} from Go modules",
                 is_done=lambda: all(program.is_built() for program in programs),
                 do=lambda _say: build_all(programs),
             ),
@@ -94,7 +94,7 @@ def _documents(content: bytes) -> list[Document]:
 
 def _definition(document: Document) -> Document:
     """A CustomResourceDefinition without its prose, four fifths of it, which every update would carry about."""
-    metadata = {key: document["metadata"][key] for key in ("name", "annotations") if key in document["metadata"]}
+    metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
     for version in spec["versions"]:
         version["schema"]["openAPIV3Schema"] = _without_prose(version["schema"]["openAPIV3Schema"])

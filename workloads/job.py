@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pulumi
@@ -26,6 +26,8 @@ class TrainingJobArgs:
     """What the platform gives to its pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Value of each variable in the spec's `secrets`, secret."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before its pods can start."""
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -37,17 +39,17 @@ class TrainingJob(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
         spec, placement = args.spec, args.placement
-        child = pulumi.ResourceOptions(parent=self)
-        before: list[pulumi.Resource] = []
+        # Children do not inherit `depends_on` from their component.
+        before = list(args.after)
+        child = pulumi.ResourceOptions(parent=self, depends_on=before)
         if spec.secrets:
-            before.append(
-                Secret(
-                    f"{name}-secrets",
-                    metadata=companion(spec, placement, secret_name(spec.name), {}),
-                    string_data={variable: args.secrets[variable] for variable in spec.secrets},
-                    opts=child,
-                )
+            secret = Secret(
+                f"{name}-secrets",
+                metadata=companion(spec, placement, secret_name(spec.name), {}),
+                string_data={variable: args.secrets[variable] for variable in spec.secrets},
+                opts=child,
             )
+            before = [*before, secret]
         if spec.meeting == "etcd":
             render_etcd(name, spec, placement, child)
         render = RENDERERS[spec.kind]

@@ -211,7 +211,7 @@ job = kubernetes.batch.v1.Job(
         "annotations": created_is_ready,
     },
     spec=job_spec,
-    opts=opts,
+    opts=pulumi.ResourceOptions(provider=provider, deleted_with=cluster.processes, depends_on=[cluster.images]),
 )
 
 pulumi.export("kubeconfig", cluster.kubeconfig)

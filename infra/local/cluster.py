@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi import dynamic
 
-from infra.local.provider import LocalClusterProvider
+from infra.local.provider import LocalClusterProvider, NodeImagesProvider
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,13 @@ class _ClusterProcesses(dynamic.Resource):
         super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(unknown)}, opts)
 
 
+class _NodeImages(dynamic.Resource):
+    """The images of the nodes, loaded by NodeImagesProvider."""
+
+    def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(NodeImagesProvider(), name, props, opts)
+
+
 class LocalCluster(pulumi.ComponentResource):
     """A Kubernetes cluster on this machine: each node has its own network namespace, kubelet and containerd."""
 
@@ -57,18 +64,15 @@ class LocalCluster(pulumi.ComponentResource):
     """Names of the nodes in order."""
     processes: dynamic.Resource
     """The resource whose deletion ends everything in the cluster: give it as `deleted_with`."""
+    images: dynamic.Resource
+    """The resource that is there when every node has its images: what starts pods depends on it."""
 
     def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:local:LocalCluster", name, None, opts)
+        settings = {"name": args.name, "nodes": args.nodes, "port": args.port, "owner": args.owner}
         processes = _ClusterProcesses(
             f"{name}-processes",
-            {
-                "name": args.name,
-                "nodes": args.nodes,
-                "port": args.port,
-                "owner": args.owner,
-                "images": args.images,
-            },
+            settings,
             pulumi.ResourceOptions(
                 parent=self,
                 additional_secret_outputs=["kubeconfig"],
@@ -76,6 +80,16 @@ class LocalCluster(pulumi.ComponentResource):
             ),
         )
         self.processes = processes
+        self.images = _NodeImages(
+            f"{name}-images",
+            {**settings, "images": args.images},
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[processes],
+                deleted_with=processes,
+                custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m"),
+            ),
+        )
         self.kubeconfig = processes.kubeconfig
         self.kubeconfig_path = processes.kubeconfig_path
         self.uid = processes.uid

@@ -94,10 +94,8 @@ class BuildahBuilder:
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without layers that every node already has."""
         if not oci_layout.has(self.layout, reference):
-            # Uncompressed, a layer is named by its content: buildah does not write again one whose file is there.
-            _run(
-                [*self.command, "push", "--quiet", "--disable-compression", reference, f"oci:{self.layout}:{reference}"]
-            )
+            compression = ["--compression-format", "zstd", "--compression-level", "1"]
+            _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{self.layout}:{reference}"])
         oci_layout.write_archive(self.layout, reference, target)
 
     def forget_large_layers(self, reference: str) -> list[str]:

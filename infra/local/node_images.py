@@ -14,21 +14,35 @@ OURS = "trainyard.local/"
 """Images that are built here; all others are the runtime's to pull."""
 
 
+Missing = list[tuple[int, str]]
+"""Index of a node and reference of an image that it lacks."""
+
+
+def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
+    """The images among `references` that were built here and that nodes lack; a node that does not run lacks all."""
+    wanted = [reference for reference in references if reference.startswith(OURS)]
+    found = []
+    for index in range(settings.nodes):
+        present = _images(settings, index)
+        found += [(index, reference) for reference in wanted if reference not in present]
+    return found
+
+
 def load_images(settings: ClusterSettings, references: Sequence[str], progress: Callable[[str], None]) -> None:
     """Load each image that was built here into each node that lacks it."""
     from infra.local.trainer_image import ensure_stored
 
-    for reference in references:
-        if not reference.startswith(OURS):
-            continue
+    for index, reference in missing_images(settings, references):
         write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress)
-        for index, node in enumerate(settings.node_names):
-            command = _in_node(settings, index)
-            listed = subprocess.run([*command, "images", "list", "-q"], capture_output=True, text=True, check=True)
-            if reference in listed.stdout.split():
-                continue
-            progress(f"loading {reference} into {node}")
-            run_with_archive([*command, "images", "import", "-"], reference, write)
+        progress(f"loading {reference} into {settings.node_names[index]}")
+        run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
+
+
+def _images(settings: ClusterSettings, index: int) -> set[str]:
+    if traces.node_process(settings.folder, index) is None:
+        return set()
+    command = [*_in_node(settings, index), "images", "list", "-q"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
 def _in_node(settings: ClusterSettings, index: int) -> list[str]:

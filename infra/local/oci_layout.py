@@ -1,7 +1,7 @@
 """An OCI image layout on disk (image-spec v1.1) that gives back the space of layers which every node has unpacked.
 
-Such a layer's file keeps its name and size and loses its content; its digest is kept beside the layout, and archives
-are written without it.
+The digests of those layers are kept beside the layout: archives are written without them, also when the tool that
+writes the layout makes the same layer again for a later image.
 """
 
 from __future__ import annotations
@@ -50,18 +50,27 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Empty the image's large layers, which nodes must have unpacked; returns those that were not known before."""
+    """Remove the image's large layers, which nodes must have unpacked; returns those that were not known before.
+
+    In the place of each comes an empty file with the name of the layer's content. The tool that writes the layout
+    (containers/image, `TryReusingBlob`) looks for that name first: it takes the layer for written, and names it so in
+    the next image that has it.
+    """
     _, manifest = manifest_of(layout, reference)
+    config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
     known = unpacked_layers(layout)
-    large = [layer for layer in manifest["layers"] if layer["size"] > LARGE_BYTES]
-    new = [layer["digest"] for layer in large if layer["digest"] not in known]
-    (layout / "unpacked.json").write_text(json.dumps(known + new), encoding="utf-8")
-    for layer in large:
-        path = blob(layout, layer["digest"])
-        # A file without content and of the same size: the tool that writes the layout sees the layer there.
-        os.truncate(path, 0)
-        os.truncate(path, layer["size"])
-    return new
+    large = {
+        layer["digest"]: (content, layer["size"])
+        for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True)
+        if layer["size"] > LARGE_BYTES and layer["digest"] != content
+    }
+    now_known = dict.fromkeys([*known, *large, *(content for content, _ in large.values())])
+    (layout / "unpacked.json").write_text(json.dumps(list(now_known)), encoding="utf-8")
+    for digest, (content, size) in large.items():
+        blob(layout, content).touch()
+        os.truncate(blob(layout, content), size)
+        blob(layout, digest).unlink(missing_ok=True)
+    return [digest for digest in large if digest not in known]
 
 
 def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:

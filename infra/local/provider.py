@@ -1,6 +1,9 @@
-"""The local cluster as a dynamic Pulumi resource: create starts it, read looks at it, delete stops it.
+"""The local cluster as two dynamic Pulumi resources: its processes, and the images that its nodes have.
 
-The provider keeps no state of its own: everything it must remember is in the inputs and outputs that the engine keeps.
+A resource that changes has no known outputs in a preview. Were the images an input of the processes, every edit of the
+trainer would preview as a new cluster with everything in it.
+
+The providers keep no state of its own: everything it must remember is in the inputs and outputs that the engine keeps.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from typing import Any
 from pulumi import dynamic
 
 from infra.local import lifecycle
-from infra.local.node_images import load_images
+from infra.local.node_images import load_images, missing_images
 from infra.local.settings import ClusterSettings
 
 Properties = dict[str, Any]
@@ -54,7 +57,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(f"local/{props['name']}", self._bring_up(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Restart what died, load new images, or restart the cluster with other nodes or another port; data is kept."""
+        """Restart what died, or restart the cluster with other nodes or another port; its data is kept."""
         return dynamic.UpdateResult(self._bring_up(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
@@ -63,14 +66,10 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         settings = settings_of(news)
         if not replaces and lifecycle.identity(settings) != olds["uid"]:
             replaces.append("uid")
-        changed = [key for key in (*CREDENTIAL_KEYS, "images") if olds[key] != news[key]]
-        stables = ["uid", "kubeconfig_path", "bucket_path", "name", "owner"]
-        if not any(key in changed for key in CREDENTIAL_KEYS):
-            stables += ["kubeconfig", "node_names", *CREDENTIAL_KEYS]
+        changed = any(olds[key] != news[key] for key in CREDENTIAL_KEYS)
         return dynamic.DiffResult(
-            changes=bool(replaces or changed) or not lifecycle.is_running(settings),
+            changes=bool(replaces) or changed or not lifecycle.is_running(settings),
             replaces=replaces,
-            stables=stables,
             delete_before_replace=True,
         )
 
@@ -87,7 +86,28 @@ class LocalClusterProvider(dynamic.ResourceProvider):
 
     def _bring_up(self, props: Properties) -> Properties:
         settings = settings_of(props)
-        inputs = {key: props[key] for key in ("name", "nodes", "port", "owner", "images")}
+        inputs = {key: props[key] for key in ("name", "nodes", "port", "owner")}
         lifecycle.start(settings, say)
-        load_images(settings, props["images"], say)
         return outputs(inputs, settings)
+
+
+class NodeImagesProvider(dynamic.ResourceProvider):
+    """Loads images that were built here into every node of a running cluster; they go with the cluster."""
+
+    def create(self, props: Properties) -> dynamic.CreateResult:
+        """Load what nodes lack."""
+        return dynamic.CreateResult(f"local/{props['name']}/images", self._load(props))
+
+    def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
+        """Load what nodes lack."""
+        return dynamic.UpdateResult(self._load(news))
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
+        """Besides other references, an image that a node lacks is a change."""
+        inputs = ("name", "nodes", "port", "owner", "images")
+        changed = any(olds[key] != news[key] for key in inputs)
+        return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
+
+    def _load(self, props: Properties) -> Properties:
+        load_images(settings_of(props), props["images"], say)
+        return props

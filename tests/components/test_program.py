@@ -77,6 +77,7 @@ def test_local_stack() -> None:
         "kubernetes:core/v1:Service",
         "kubernetes:core/v1:ServiceAccount",
         "pulumi-python:dynamic:Resource",
+        "pulumi-python:dynamic:Resource",
         "pulumi:providers:kubernetes",
         "trainyard:infra:TrainingNamespace",
         "trainyard:local:LocalCluster",
@@ -110,8 +111,9 @@ def test_everything_in_the_local_cluster_goes_with_it() -> None:
 
 def test_the_image_is_named_by_its_sources_and_loaded() -> None:
     engine, exported = program(LOCAL)
-    (processes,) = engine.of_type("dynamic:Resource")
-    assert exported["image"] in processes.inputs["images"]
+    (images,) = [record for record in engine.of_type("dynamic:Resource") if record.name == "local-images"]
+    assert exported["image"] in images.inputs["images"]
+    assert any("local-images" in urn for urn in engine.requests["digits-job"].dependencies)
     (job,) = engine.of_type(":Job")
     assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == exported["image"]
 
@@ -207,4 +209,4 @@ def test_a_job_of_an_operator_comes_after_it(cluster: dict[str, Any]) -> None:
     engine, _ = program(cluster, [{**JOBS[0], "kind": "jobset"}])
     (made,) = engine.of_type(":JobSet")
     assert made.name == "digits-job"
-    assert any("operators" in urn for urn in engine.requests["digits"].dependencies)
+    assert any("operators" in urn for urn in engine.requests["digits-job"].dependencies)

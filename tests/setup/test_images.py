@@ -13,6 +13,7 @@ import pytest
 from infra.local import oci_layout, trainer_image
 
 REFERENCE = "trainyard.local/test:1"
+LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
 
 
 def add_blob(layout: Path, content: bytes) -> str:
@@ -32,7 +33,8 @@ def layout(tmp_path: Path) -> Path:
         {"digest": digest, "size": oci_layout.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
         for digest in layers
     ]
-    manifest = {"config": {"digest": add_blob(tmp_path, b"{}")}, "layers": described}
+    config = {"rootfs": {"diff_ids": [LARGE_CONTENT, SMALL_CONTENT]}}
+    manifest = {"config": {"digest": add_blob(tmp_path, json.dumps(config).encode())}, "layers": described}
     digest = add_blob(tmp_path, json.dumps(manifest).encode())
     named = {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": REFERENCE}}
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [named]}), encoding="utf-8")
@@ -56,8 +58,10 @@ def test_a_first_archive_is_whole(layout: Path) -> None:
 def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) -> None:
     before = names_in_archive(layout)
     (large,) = oci_layout.empty_large_layers(layout, REFERENCE)
-    emptied = oci_layout.blob(layout, large).stat()
-    assert (emptied.st_size, emptied.st_blocks) == (oci_layout.LARGE_BYTES + 1, 0)
+    assert not oci_layout.blob(layout, large).exists()
+    placeholder = oci_layout.blob(layout, LARGE_CONTENT).stat()
+    assert (placeholder.st_size, placeholder.st_blocks) == (oci_layout.LARGE_BYTES + 1, 0)
+    assert not oci_layout.blob(layout, SMALL_CONTENT).exists()
     assert before - names_in_archive(layout) == {f"blobs/sha256/{large.partition(':')[2]}"}
     assert oci_layout.empty_large_layers(layout, REFERENCE) == []
 
