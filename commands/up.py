@@ -55,9 +55,15 @@ def main() -> int:
     # Only now: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import follow
 
-    status = follow(
-        brought.get("kubeconfig_path") or "", brought["namespace"], brought["jobs"], sys.stdout, brought.get("context")
-    )
+    idle = {job.name for job in config.jobs if job.interactive}
+    followed = [name for name in brought["jobs"] if name not in idle]
+    status = 0
+    if followed or not idle:
+        status = follow(
+            brought.get("kubeconfig_path") or "", brought["namespace"], followed, sys.stdout, brought.get("context")
+        )
+    for name in sorted(idle):
+        print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
     print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status
