@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -27,7 +28,8 @@ def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
 
 def test_every_page_is_a_recipe_but_the_first() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == {*recipe_names(), "README"}
-    assert "resnet-fake" in recipe_names()
+    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == recipe_names()
 
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
