@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticUndefined
 
+from infra import rules
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
 from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, node_share, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
@@ -123,7 +124,7 @@ def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def contradictions(config: StackConfig) -> list[Problem]:
     """Values that are right by themselves and wrong together."""
-    found = []
+    found = rules.contradictions(config.platform)
     names: dict[str, int] = {}
     for index, job in enumerate(config.jobs):
         path = ("jobs", index)
@@ -158,7 +159,9 @@ def _missing_here(config: StackConfig) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     if isinstance(config.platform, LocalConfig):
         return shortage(config.jobs, config.platform, this_machine())
-    return unknown_context(config.platform)
+    if isinstance(config.platform, KubeconfigConfig):
+        return unknown_context(config.platform)
+    return []
 
 
 def unknown_context(platform: KubeconfigConfig) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 LABEL_LIMIT = 63
@@ -62,3 +63,16 @@ def job_labels(job: str, recipe: str | None) -> dict[str, str]:
 def job_selector(job: str) -> dict[str, str]:
     """The labels that single out the pods of one job in its namespace."""
     return {JOB_LABEL: job}
+
+
+def fitted(name: str, role: str, limit: int) -> str:
+    """`name-role`, or where that is longer than `limit`, a shortened name with a digest of the whole one.
+
+    Clouds limit names differently; equal arguments give equal names, different ones different names.
+    """
+    whole = f"{name}-{role}"
+    if len(whole) <= limit:
+        return whole
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    kept = name[: limit - len(role) - len(digest) - 2].rstrip("-")
+    return f"{kept}-{digest}-{role}"
