@@ -161,8 +161,6 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
         return f"must be a mapping, one `key: value` a line; keys: {keys}"
     if kind.startswith("bool_"):
         return f"must be true or false, without quotes; write {_example(place)}"
-    if kind == "too_short":
-        return f"must have at least {context['min_length']} entries; write {_example(place)}"
     if kind == "tuple_type":
         return "must be a list; begin each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place.field)}"

@@ -24,6 +24,7 @@ _RESERVATION = re.compile(
 )
 _BUCKET = re.compile(r"[a-z0-9][-_a-z0-9]{1,61}[a-z0-9]")
 _DISK_IMAGE = re.compile(r"projects/[^/]+/global/images/[-a-z0-9]+")
+_KMS_KEY = re.compile(r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+")
 _VERSION = re.compile(r"1\.\d+(\.\d+(-gke\.\d+)?)?")
 _REGISTRY = re.compile(r"((us|eu|asia)\.)?gcr\.io|[a-z]+(-[a-z0-9]+)*-docker\.pkg\.dev")
 
@@ -49,6 +50,8 @@ Zone = Annotated[str, matched(_ZONE, "must be a zone of Google Cloud; write for 
 """A zone of Google Cloud."""
 DiskImage = Annotated[str, matched(_DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
 """A disk image of Compute Engine."""
+KmsKey = Annotated[str, matched(_KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
+"""A Cloud KMS key."""
 ProjectId = Annotated[
     str, matched(_PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'")
 ]
@@ -103,7 +106,7 @@ one is written."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
     """Least nodes of a pool that scales with the jobs; by default `nodes` are there all the time, but with \
 flex-start, queued or several capacities the pool scales from 0."""
-    capacity: Annotated[tuple[GkeCapacity, ...], Field(min_length=1), ONE_OR_MANY] = ("on-demand",)
+    capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Where nodes come from: `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`; several are tried in \
 their order."""
     zones: Annotated[tuple[Zone, ...], ONE_OR_MANY] = ()
@@ -190,6 +193,8 @@ class GkeConfig(Section):
     """Least version of the control plane; by default the channel's own."""
     network: GkeNetworkConfig = GkeNetworkConfig()
     """Address ranges."""
+    secrets_key: KmsKey | None = None
+    """Cloud KMS key that encrypts Kubernetes secrets once more; by default Google's own encrypts them at rest."""
     authorized_networks: tuple[Cidr, ...] = ()
     """Address ranges that may reach the API server by its public address; by default there is none, and it is reached \
 by its DNS name with IAM alone."""

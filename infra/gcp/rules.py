@@ -30,8 +30,10 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
-PODS_A_NODE = 256
-"""Addresses of the pod range that a node takes: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips"""
+ADDRESSES_OF_A_SYSTEM_NODE = 256
+"""Addresses of the pod range that a node with 110 pods takes."""
+ADDRESSES_OF_A_NODE = 64
+"""The same of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
@@ -47,6 +49,9 @@ def problems(config: GkeConfig) -> list[Problem]:
         if first != index or pool.name == "system":
             other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
             found.append(Problem((*path, "name"), f"is {other} name too; names must differ", pool.name))
+        if not pool.capacity:
+            found.append(Problem((*path, "capacity"), "is empty; write for example on-demand", []))
+            continue
         try:
             plans = pool_plans(config, pool)
         except ValueError as error:
@@ -84,22 +89,28 @@ def _ranges(config: GkeConfig) -> Iterator[Problem]:
             yield Problem(("platform", "network", key), message, str(network))
     if ranges["control_plane"].prefixlen != 28:
         yield Problem(("platform", "network", "control_plane"), "must be a /28", config.network.control_plane)
-    try:
-        wanted = config.system_pool.max_nodes + sum(num_nodes(pool) for pool in config.pools)
-    except ValueError:
-        return
-    # Four addresses of a subnet are Google's own.
-    for key, room in (
-        ("nodes", ranges["nodes"].num_addresses - 4),
-        ("pods", ranges["pods"].num_addresses // PODS_A_NODE),
-    ):
-        if wanted > room:
-            message = f"has room for {room} nodes, and the pools may have {wanted}; write a larger range"
-            yield Problem(("platform", "network", key), message, str(ranges[key]))
+    yield from _room(config, ranges)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.prefixlen == 0:
             message = "is the whole internet; write the ranges that you use, or none"
             yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+    try:
+        jobs = sum(num_nodes(pool) for pool in config.pools)
+    except ValueError:
+        return
+    system = config.system_pool.max_nodes
+    # Four addresses of a subnet are Google's own.
+    for key, room, wanted in (
+        ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
+        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
+    ):
+        if wanted > room:
+            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))
 
 
 def _system_pool(config: GkeConfig) -> Iterator[Problem]:
@@ -191,6 +202,9 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
     if pool.min_nodes is not None and pool.min_nodes > (most := plans[0].nodes):
         yield "min_nodes", f"must be at most the number of nodes, {most}", pool.min_nodes
+    zones = len(plans[0].zones)
+    if plans[0].min_nodes is None and plans[0].nodes % zones:
+        yield "nodes", f"must be a multiple of {zones}, the number of zones, in a pool that does not scale", pool.nodes
     if pool.min_nodes and plans[0].ladder:
         yield "min_nodes", "several capacities or zones are tried from 0; write 0 or leave it out", pool.min_nodes
 

@@ -76,9 +76,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "public range": (gke(network={"nodes": "8.8.0.0/20"}), ("network.nodes", "private use")),
     "subnet too small": (
         gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
-        ("network.nodes", "room for 12 nodes, and the pools may have 23"),
+        ("network.nodes", "has 12 addresses, and up to 23 nodes take 23"),
     ),
-    "pod range too small": (gke(network={"pods": "10.64.0.0/24"}), ("network.pods", "room for 1 nodes")),
+    "pod range too small": (
+        gke(network={"pods": "10.64.0.0/24"}),
+        ("network.pods", "has 256 addresses, and up to 5 nodes take 896"),
+    ),
     "open to all": (gke(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
     "system pool with GPUs": (
         gke(system_pool={"machine_type": "g2-standard-4"}),
@@ -114,10 +117,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "zone of another region": (pool(zones=["us-east1-c"]), ("pools[0].zones", "not in us-central1")),
     "zone twice": (pool(zones=["us-central1-a", "us-central1-a"]), ("pools[0].zones", "twice")),
+    "three nodes in two zones": (
+        pool(nodes=3, zones=["us-central1-a", "us-central1-b"]),
+        ("pools[0].nodes = 3", "multiple of 2"),
+    ),
+    "secrets without a key": (gke(secrets_key="mine"), ("platform.secrets_key", "cryptoKeys")),
     "more at least than at most": (pool(min_nodes=3), ("min_nodes = 3", "at most the number of nodes, 2")),
     "spot before reservation": (pool(capacity=["spot", "reservation:r"]), ("capacity", "reservation first")),
     "one capacity twice": (pool(capacity=["spot", "spot"]), ("capacity", "twice")),
-    "no capacity": (pool(capacity=[]), ("pools[0].capacity", "at least 1 entries")),
+    "no capacity": (pool(capacity=[]), ("pools[0].capacity", "is empty")),
     "flex-start on CPU": (pool(machine_type="n2-standard-4", capacity="flex-start"), ("capacity", "it is for GPUs")),
     "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
     "flex-start on an old cluster": (
