@@ -108,7 +108,7 @@ class PodNetworks(pulumi.ComponentResource):
         for index, interface in enumerate(args.fabric.interfaces):
             pair = args.networks[index]
             metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
-            parameters = CustomResource(
+            CustomResource(
                 f"{name}-{interface.name}-parameters",
                 api_version="networking.gke.io/v1",
                 kind="GKENetworkParamSet",
@@ -126,7 +126,7 @@ class PodNetworks(pulumi.ComponentResource):
                     "parametersRef": {
                         "group": "networking.gke.io",
                         "kind": "GKENetworkParamSet",
-                        "name": parameters.metadata["name"],
+                        "name": interface.name,
                     },
                 },
                 opts=child,

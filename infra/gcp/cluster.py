@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pulumi
-import pulumi_gcp as gcp
+from pulumi_gcp import container
 
 from infra.gcp.config import GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
@@ -46,16 +46,15 @@ class GkeCluster(pulumi.ComponentResource):
     """Kubeconfig that asks `gke-gcloud-auth-plugin` for credentials: it holds none itself."""
     workload_pool: pulumi.Output[str]
     """Pool of the identities of the cluster's pods."""
-    control_plane: gcp.container.Cluster
+    control_plane: container.Cluster
     """The resource whose deletion takes everything in the cluster with it."""
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:GkeCluster", name, None, opts)
         config = args.config
-        cluster = gcp.container.Cluster(
+        cluster = container.Cluster(
             f"{name}-control-plane",
-            **_control_plane(args),
-            **_features(config),
+            _cluster_args(args),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 custom_timeouts=TIMEOUTS,
@@ -75,115 +74,125 @@ def context_name(config: GkeConfig) -> str:
     return f"gke_{config.project}_{config.location}_{config.name}"
 
 
-def _control_plane(args: GkeClusterArgs) -> dict[str, Any]:
-    """Where the control plane is, how it is reached, and its network."""
-    config, container = args.config, gcp.container
-    blocks = [
-        container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=network)
-        for network in config.authorized_networks
-    ]
-    return {
-        "name": config.name,
-        "project": args.project,
-        "location": config.location,
-        "node_locations": [config.zone] if config.regional else None,
-        "deletion_protection": config.deletion_protection,
-        "resource_labels": CLOUD_LABELS,
-        "network": args.network,
-        "subnetwork": args.subnetwork,
-        "networking_mode": "VPC_NATIVE",
-        "datapath_provider": "ADVANCED_DATAPATH",
-        "enable_multi_networking": True if args.multi_networking else None,
-        "ip_allocation_policy": container.ClusterIpAllocationPolicyArgs(
+def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
+    """The control plane. What is not here is as GKE has it by default."""
+    config = args.config
+    return container.ClusterArgs(
+        name=config.name,
+        project=args.project,
+        location=config.location,
+        node_locations=[config.zone] if config.regional else None,
+        deletion_protection=config.deletion_protection,
+        resource_labels=CLOUD_LABELS,
+        min_master_version=config.kubernetes_version,
+        release_channel=container.ClusterReleaseChannelArgs(channel=config.release_channel),
+        maintenance_policy=_maintenance(config.maintenance),
+        network=args.network,
+        subnetwork=args.subnetwork,
+        networking_mode="VPC_NATIVE",
+        datapath_provider="ADVANCED_DATAPATH",
+        enable_multi_networking=True if args.multi_networking else None,
+        ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
             cluster_secondary_range_name=PODS, services_secondary_range_name=SERVICES
         ),
-        "private_cluster_config": container.ClusterPrivateClusterConfigArgs(
+        private_cluster_config=container.ClusterPrivateClusterConfigArgs(
             enable_private_nodes=True,
-            enable_private_endpoint=not blocks,
+            enable_private_endpoint=not config.authorized_networks,
             master_ipv4_cidr_block=config.network.control_plane,
         ),
-        "control_plane_endpoints_config": container.ClusterControlPlaneEndpointsConfigArgs(
+        control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
             dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
-                allow_external_traffic=not blocks
+                allow_external_traffic=not config.authorized_networks
             ),
         ),
-        "master_authorized_networks_config": container.ClusterMasterAuthorizedNetworksConfigArgs(
-            cidr_blocks=blocks, gcp_public_cidrs_access_enabled=False
-        ),
-        # GKE makes a pool with each cluster: small, of the nodes' own identity, and removed at once.
-        "remove_default_node_pool": True,
-        "initial_node_count": 1,
-        "node_config": container.ClusterNodeConfigArgs(
-            machine_type=system_machine(config),
-            disk_size_gb=20,
-            disk_type="pd-standard",
-            service_account=args.node_service_account,
-            shielded_instance_config=container.ClusterNodeConfigShieldedInstanceConfigArgs(
-                enable_secure_boot=True, enable_integrity_monitoring=True
-            ),
-        ),
-    }
-
-
-def _features(config: GkeConfig) -> dict[str, Any]:
-    """Identity, security, observability, storage and upgrades."""
-    container = gcp.container
-    components = ["SYSTEM_COMPONENTS", *(["DCGM", "JOBSET"] if config.managed_prometheus else [])]
-    return {
-        "min_master_version": config.kubernetes_version,
-        "release_channel": container.ClusterReleaseChannelArgs(channel=config.release_channel),
-        "maintenance_policy": _maintenance(config.maintenance),
-        "workload_identity_config": container.ClusterWorkloadIdentityConfigArgs(
-            workload_pool=f"{config.project}.svc.id.goog"
-        ),
-        "enable_shielded_nodes": True,
-        "enable_legacy_abac": False,
-        "master_auth": container.ClusterMasterAuthArgs(
+        master_authorized_networks_config=_authorized_networks(config),
+        master_auth=container.ClusterMasterAuthArgs(
             client_certificate_config=container.ClusterMasterAuthClientCertificateConfigArgs(
                 issue_client_certificate=False
             )
         ),
-        "rbac_binding_config": container.ClusterRbacBindingConfigArgs(
+        enable_legacy_abac=False,
+        rbac_binding_config=container.ClusterRbacBindingConfigArgs(
             enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
         ),
-        "security_posture_config": container.ClusterSecurityPostureConfigArgs(mode="BASIC"),
-        "database_encryption": None
-        if config.secrets_key is None
-        else container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=config.secrets_key),
-        "logging_config": container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
-        "monitoring_config": container.ClusterMonitoringConfigArgs(
-            enable_components=components,
-            managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(
-                enabled=config.managed_prometheus
-            ),
+        workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
+            workload_pool=f"{config.project}.svc.id.goog"
         ),
-        "addons_config": container.ClusterAddonsConfigArgs(
-            gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=config.gcs_fuse),
-            gce_persistent_disk_csi_driver_config=container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs(
-                enabled=True
-            ),
-        ),
-    }
+        enable_shielded_nodes=True,
+        security_posture_config=container.ClusterSecurityPostureConfigArgs(mode="BASIC"),
+        database_encryption=_encryption(config),
+        logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
+        monitoring_config=_monitoring(config),
+        addons_config=_addons(config),
+        remove_default_node_pool=True,
+        initial_node_count=1,
+        node_config=_first_node(args),
+    )
 
 
-def _maintenance(config: MaintenanceConfig) -> gcp.container.ClusterMaintenancePolicyArgs:
+def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorizedNetworksConfigArgs:
+    return container.ClusterMasterAuthorizedNetworksConfigArgs(
+        cidr_blocks=[
+            container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=network)
+            for network in config.authorized_networks
+        ],
+        gcp_public_cidrs_access_enabled=False,
+    )
+
+
+def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs | None:
+    if config.secrets_key is None:
+        return None
+    return container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=config.secrets_key)
+
+
+def _monitoring(config: GkeConfig) -> container.ClusterMonitoringConfigArgs:
+    return container.ClusterMonitoringConfigArgs(
+        enable_components=["SYSTEM_COMPONENTS", *(["DCGM", "JOBSET"] if config.managed_prometheus else [])],
+        managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=config.managed_prometheus),
+    )
+
+
+def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
+    return container.ClusterAddonsConfigArgs(
+        gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=config.gcs_fuse),
+        gce_persistent_disk_csi_driver_config=container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs(
+            enabled=True
+        ),
+    )
+
+
+def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
+    """The node of the pool that GKE makes with each cluster: small, of the nodes' own identity, removed at once."""
+    return container.ClusterNodeConfigArgs(
+        machine_type=system_machine(args.config),
+        disk_size_gb=20,
+        disk_type="pd-standard",
+        service_account=args.node_service_account,
+        shielded_instance_config=container.ClusterNodeConfigShieldedInstanceConfigArgs(
+            enable_secure_boot=True, enable_integrity_monitoring=True
+        ),
+    )
+
+
+def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolicyArgs:
     """Windows in which GKE may work, and outside of which no node and no minor version is upgraded.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions
     """
     end, days_on = (config.start_hour + config.hours) % 24, (config.start_hour + config.hours) // 24
     last = f"{WINDOW_ORIGIN[:-2]}{int(WINDOW_ORIGIN[-2:]) + days_on:02}"
-    return gcp.container.ClusterMaintenancePolicyArgs(
-        recurring_window=gcp.container.ClusterMaintenancePolicyRecurringWindowArgs(
+    return container.ClusterMaintenancePolicyArgs(
+        recurring_window=container.ClusterMaintenancePolicyRecurringWindowArgs(
             start_time=f"{WINDOW_ORIGIN}T{config.start_hour:02}:00:00Z",
             end_time=f"{last}T{end:02}:00:00Z",
             recurrence=f"FREQ=WEEKLY;BYDAY={','.join(config.days)}",
         ),
         maintenance_exclusions=[
-            gcp.container.ClusterMaintenancePolicyMaintenanceExclusionArgs(
+            container.ClusterMaintenancePolicyMaintenanceExclusionArgs(
                 exclusion_name="no-upgrades-under-jobs",
                 start_time=f"{WINDOW_ORIGIN}T00:00:00Z",
-                exclusion_options=gcp.container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
+                exclusion_options=container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
                     scope="NO_MINOR_OR_NODE_UPGRADES", end_time_behavior="UNTIL_END_OF_SUPPORT"
                 ),
             )
@@ -191,7 +200,7 @@ def _maintenance(config: MaintenanceConfig) -> gcp.container.ClusterMaintenanceP
     )
 
 
-def _kubeconfig(config: GkeConfig, cluster: gcp.container.Cluster) -> dict[str, Any]:
+def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]:
     """By the public address and the cluster's own certificate, or by the DNS name and a public one.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation

@@ -71,6 +71,8 @@ class GkeNetworkConfig(Section):
     """Range of the Kubernetes services."""
     control_plane: Cidr = "172.16.0.0/28"
     """Range of the control plane's private endpoint: a /28."""
+    accelerators: Cidr = "192.168.0.0/16"
+    """Range that the subnets of further networks are cut from, /20 each, where A3 and A4 hosts need some: a /16."""
 
 
 class SystemPoolConfig(Section):

@@ -84,8 +84,11 @@ def subnets(fabric: Fabric, network: str) -> dict[str, str]:
     return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
 
 
-def annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
-    """What a pod says to get every interface: https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods"""
+def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
+    """What a pod says to get every interface.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
+    """
     listed = [{"interfaceName": "eth0", "network": "default"}]
     listed += [
         {"interfaceName": f"eth{index}", "network": interface.name} for index, interface in enumerate(interfaces, 1)

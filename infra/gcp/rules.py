@@ -7,6 +7,7 @@ from ipaddress import IPv4Network
 from itertools import combinations
 
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
+from infra.gcp.fabrics import fabric_of
 from infra.gcp.pools import (
     HYPERDISK_ONLY_FAMILIES,
     NEVER_COMPACT_FAMILIES,
@@ -42,6 +43,7 @@ Found = Iterator[tuple[str, str, object]]
 def problems(config: GkeConfig) -> list[Problem]:
     """Everything that is wrong with the settings of a GKE platform."""
     found = [*_ranges(config), *_system_pool(config), *_maintenance(config)]
+    fabrics: dict[tuple[str, str], int] = {}
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
@@ -57,8 +59,15 @@ def problems(config: GkeConfig) -> list[Problem]:
         except ValueError as error:
             found.append(_hardware_problem(path, pool, str(error)))
             continue
+        fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
             found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plans)]
+    if len(fabrics) > 1:
+        (machine, zone), index = list(fabrics.items())[-1]
+        message = (
+            f"{machine} in {zone} needs networks that differ from those of other pools or zones; write one of each"
+        )
+        found.append(Problem(("platform", "pools", index, "machine_type"), message, machine))
     return found
 
 
@@ -87,8 +96,9 @@ def _ranges(config: GkeConfig) -> Iterator[Problem]:
         if not network.is_private:
             message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem(("platform", "network", key), message, str(network))
-    if ranges["control_plane"].prefixlen != 28:
-        yield Problem(("platform", "network", "control_plane"), "must be a /28", config.network.control_plane)
+    for key, length in (("control_plane", 28), ("accelerators", 16)):
+        if ranges[key].prefixlen != length:
+            yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
     yield from _room(config, ranges)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.prefixlen == 0:
