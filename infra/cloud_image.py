@@ -21,8 +21,8 @@ CONTEXT = PROJECT / ".trainyard" / "image"
 class TrainerImageArgs:
     """What the image is made from."""
 
-    repository: pulumi.Input[str]
-    """What the image's name begins with, without the last slash."""
+    name: pulumi.Input[str]
+    """Name of the image with its registry, without a tag."""
     config: ImageConfig
     """Settings."""
 
@@ -43,7 +43,7 @@ class TrainerImage(pulumi.ComponentResource):
         prepare_context()
         image = docker.Image(
             f"{name}-build",
-            tags=[pulumi.Output.concat(args.repository, f"/{config.name}:{tag}")],
+            tags=[pulumi.Output.concat(args.name, f":{tag}")],
             context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
             dockerfile=docker.DockerfileArgs(location=str((CONTEXT / "trainer" / "Dockerfile").relative_to(PROJECT))),
             build_args={"BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm"},

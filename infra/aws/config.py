@@ -50,7 +50,7 @@ class EksNetworkConfig(Section):
     """Address ranges of the cluster's own VPC."""
 
     vpc: Cidr = "10.0.0.0/16"
-    """Range of the VPC, /16 to /18: half of it goes to private subnets of nodes and pods, one in each zone."""
+    """Range of the VPC, /16 to /18: a quarter for the nodes and pods of each zone, the last for what is public."""
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes services, outside that of the VPC."""
     nat_per_zone: bool = False

@@ -142,7 +142,8 @@ def _platform(
         repository = ImageRepository(
             "registry", ImageRepositoryArgs(project=project, config=config.registry, reader=node_account)
         )
-        image = TrainerImage("image", TrainerImageArgs(repository=repository.url, config=config.image)).reference
+        name = pulumi.Output.concat(repository.url, f"/{config.image.name}")
+        image = TrainerImage("image", TrainerImageArgs(name=name, config=config.image)).reference
     else:
         image = config.image.prebuilt
     training = TrainingNamespace(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.components.cloud_program import graph
-from tests.recording import RecordingEngine, Record
+from tests.recording import Record, RecordingEngine
 
 A3 = {"machine_type": "a3-highgpu-8g"}
 
