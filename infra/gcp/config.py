@@ -66,7 +66,7 @@ class GkeNetworkConfig(Section):
     nodes: Cidr = "10.0.0.0/20"
     """Range of the nodes: the subnet itself."""
     pods: Cidr = "10.64.0.0/14"
-    """Range of the pods: 256 addresses for each node."""
+    """Range of the pods: 64 addresses for each node of a pool, 256 for each of the system."""
     services: Cidr = "10.32.0.0/20"
     """Range of the Kubernetes services."""
     control_plane: Cidr = "172.16.0.0/28"
