@@ -41,6 +41,8 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
+        options.append("--image")
     options += [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
