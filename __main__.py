@@ -9,6 +9,7 @@ import pulumi
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
 from infra.platform import Platform, build_platform
+from infra.scheduling import Scheduling, scheduling
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS, operators_of
 from workloads.pod import Placement
@@ -29,14 +30,15 @@ def install(names: frozenset[str], platform: Platform) -> Operators | None:
     return Operators("operators", args, platform.resource_options())
 
 
-def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> TrainingJob:
-    """Create the resources of one job on the platform."""
+def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: Operators | None) -> TrainingJob:
+    """Create the resources of one job on the platform, on nodes that suit its `needs`."""
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
         image=platform.image,
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
+        **vars(needs),
     )
     secrets = {variable: stack_config.secret(name) for variable, name in spec.secrets.items()}
     after = [*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])]
@@ -52,6 +54,8 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
         "kubeconfig": platform.kubeconfig,
         "kubeconfig_path": platform.kubeconfig_path,
         "context": platform.context,
+        "get_kubeconfig": platform.get_kubeconfig,
+        "console": dict(platform.console),
         "namespace": platform.namespace,
         "bucket_url": platform.bucket_location,
         "image": platform.image,
@@ -72,7 +76,10 @@ def main() -> None:
         operators = install(needed, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs = {spec.name: submit(spec, platform, operators) for spec in config.jobs}
+    jobs = {}
+    for spec in config.jobs:
+        needs = scheduling(config.platform, spec.accelerator, spec.topology)
+        jobs[spec.name] = submit(spec, platform, needs, operators)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
 

@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
-from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi
+from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi, save_kubeconfig
+from infra.aws.config import EksConfig
 from infra.config import LocalConfig
+from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
 from workloads.needs import operators_of
@@ -38,6 +41,8 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
+        options.append("--image")
     options += [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
@@ -48,6 +53,8 @@ def main() -> int:
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
+        if isinstance(config.platform, GkeConfig | EksConfig):
+            save_kubeconfig(stack, Path(brought["kubeconfig_path"]))
     except PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
