@@ -8,6 +8,7 @@ import pulumi
 
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
+from infra.own_images import OWN_IMAGES, own_images
 from infra.platform import Platform, build_platform
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS, operators_of
@@ -34,10 +35,12 @@ def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> Tr
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image,
+        image=platform.own_images.get(spec.image or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
     )
+    if spec.image in OWN_IMAGES:
+        spec = spec.model_copy(update={"image": None})
     after = [*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])]
     args = TrainingJobArgs(spec=spec, placement=placement, after=after)
     return TrainingJob(spec.name, args, platform.resource_options())
@@ -67,7 +70,7 @@ def main() -> None:
     try:
         config = stack_config.load()
         needed = operators_of(config.jobs)
-        platform = build_platform(config.platform, needed)
+        platform = build_platform(config.platform, needed, own_images(spec.image for spec in config.jobs))
         operators = install(needed, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error

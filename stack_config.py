@@ -19,6 +19,7 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import longest_job_name
 from infra.operator_releases import needed_releases
 from infra.operator_room import left_for_jobs
+from infra.own_images import OWN_IMAGES
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from workloads.needs import operators_of
@@ -106,7 +107,20 @@ def _missing_here(config: StackConfig) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     if isinstance(config.platform, LocalConfig):
         return shortage(config.jobs, config.platform, this_machine())
-    return unknown_context(config.platform)
+    return unknown_context(config.platform) + images_of_this_machine(config.jobs)
+
+
+def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:
+    """The images that only the platform `local` builds, asked for elsewhere."""
+    return [
+        Problem(
+            ("jobs", index, "image"),
+            f"is built on platform local alone; build {OWN_IMAGES[job.image]}/Dockerfile, push it, write its reference",
+            job.image,
+        )
+        for index, job in enumerate(jobs)
+        if job.image in OWN_IMAGES
+    ]
 
 
 def unknown_context(platform: KubeconfigConfig) -> list[Problem]:

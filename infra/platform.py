@@ -50,6 +50,8 @@ class Platform:
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Images of operators by their names, where the platform has its own; for others their projects' are pulled."""
+    own_images: Mapping[str, str] = field(default_factory=dict)
+    """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
@@ -65,24 +67,26 @@ class Platform:
         return [] if self.images is None else [self.images]
 
 
-def build_platform(config: PlatformConfig, operators: frozenset[str] = frozenset()) -> Platform:
-    """Provision the platform for jobs that need `operators`.
+def build_platform(
+    config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
+) -> Platform:
+    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """
     if isinstance(config, LocalConfig):
-        return _local(config, operators)
+        return _local(config, operators, images)
     return _existing_cluster(config)
 
 
-def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
+def _local(config: LocalConfig, operators: frozenset[str], images: frozenset[str]) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
     from infra.local.program_image import program_reference
     from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-    from infra.local.trainer_image import trainer_image_reference
+    from infra.local.trainer_image import own_image_reference, trainer_image_reference
 
     owner = str(PROJECT)
     settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
@@ -90,6 +94,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
     operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+    own_images = {name: own_image_reference(name) for name in sorted(images)}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
@@ -97,7 +102,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
             name=config.name,
             nodes=config.nodes,
             port=config.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values()],
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
         ),
     )
     provider = pulumi_kubernetes.Provider(
@@ -132,6 +137,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
         context=settings.context,
         kubeconfig=cluster.kubeconfig,
         operator_images=operator_images,
+        own_images=own_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )
