@@ -41,8 +41,12 @@ def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> Tr
     )
     if spec.image in OWN_IMAGES:
         spec = spec.model_copy(update={"image": None})
-    after = [*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])]
-    args = TrainingJobArgs(spec=spec, placement=placement, after=after)
+    args = TrainingJobArgs(
+        spec=spec,
+        placement=placement,
+        secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
+        after=[*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])],
+    )
     return TrainingJob(spec.name, args, platform.resource_options())
 
 

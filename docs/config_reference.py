@@ -20,6 +20,9 @@ Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.c
 - `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
 - `python -m stack_config Pulumi.<stack>.yaml` says what is wrong with a file; `make up` and `pulumi up` do it first.
 - An unknown key is an error. A key without a default is required.
+- An entry of `trainyard:jobs` is a job, or the name of one of the [recipes](recipes/README.md).
+- What each kind of job can and cannot do is in [kinds.md](kinds.md).
+- `pulumi config set --secret secrets:NAME` stores a secret that a job's `secrets` may name.
 """
 
 CONSTRAINTS = {

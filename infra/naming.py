@@ -11,6 +11,8 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 DOMAIN = "trainyard.dev"
 """Prefix of the labels that are ours."""
+COMPONENT_LABEL = "app.kubernetes.io/component"
+"""Tells a job's workers from its launcher, scheduler and servers."""
 JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 
@@ -33,9 +35,9 @@ def host_name(job: str, index: int) -> str:
     return f"{job}-{index}"
 
 
-def longest_job_name(num_hosts: int) -> int:
-    """The most characters that a job's name may have, so that each of its host names is a DNS label."""
-    return LABEL_LIMIT - len(host_name("", num_hosts - 1))
+def secret_name(job: str) -> str:
+    """Name of the Kubernetes Secret with the secret variables of a job."""
+    return f"{job}-secrets"
 
 
 def stack_labels() -> dict[str, str]:
@@ -46,15 +48,15 @@ def stack_labels() -> dict[str, str]:
     return {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
 
 
-def job_labels(job: str, recipe: str) -> dict[str, str]:
-    """Labels of every object of a job, its pods included."""
-    return {
+def job_labels(job: str, recipe: str | None) -> dict[str, str]:
+    """Labels of every object of a job, its pods included; a job that runs a script has no recipe."""
+    labels = {
         "app.kubernetes.io/name": "trainer",
         "app.kubernetes.io/instance": job,
         **stack_labels(),
         JOB_LABEL: job,
-        f"{DOMAIN}/recipe": recipe,
     }
+    return {**labels, f"{DOMAIN}/recipe": recipe} if recipe else labels
 
 
 def job_selector(job: str) -> dict[str, str]:

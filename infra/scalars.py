@@ -15,6 +15,9 @@ _IMAGE = re.compile(
     r"([a-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_SECRET_NAME = 32
+"""Shorter than the keys that services give, so that a key in the place of its name is noticed."""
+_SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
@@ -55,6 +58,15 @@ def _variable(value: str) -> str:
     return value
 
 
+def _secret(value: str) -> str:
+    if len(value) > LONGEST_SECRET_NAME or not _SECRET.fullmatch(value):
+        raise ValueError(
+            "must be the name of a secret, not the secret: write for example 'wandb' and run "
+            "`pulumi config set --secret secrets:wandb`"
+        )
+    return value
+
+
 def _flag(value: str) -> str:
     if not _FLAG.fullmatch(value):
         raise ValueError("must be a trainer flag without its dashes; write for example 'batch_size'")
@@ -85,6 +97,8 @@ Image = Annotated[str, AfterValidator(_image)]
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
 """Name of an environment variable that is free to set."""
+SecretName = Annotated[str, AfterValidator(_secret)]
+"""Name of a secret of the stack's configuration."""
 FlagName = Annotated[str, AfterValidator(_flag)]
 """Name of a trainer flag."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]

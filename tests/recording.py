@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
+from pulumi.runtime import rpc
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 from pulumi.runtime.proto import resource_pb2
 
@@ -41,7 +42,9 @@ class RecordingEngine(Mocks):
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource; it gets its inputs as outputs."""
         self.records.append(Record(args.typ, args.name, args.inputs))
-        answers = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        answers: dict[str, Any] = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
+            answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
         return f"{args.name}-id", {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
@@ -59,8 +62,10 @@ class RecordingEngine(Mocks):
 
 
 def _whole(value: Any) -> Any:
-    """`value` with its integers as such: the protocol knows only floats."""
+    """`value` with its integers as such, where the protocol knows only floats, and without the marks of secrets."""
     if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return _whole(value["value"])
         return {key: _whole(each) for key, each in value.items()}
     if isinstance(value, list):
         return [_whole(each) for each in value]

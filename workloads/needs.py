@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from workloads.spec import JobKind, JobSpec
 
-OPERATORS: Mapping[JobKind, frozenset[str]] = {"indexed-job": frozenset()}
+OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
+    {
+        "indexed-job": frozenset(),
+        "pytorch-job": frozenset({"training-operator"}),
+        "mpi-job": frozenset({"mpi-operator"}),
+        "mx-job": frozenset({"training-operator"}),
+        "jobset": frozenset({"jobset"}),
+        "train-job": frozenset({"trainer", "jobset"}),
+    }
+)
 """Names of operators, as in infra/operator_releases.py, by the kind of job."""
 
 

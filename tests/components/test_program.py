@@ -9,6 +9,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime import rpc
 
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, UrlConfig
 from infra.local import preflight
@@ -40,13 +41,17 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def program(platform: Any, jobs: Any = JOBS, **others: Any) -> tuple[RecordingEngine, dict[str, Any]]:
-    """What the program registers and exports for a configuration."""
+def program(
+    platform: Any, jobs: Any = JOBS, secrets: tuple[str, ...] = (), clear: tuple[str, ...] = (), **others: Any
+) -> tuple[RecordingEngine, dict[str, Any]]:
+    """What the program registers and exports for a configuration; its secrets have the value `canary`."""
     exported: dict[str, Any] = {}
 
     def body() -> pulumi.Output[None]:
         values = {"platform": platform, "jobs": jobs, **others}
-        pulumi.runtime.set_all_config({f"trainyard:{key}": json.dumps(value) for key, value in values.items()})
+        settings = {f"trainyard:{key}": json.dumps(value) for key, value in values.items()}
+        stored = {f"secrets:{name}": "canary" for name in (*secrets, *clear)}
+        pulumi.runtime.set_all_config(settings | stored, [f"secrets:{name}" for name in secrets])
         waiting = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pulumi, "export", lambda key, value: waiting.append((key, value)))
@@ -180,3 +185,28 @@ def test_every_key_of_an_existing_cluster_changes_the_plan(cluster: dict[str, An
     for key, other in claims.items():
         assert plan({**cluster, "bucket": {**cluster["bucket"], key: other}}) != first, key
     assert plan({**cluster, "bucket": {"kind": "url", "url": "s3://a"}}) != first
+
+
+SECRET_JOB = [{**JOBS[0], "secrets": {"WANDB_API_KEY": "wandb"}}]
+
+
+def test_a_secret_of_the_stack_reaches_the_jobs_secret_and_nothing_else(cluster: dict[str, Any]) -> None:
+    engine, exported = program(cluster, SECRET_JOB, secrets=("wandb",))
+    (secret,) = engine.of_type(":Secret")
+    assert "canary" in str(secret.inputs["stringData"])
+    assert rpc._special_secret_sig in str(secret.inputs["stringData"])
+    assert "canary" not in str([record for record in engine.records if record is not secret])
+    assert "canary" not in str(exported)
+
+
+def test_a_secret_in_clear_ends_the_program(cluster: dict[str, Any]) -> None:
+    with pytest.raises(pulumi.RunError, match="have secrets:wandb in clear") as caught:
+        program(cluster, SECRET_JOB, clear=("wandb",))
+    assert "canary" not in str(caught.value)
+
+
+def test_a_job_of_an_operator_comes_after_it(cluster: dict[str, Any]) -> None:
+    engine, _ = program(cluster, [{**JOBS[0], "kind": "jobset"}])
+    (made,) = engine.of_type(":JobSet")
+    assert made.name == "digits-job"
+    assert any("operators" in urn for urn in engine.requests["digits"].dependencies)
