@@ -11,7 +11,7 @@ from infra.naming import JOB_LABEL, stack_labels
 from infra.own_images import OWN_IMAGES, own_images
 from infra.platform import Platform, build_platform
 from workloads.job import TrainingJob, TrainingJobArgs
-from workloads.needs import OPERATORS, operators_of
+from workloads.needs import OPERATORS
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -73,9 +73,8 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        needed = operators_of(config.jobs)
-        platform = build_platform(config.platform, needed, own_images(spec.image for spec in config.jobs))
-        operators = install(needed, platform)
+        platform = build_platform(config.platform, config.operators, own_images(spec.image for spec in config.jobs))
+        operators = install(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
     jobs = {spec.name: submit(spec, platform, operators) for spec in config.jobs}

@@ -48,6 +48,13 @@ class StackConfig(Section):
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
 
+    @property
+    def operators(self) -> frozenset[str]:
+        """Names of the operators that the stack installs."""
+        if isinstance(self.platform, KubeconfigConfig) and self.platform.operators == "present":
+            return frozenset()
+        return operators_of(self.jobs)
+
 
 def load() -> StackConfig:
     """The configuration of the stack that runs this program. Raises ConfigError, a ValueError."""

@@ -13,7 +13,6 @@ from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, out
 from infra.config import LocalConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
-from workloads.needs import operators_of
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -38,7 +37,7 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
-    options += [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    options += [f"--operator={name}" for name in sorted(config.operators)]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode
