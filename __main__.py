@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulumi
 
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
 from infra.own_images import OWN_IMAGES, own_images
-from infra.platform import Platform, build_platform
+from infra.platform import Platform, build_platform, install_operators
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
-if TYPE_CHECKING:
-    from infra.operators import Operators
 
-
-def install(names: frozenset[str], platform: Platform) -> Operators | None:
-    """Install the operators that the jobs need; None where they need none."""
-    if not names:
-        return None
-    # Not needed by most stacks, and slow to import.
-    from infra.operators import Operators, OperatorsArgs
-
-    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
-    return Operators("operators", args, platform.resource_options())
-
-
-def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> TrainingJob:
+def submit(spec: JobSpec, platform: Platform, operators: list[pulumi.Resource]) -> TrainingJob:
     """Create the resources of one job on the platform."""
     placement = Placement(
         namespace=platform.namespace,
@@ -45,7 +29,7 @@ def submit(spec: JobSpec, platform: Platform, operators: Operators | None) -> Tr
         spec=spec,
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
-        after=[*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])],
+        after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
     )
     return TrainingJob(spec.name, args, platform.resource_options())
 
@@ -74,7 +58,7 @@ def main() -> None:
     try:
         config = stack_config.load()
         platform = build_platform(config.platform, config.operators, own_images(spec.image for spec in config.jobs))
-        operators = install(config.operators, platform)
+        operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
     jobs = {spec.name: submit(spec, platform, operators) for spec in config.jobs}

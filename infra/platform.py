@@ -174,3 +174,17 @@ def _existing_cluster(config: KubeconfigConfig) -> Platform:
         kubeconfig_path=files,
         context=config.context,
     )
+
+
+def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install operators on the platform; returns what jobs that need them come after. Raises ValueError without set-up.
+
+    Empty where none is needed.
+    """
+    if not names:
+        return []
+    # Not needed by most stacks, and slow to import.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]
