@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pulumi
 
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
-from infra.platform import Platform, build_platform
+from infra.own_images import OWN_IMAGES, own_images
+from infra.platform import Platform, build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from workloads.job import TrainingJob, TrainingJobArgs
-from workloads.needs import OPERATORS, operators_of
+from workloads.needs import OPERATORS
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
-if TYPE_CHECKING:
-    from infra.operators import Operators
 
-
-def install(names: frozenset[str], platform: Platform) -> Operators | None:
-    """Install the operators that the jobs need; None where they need none."""
-    if not names:
-        return None
-    # Not needed by most stacks, and slow to import.
-    from infra.operators import Operators, OperatorsArgs
-
-    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
-    return Operators("operators", args, platform.resource_options())
-
-
-def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: Operators | None) -> TrainingJob:
+def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list[pulumi.Resource]) -> TrainingJob:
     """Create the resources of one job on the platform, on nodes that suit its `needs`."""
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image,
+        image=platform.own_images.get(spec.image or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         **vars(needs),
     )
-    secrets = {variable: stack_config.secret(name) for variable, name in spec.secrets.items()}
-    after = [*platform.before_pods(), *([operators] if operators and OPERATORS[spec.kind] else [])]
-    args = TrainingJobArgs(spec=spec, placement=placement, secrets=secrets, after=after)
+    if spec.image in OWN_IMAGES:
+        spec = spec.model_copy(update={"image": None})
+    args = TrainingJobArgs(
+        spec=spec,
+        placement=placement,
+        secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
+        after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
+    )
     return TrainingJob(spec.name, args, platform.resource_options())
 
 
@@ -71,9 +61,8 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        needed = operators_of(config.jobs)
-        platform = build_platform(config.platform, needed)
-        operators = install(needed, platform)
+        platform = build_platform(config.platform, config.operators, own_images(spec.image for spec in config.jobs))
+        operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
     jobs = {}

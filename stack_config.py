@@ -23,6 +23,7 @@ from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, th
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.operator_releases import needed_releases
 from infra.operator_room import left_for_jobs
+from infra.own_images import OWN_IMAGES
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from workloads.conflicts import conflicts
@@ -48,6 +49,13 @@ class StackConfig(Section):
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """Names of the operators that the stack installs."""
+        if isinstance(self.platform, KubeconfigConfig) and self.platform.operators == "present":
+            return frozenset()
+        return operators_of(self.jobs)
 
 
 def load() -> StackConfig:
@@ -185,9 +193,23 @@ def _missing_here(config: StackConfig) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     if isinstance(config.platform, LocalConfig):
         return shortage(config.jobs, config.platform, this_machine())
+    elsewhere = images_of_this_machine(config.jobs)
     if isinstance(config.platform, KubeconfigConfig):
-        return unknown_context(config.platform)
-    return []
+        return unknown_context(config.platform) + elsewhere
+    return elsewhere
+
+
+def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:
+    """The images that only the platform `local` builds, asked for elsewhere."""
+    return [
+        Problem(
+            ("jobs", index, "image"),
+            f"is built on platform local alone; build {OWN_IMAGES[job.image]}/Dockerfile, push it, write its reference",
+            job.image,
+        )
+        for index, job in enumerate(jobs)
+        if job.image in OWN_IMAGES
+    ]
 
 
 def unknown_context(platform: KubeconfigConfig) -> list[Problem]:

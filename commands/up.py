@@ -16,7 +16,6 @@ from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
-from workloads.needs import operators_of
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -43,7 +42,7 @@ def main() -> int:
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
     if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
         options.append("--image")
-    options += [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    options += [f"--operator={name}" for name in sorted(config.operators)]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode

@@ -74,6 +74,9 @@ class KubeconfigConfig(Section):
     """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Where jobs keep checkpoints and metrics."""
+    operators: Literal["install", "present"] = "install"
+    """`install` those that the jobs need, at Trainyard's versions (docs/operators.md); `present` where the cluster has
+    them already."""
 
 
 PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]

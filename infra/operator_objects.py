@@ -48,5 +48,6 @@ def load_objects(release: Release) -> OperatorObjects:
     try:
         return OperatorObjects(**json.loads(objects_file(release).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        message = f"the operator {release.name} {release.version} is not set up: run `make setup`, or `make up`"
+        remedy = f"run `make up`, or `python -m setup --operator={release.name}`"
+        message = f"the operator {release.name} {release.version} is not set up: {remedy}"
         raise ValueError(message) from error

@@ -56,6 +56,8 @@ class Platform:
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Images of operators by their names, where the platform has its own; for others their projects' are pulled."""
+    own_images: Mapping[str, str] = field(default_factory=dict)
+    """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
@@ -76,13 +78,15 @@ def kubeconfig_path(context: str) -> str:
     return str(PROJECT / ".trainyard" / f"{context}.kubeconfig")
 
 
-def build_platform(config: PlatformConfig, operators: frozenset[str] = frozenset()) -> Platform:
-    """Provision the platform for jobs that need `operators`.
+def build_platform(
+    config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
+) -> Platform:
+    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """
     if isinstance(config, LocalConfig):
-        return _local(config, operators)
+        return _local(config, operators, images)
     # The clouds' SDKs are slow to import, and no other platform needs them.
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
@@ -95,14 +99,14 @@ def build_platform(config: PlatformConfig, operators: frozenset[str] = frozenset
     return _existing_cluster(config)
 
 
-def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
+def _local(config: LocalConfig, operators: frozenset[str], images: frozenset[str]) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
     from infra.local.program_image import program_reference
     from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-    from infra.local.trainer_image import trainer_image_reference
+    from infra.local.trainer_image import own_image_reference, trainer_image_reference
 
     owner = str(PROJECT)
     settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
@@ -110,6 +114,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
     operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+    own_images = {name: own_image_reference(name) for name in sorted(images)}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
@@ -117,7 +122,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
             name=config.name,
             nodes=config.nodes,
             port=config.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values()],
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
         ),
     )
     provider = pulumi_kubernetes.Provider(
@@ -153,6 +158,7 @@ def _local(config: LocalConfig, operators: frozenset[str]) -> Platform:
         get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
         operator_images=operator_images,
+        own_images=own_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )
@@ -190,3 +196,17 @@ def _existing_cluster(config: KubeconfigConfig) -> Platform:
         context=config.context,
         get_kubeconfig=f"kubectl config use-context {config.context}",
     )
+
+
+def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install operators on the platform; returns what jobs that need them come after. Raises ValueError without set-up.
+
+    Empty where none is needed.
+    """
+    if not names:
+        return []
+    # Not needed by most stacks, and slow to import.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]

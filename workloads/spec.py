@@ -133,7 +133,8 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's."""
+    """Image to run; by default the platform's. `horovod` is Trainyard's own, which platform `local` builds for the jobs
+    that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
     queue: DnsLabel | None = None
     """Kueue's LocalQueue that admits the job, all of its hosts or none, in a cluster that has Kueue; by default the job
     starts at once."""

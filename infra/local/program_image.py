@@ -43,7 +43,7 @@ def stored_writer(reference: str) -> Writer:
     name = reference.removeprefix(PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name
     if reference != program_reference(name) or not is_stored(name) or not program.is_file():
-        raise RuntimeError(f"image {reference} is not set up: run `make setup`, then `pulumi up` again")
+        raise RuntimeError(f"image {reference} is not set up: run `make up`, or `python -m setup --operator={name}`")
     return lambda target: write_archive(reference, program, target)
 
 

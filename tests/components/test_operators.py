@@ -10,34 +10,17 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity, parse_cpu, parse_memory
-from infra.operator_objects import OperatorObjects, save_objects
-from infra.operator_releases import RELEASES, REQUEST, Release
+from infra.operator_releases import RELEASES, REQUEST
 from infra.operators import NAMESPACE, Operators, OperatorsArgs
+from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
-
-
-def objects_of(release: Release) -> OperatorObjects:
-    """Objects as set-up would have written them, one of each."""
-    plural = f"{release.name}s"
-    definition = {
-        "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},
-        "spec": {"group": "example.com", "names": {"plural": plural, "kind": "A"}, "scope": "Namespaced"},
-    }
-    webhook = {"name": "a.example.com", "clientConfig": {"service": {"name": "x", "namespace": "y", "path": "/z"}}}
-    configurations = release.webhooks.configurations if release.webhooks else ()
-    return OperatorObjects(
-        definitions=[definition],
-        rules=[{"apiGroups": ["example.com"], "resources": [plural], "verbs": ["get"]}],
-        webhooks={name: [webhook] for _, name in configurations},
-    )
 
 
 @pytest.fixture(autouse=True)
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache with the objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for release in RELEASES.values():
-        save_objects(release, objects_of(release))
+    save_made_up_objects()
 
 
 def made(*names: str, **others: Any) -> RecordingEngine:
@@ -182,5 +165,5 @@ def test_versions_are_known_when_the_operators_work() -> None:
 
 def test_what_set_up_has_not_left_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match=r"the operator jobset v0\.8\.2 is not set up: run `make setup`"):
+    with pytest.raises(ValueError, match=r"the operator jobset v0\.8\.2 is not set up: run `make up`, or"):
         made("jobset")

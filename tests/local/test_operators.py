@@ -74,8 +74,8 @@ def broken(kind: str) -> dict[str, Any]:
     (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
     found["metadata"]["name"] = f"broken-{kind.lower()}"
     spec = found["spec"]
-    if kind in ("PyTorchJob", "MXJob"):
-        for replica in spec["pytorchReplicaSpecs" if kind == "PyTorchJob" else "mxReplicaSpecs"].values():
+    if kind == "PyTorchJob":
+        for replica in spec["pytorchReplicaSpecs"].values():
             replica["template"]["spec"]["containers"][0]["name"] = "other"
     elif kind == "JobSet":
         spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": ["other"]}
@@ -86,7 +86,7 @@ def broken(kind: str) -> dict[str, Any]:
 
 def test_webhooks_answer_as_soon_as_the_update_ends(stack: Stack) -> None:
     stack.up(jobs="no")
-    for kind in ("PyTorchJob", "MXJob", "JobSet", "TrainJob"):
+    for kind in ("PyTorchJob", "JobSet", "TrainJob"):
         done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
         assert done.returncode != 0, kind
         assert "admission webhook" in done.stderr, (kind, done.stderr)
