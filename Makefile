@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up logs status down test check bench shell lock image golden clean
+.PHONY: help setup up logs status exec down test check bench shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -23,6 +23,9 @@ logs: ## the jobs' logs, every rank
 
 status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
 	@$(PYTHON) -m commands.status
+
+exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
+	@$(PYTHON) -m commands.exec
 
 down: ## destroy the stack and prove that nothing is left
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi

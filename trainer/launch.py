@@ -6,16 +6,28 @@ diverged one. It takes torchrun's own flags and environment variables.
 
 from __future__ import annotations
 
+import os
 import sys
 
-from trainer.exit_codes import DONE, PREEMPTED
+from trainer.exit_codes import DONE, HANG, PREEMPTED, STORAGE_ERROR
+
+RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
+"""Exit codes that mean "run it again"."""
 
 SIGNAL_BASE = 128
 """What a shell adds to a signal's number to make an exit code of it."""
 
 
 def main() -> int:
-    """Run this host's processes; returns the exit code."""
+    """Run this host's processes; returns the exit code.
+
+    $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
+    """
+    code = _run()
+    return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code
+
+
+def _run() -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
