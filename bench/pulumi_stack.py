@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ class BenchStack:
     def __init__(self, name: str, program: Path, folder: Path) -> None:
         self._name = name
         self._program = program
-        self._folder = folder
+        self._settings = folder / "config.yaml"
         backend = folder / "state"
         backend.mkdir()
         self._environment = {
@@ -49,17 +50,17 @@ class BenchStack:
         return self._timed("preview", *words, config=config)
 
     def destroy(self) -> None:
-        """`pulumi destroy`."""
-        self._pulumi("destroy", "--yes", "--skip-preview", "--stack", self._name)
+        """`pulumi destroy`, with the settings of the last `up`."""
+        self._pulumi("destroy", "--yes", "--skip-preview", "--config-file", str(self._settings), "--stack", self._name)
 
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
         """The inputs of the stack's Kubernetes objects as its state has them, by kind and name.
 
-        `renamed` is a namespace and the name that is shown in its place.
+        `renamed` is a namespace and the name that is shown in its place, also where other names begin with it.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:
-            text = text.replace(json.dumps(renamed[0]), json.dumps(renamed[1]))
+            text = re.sub(rf'"{re.escape(renamed[0])}(?=["-])', f'"{renamed[1]}', text)
         state = json.loads(text)
         found = {}
         for resource in state["deployment"].get("resources", []):
@@ -69,10 +70,9 @@ class BenchStack:
         return found
 
     def _timed(self, *words: str, config: dict[str, Any]) -> float:
-        file = self._folder / "config.yaml"
-        file.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+        self._settings.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
         begun = time.monotonic()
-        self._pulumi(*words, "--config-file", str(file), "--stack", self._name)
+        self._pulumi(*words, "--config-file", str(self._settings), "--stack", self._name)
         return time.monotonic() - begun
 
     def _pulumi(self, *words: str) -> str:
