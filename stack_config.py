@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticUndefined
 
+from infra import rules
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.fit import Ask, misfits
 from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.operator_releases import needed_releases
@@ -134,7 +136,7 @@ def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def contradictions(config: StackConfig) -> list[Problem]:
     """Values that are right by themselves and wrong together."""
-    found = []
+    found = rules.contradictions(config.platform)
     names: dict[str, int] = {}
     for index, job in enumerate(config.jobs):
         path = ("jobs", index)
@@ -147,6 +149,28 @@ def contradictions(config: StackConfig) -> list[Problem]:
         if job.accelerator and isinstance(config.platform, LocalConfig):
             message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
             found.append(Problem((*path, "accelerator"), message, job.accelerator))
+    # Only where each value is right is there an answer to whether the jobs fit.
+    return found or without_room(config)
+
+
+def without_room(config: StackConfig) -> list[Problem]:
+    """The jobs that a cloud platform has no nodes for."""
+    asks = [
+        Ask(
+            hosts=job.hosts,
+            per_host=job.resources.capacity,
+            accelerator=job.accelerator,
+            topology=job.topology,
+            accelerators=job.accelerators,
+        )
+        for job in config.jobs
+    ]
+    found = []
+    for misfit in misfits(config.platform, asks):
+        job = config.jobs[misfit.job]
+        value = getattr(job, misfit.key)
+        shown = value.model_dump() if isinstance(value, Section) else value
+        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
     return found
 
 
@@ -169,7 +193,10 @@ def _missing_here(config: StackConfig) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     if isinstance(config.platform, LocalConfig):
         return shortage(config.jobs, config.platform, this_machine())
-    return unknown_context(config.platform) + images_of_this_machine(config.jobs)
+    elsewhere = images_of_this_machine(config.jobs)
+    if isinstance(config.platform, KubeconfigConfig):
+        return unknown_context(config.platform) + elsewhere
+    return elsewhere
 
 
 def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:

@@ -47,16 +47,18 @@ def render() -> str:
 def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Heading and model of each section, outer before inner, in the order of the fields."""
 
-    def walk(key: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def walk(key: str, kind: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
         names = [reference.rpartition("/")[2] for reference in _references(field)]
         for name in names:
             properties = models[name]["properties"]
-            yield (f"`{key}`, kind `{properties['kind']['const']}`" if len(names) > 1 else f"`{key}`"), name
+            own = f", kind `{properties['kind']['const']}`" if len(names) > 1 else ""
+            yield f"`{key}`{own or kind}", name
             for inner, property_ in properties.items():
-                yield from walk(f"{key}.{inner}", property_)
+                of = own.replace(", kind", f" of `{key}` kind") or kind
+                yield from walk(f"{key}.{inner}{'[]' if 'items' in property_ else ''}", of, property_)
 
     for key, field in schema["properties"].items():
-        yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", field)
+        yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", "", field)
 
 
 def _references(field: dict[str, Any]) -> list[str]:
@@ -81,13 +83,15 @@ def _default(field: dict[str, Any]) -> str:
     default = field.get("default", {})
     if default is None:
         return "none"
+    if _references(field) and default:
+        return "one with its defaults" if "items" in field else "its defaults"
     return f"`{json.dumps(default)}`".replace('"', "") if default or default == 0 else "empty"
 
 
 def _type(field: dict[str, Any]) -> str:
     """What a key takes."""
     if _references(field):
-        return "section"
+        return "list of sections" if "items" in field else "section"
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
@@ -96,6 +100,8 @@ def _type(field: dict[str, Any]) -> str:
         return " or ".join(_type(option) for option in field["anyOf"] if option.get("type") != "null")
     if field.get("type") == "object":
         return "mapping"
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}" if field["items"] else "list"
     bounds = [text.format(field[name]) for name, text in CONSTRAINTS.items() if name in field]
     return ", ".join([str(field["type"]), *bounds])
 

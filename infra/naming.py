@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 LABEL_LIMIT = 63
@@ -13,6 +14,14 @@ DOMAIN = "trainyard.dev"
 """Prefix of the labels that are ours."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
 """Tells a job's workers from its launcher, scheduler and servers."""
+POOL_LABEL = f"{DOMAIN}/pool"
+"""Carried by the nodes of a cloud: the pool of the settings that they are from."""
+ACCELERATOR_LABEL = f"{DOMAIN}/accelerator"
+"""Carried by nodes with GPUs where the cloud has no label of its own: the GPU model."""
+COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
+"""https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
+QUEUED_LABEL = "cloud.google.com/gke-queued"
+"""https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
 JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 
@@ -62,3 +71,20 @@ def job_labels(job: str, recipe: str | None) -> dict[str, str]:
 def job_selector(job: str) -> dict[str, str]:
     """The labels that single out the pods of one job in its namespace."""
     return {JOB_LABEL: job}
+
+
+CLOUD_LABELS = {"part-of": "trainyard", "managed-by": "pulumi"}
+"""Labels of every resource of a cloud that takes some, so that what is left over can be found."""
+
+
+def fitted(name: str, role: str, limit: int) -> str:
+    """`name-role`, or where that is longer than `limit`, a shortened name with a digest of the whole one.
+
+    Clouds limit names differently; equal arguments give equal names, different ones different names.
+    """
+    whole = f"{name}-{role}"
+    if len(whole) <= limit:
+        return whole
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    kept = name[: limit - len(role) - len(digest) - 2].rstrip("-")
+    return f"{kept}-{digest}-{role}"

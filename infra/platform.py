@@ -10,7 +10,9 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes
 
+from infra.aws.config import EksConfig
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.gcp.config import GkeConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.operator_releases import needed_releases
@@ -32,9 +34,9 @@ class Platform:
     """Kubernetes namespace of the jobs."""
     service_account: pulumi.Output[str]
     """Service account of the jobs' pods."""
-    image: str
+    image: pulumi.Input[str]
     """Trainer image."""
-    bucket_url: str
+    bucket_url: pulumi.Input[str]
     """The bucket as a pod sees it."""
     bucket_claim: pulumi.Output[str] | None
     """Persistent volume claim that is the bucket; None for an object store."""
@@ -46,6 +48,10 @@ class Platform:
     """Kubeconfig on this machine; several files are joined as in `$KUBECONFIG`."""
     context: str
     """Context in the kubeconfig."""
+    get_kubeconfig: pulumi.Input[str]
+    """Command that makes kubectl talk to this cluster."""
+    console: Mapping[str, str] = field(default_factory=dict)
+    """Pages of the cloud's console by what they show."""
     kubeconfig: pulumi.Output[str] | None = None
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +73,11 @@ class Platform:
         return [] if self.images is None else [self.images]
 
 
+def kubeconfig_path(context: str) -> str:
+    """Where `make up` puts the kubeconfig of a cloud's cluster."""
+    return str(PROJECT / ".trainyard" / f"{context}.kubeconfig")
+
+
 def build_platform(
     config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
 ) -> Platform:
@@ -76,6 +87,15 @@ def build_platform(
     """
     if isinstance(config, LocalConfig):
         return _local(config, operators, images)
+    # The clouds' SDKs are slow to import, and no other platform needs them.
+    if isinstance(config, GkeConfig):
+        from infra.gcp.platform import build_gke
+
+        return build_gke(config)
+    if isinstance(config, EksConfig):
+        from infra.aws.platform import build_eks
+
+        return build_eks(config)
     return _existing_cluster(config)
 
 
@@ -135,6 +155,7 @@ def _local(config: LocalConfig, operators: frozenset[str], images: frozenset[str
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
         context=settings.context,
+        get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
         operator_images=operator_images,
         own_images=own_images,
@@ -173,6 +194,7 @@ def _existing_cluster(config: KubeconfigConfig) -> Platform:
         kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
         kubeconfig_path=files,
         context=config.context,
+        get_kubeconfig=f"kubectl config use-context {config.context}",
     )
 
 

@@ -159,6 +159,8 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
         return f"must be a mapping, one `key: value` a line; keys: {keys}"
+    if kind.startswith("bool_"):
+        return f"must be true or false, without quotes; write {_example(place)}"
     if kind == "tuple_type":
         return "must be a list; begin each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place.field)}"

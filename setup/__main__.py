@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster] [--operator NAME]...`: make this machine able to run a stack, where it is not."""
+"""`python -m setup [--no-cluster] [--image] [--operator NAME]...`: make this machine able to run a stack."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ def main() -> int:
     parser.add_argument(
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
     )
+    parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
     arguments = parser.parse_args()
     try:
-        run_steps(steps(cluster=not arguments.no_cluster, operators=frozenset(arguments.operator)))
+        run_steps(
+            steps(cluster=not arguments.no_cluster, image=arguments.image, operators=frozenset(arguments.operator))
+        )
     except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)
         return 1

@@ -46,8 +46,12 @@ def npm_folder() -> Path:
     return cache_folder() / "npm"
 
 
-def steps(*, cluster: bool, operators: frozenset[str] = frozenset()) -> list[Step]:
-    """The steps for a stack whose jobs need `operators`; `cluster` adds what the cluster on this machine needs."""
+def steps(*, cluster: bool, image: bool = False, operators: frozenset[str] = frozenset()) -> list[Step]:
+    """The steps for a stack whose jobs need `operators`.
+
+    `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
+    """
+    digits = Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
     programs = [KUBERNETES, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     found = [
         Step(
@@ -58,7 +62,7 @@ def steps(*, cluster: bool, operators: frozenset[str] = frozenset()) -> list[Ste
         Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
     ]
     if not cluster:
-        return [*found, *operator_steps.steps(operators, cluster=False)]
+        return [*found, *([digits] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         Step(
             name="Debian packages",
@@ -71,7 +75,7 @@ def steps(*, cluster: bool, operators: frozenset[str] = frozenset()) -> list[Ste
             is_done=KUBERNETES.is_built,
             do=lambda _say: go_programs.build_all([KUBERNETES]),
         ),
-        Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits),
+        digits,
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),

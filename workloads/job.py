@@ -41,17 +41,17 @@ class TrainingJob(pulumi.ComponentResource):
         spec, placement = args.spec, args.placement
         # Children do not inherit `depends_on` from their component.
         before = list(args.after)
+        child = pulumi.ResourceOptions(parent=self, depends_on=before)
         if spec.secrets:
-            before.append(
-                Secret(
-                    f"{name}-secrets",
-                    metadata=companion(spec, placement, secret_name(spec.name), {}),
-                    string_data={variable: args.secrets[variable] for variable in spec.secrets},
-                    opts=pulumi.ResourceOptions(parent=self),
-                )
+            secret = Secret(
+                f"{name}-secrets",
+                metadata=companion(spec, placement, secret_name(spec.name), {}),
+                string_data={variable: args.secrets[variable] for variable in spec.secrets},
+                opts=child,
             )
+            before = [*before, secret]
         if spec.meeting == "etcd":
-            render_etcd(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=list(args.after)))
+            render_etcd(name, spec, placement, child)
         render = RENDERERS[spec.kind]
         self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))
         self.register_outputs({"name": self.name})

@@ -24,8 +24,8 @@ SSH_OPTIONS = (
     "-o ConnectionAttempts=10 -o LogLevel=ERROR"
 )
 """The workers are new each time: there is no host key to know."""
-OF_THE_POD = ("PATH", "HOME", "TRAINYARD_BUCKET")
-"""Variables that come from the image and the pod."""
+OF_THE_POD = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
+"""Variables that come from the image and the pod; mpirun only warns of those that an image does not set."""
 
 
 def slots_per_worker(spec: JobSpec, shape: Topology) -> int:

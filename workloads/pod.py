@@ -83,6 +83,8 @@ class Placement:
     """Kubernetes resource that the accelerators are asked as, such as `nvidia.com/gpu`; None without them."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods, such as the networks of their accelerators."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
     etcd_image: pulumi.Input[str] = ETCD_IMAGE
     """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
 
@@ -192,6 +194,7 @@ def _resources(spec: JobSpec, placement: Placement, role: Role) -> ResourceRequi
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
     if _computes(role) and placement.accelerator_resource is not None and spec.accelerators:
         resources[placement.accelerator_resource] = str(spec.accelerators)
+        resources |= placement.devices
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 

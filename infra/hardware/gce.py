@@ -100,6 +100,8 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
         return machine.gpu, machine.gpus
     if gpu is None:
         return None, 0
+    if gpu not in GPUS:
+        raise ValueError(f"{gpu} is no GPU model; write one of {', '.join(GPUS)}")
     attachment = GPUS[gpu].attachment
     if attachment is None:
         carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"

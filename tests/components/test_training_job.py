@@ -339,3 +339,21 @@ def test_a_train_jobs_runtime_is_its_own() -> None:
     )
     assert "name" not in runtime["metadata"]
     assert train_job["spec"]["runtimeRef"]["name"] == "resnet-runtime-auto"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
+def test_a_job_of_an_operator_is_made_again_when_what_it_runs_changes(kind: JobKind) -> None:
+    registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
+    paths = set(registered.replaceOnChanges)
+    assert paths
+    assert not paths & {"spec.suspend", "spec.runPolicy"}
+    assert paths | {"spec.suspend", "spec.runPolicy"} >= {
+        f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]
+    }
+    assert registered.deleteBeforeReplace
+
+
+def test_a_changed_runtime_gets_another_name_before_the_old_one_goes() -> None:
+    registered = engine(spec(kind="train-job"), ON_CLAIM).requests["resnet-runtime"]
+    assert registered.replaceOnChanges == ["spec"]
+    assert not registered.deleteBeforeReplace

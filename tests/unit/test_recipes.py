@@ -1,38 +1,40 @@
-"""The recipes: every YAML block of every page is a job that can be, and the first one runs on this machine."""
+"""The recipes: every YAML block of every page is a job that can be, and the first one needs no accelerator."""
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
-from infra.own_images import own_images
-from stack_config import contradictions, parse
-from tests.unit.test_wrong_input import CLUSTER, KUBECONFIG
+from stack_config import StackConfig, contradictions
+from tests.unit.test_wrong_input import CLUSTER
 from trainer.config import parse as parse_flags
 from workloads.command import program
 from workloads.recipes import FOLDER, recipe_jobs, recipe_names, yaml_blocks
+from workloads.spec import JobSpec
 
-CLOUD = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
 BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yaml_blocks(name))]
 
 
-def place_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A platform that the jobs can run on: images of our own are built for this machine alone."""
-    return {"kind": "local"} if own_images(job.get("image") for job in jobs) else CLOUD
+def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
+    """The jobs, which nothing contradicts."""
+    config = StackConfig.model_validate_json(json.dumps({"platform": CLUSTER, "jobs": jobs}))
+    assert contradictions(config) == []
+    return config.jobs
 
 
-def test_every_page_is_listed_in_no_other_way() -> None:
+def test_every_page_is_a_recipe_but_the_first() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == {*recipe_names(), "README"}
-    assert "resnet-fake" in recipe_names()
+    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == recipe_names()
 
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
 def test_every_block_is_a_job_that_can_be(name: str, place: int) -> None:
-    jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[place])
-    secrets = {secret: True for job in jobs for secret in job.get("secrets", {}).values()}
-    for spec in parse({"platform": place_of(jobs), "jobs": jobs}, secrets).jobs:
+    for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
         if spec.recipe:
             words = program(spec)
             parse_flags(words[words.index("trainer") + 1 :])
@@ -46,7 +48,4 @@ def test_a_recipe_names_its_job_after_itself_and_its_page_says_how_to_run_it(nam
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_for_a_machine_without_accelerators(name: str) -> None:
-    jobs = recipe_jobs(name)
-    config = parse({"platform": place_of(jobs), "jobs": jobs}, {"wandb": True})
-    assert contradictions(config) == []
-    assert all(job.accelerator is None for job in config.jobs)
+    assert all(job.accelerator is None for job in checked(recipe_jobs(name)))

@@ -210,10 +210,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"platform": PLATFORM, "jobs": [], "job": []},
         ("trainyard:job = []: unknown key; write jobs", "allowed here: platform, jobs"),
     ),
-    "platform without kind": ({"platform": {}, "jobs": []}, ("platform.kind: is missing", "one of local, kubeconfig")),
+    "platform without kind": (
+        {"platform": {}, "jobs": []},
+        ("platform.kind: is missing", "one of local, kubeconfig, gke, eks"),
+    ),
     "platform of unknown kind": (
-        {"platform": {"kind": "gcp"}, "jobs": []},
-        ('platform.kind = "gcp": is unknown', "one of local, kubeconfig"),
+        {"platform": {"kind": "azure"}, "jobs": []},
+        ('platform.kind = "azure": is unknown', "one of local, kubeconfig, gke, eks"),
     ),
     "platform as a string": ({"platform": "local", "jobs": []}, ('platform = "local":', "must be a mapping")),
     "no nodes": (platform(nodes=0), ("trainyard:platform.nodes = 0:", "integer from 1 to 8", "write `nodes: 2`")),
