@@ -208,7 +208,7 @@ def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:
             job.image,
         )
         for index, job in enumerate(jobs)
-        if job.image in OWN_IMAGES
+        if job.image is not None and job.image in OWN_IMAGES
     ]
 
 

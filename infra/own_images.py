@@ -11,4 +11,4 @@ OWN_IMAGES: Mapping[str, str] = MappingProxyType({"horovod": "images/horovod"})
 
 def own_images(images: Iterable[str | None]) -> frozenset[str]:
     """Those of the jobs' images that are Trainyard's own."""
-    return frozenset(image for image in images if image in OWN_IMAGES)
+    return frozenset(image for image in images if image is not None and image in OWN_IMAGES)

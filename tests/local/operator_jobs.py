@@ -47,6 +47,7 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
     trains = pod(image, "pytorch", *DIGITS)
     prints = pod(image, "node", "-c", PRINT)
     pytorch = {
+        "nprocPerNode": "1",
         "runPolicy": {"cleanPodPolicy": "None"},
         "pytorchReplicaSpecs": {"Master": replicas(1, trains), "Worker": replicas(1, trains)},
     }

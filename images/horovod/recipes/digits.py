@@ -8,7 +8,7 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parents[1] / "digits"
 TEST_PART = 5
-"""Every fifth image is for the test."""
+"""One image in five is for the test."""
 
 
 def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -16,6 +16,8 @@ def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
     labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8).astype(np.float32)
     images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
-    test = np.arange(len(images)) % TEST_PART == 0
-    share = np.flatnonzero(~test)[rank::size]
+    # The files have the ten digits in turn: without another order, a regular part of them has a few digits only.
+    order = np.random.default_rng(0).permutation(len(images))
+    test, train = np.split(order, [len(order) // TEST_PART])
+    share = train[rank::size]
     return images[share], labels[share], images[test], labels[test]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
+
+# Horovod cannot send arrays in the layout of MXNet's oneDNN; read when MXNet is imported.
+os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
 
 import horovod.mxnet as hvd
 import mxnet as mx
