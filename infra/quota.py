@@ -11,7 +11,7 @@ from infra.aws.config import EksConfig
 from infra.aws.pools import node_groups
 from infra.config import PlatformConfig
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import NodePoolPlan, num_nodes, pool_plans, system_machine
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_machine
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.machines import MachineType
@@ -102,6 +102,7 @@ def _gke(platform: GkeConfig) -> _Needs:
     needs: _Needs = Counter()
     system = gce_machine(system_machine(platform))
     needs[(_cpu_quota(system), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
+    needs[("SSD_TOTAL_GB", "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
         # Slices of one capacity are counted together; its zones stand for each other.

@@ -31,7 +31,7 @@ def test_the_walk_through() -> None:
         "GPUS_ALL_REGIONS": 4,
         "IN_USE_ADDRESSES": 1,
         "NVIDIA_T4_GPUS": 4,
-        "SSD_TOTAL_GB": 200,
+        "SSD_TOTAL_GB": 3 * 100 + 2 * 100,
     }
 
 
