@@ -32,6 +32,12 @@ def _prebuilt(value: str) -> str:
     return value
 
 
+def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
+    if not value or len(set(value)) != len(value):
+        raise ValueError("must name one or more architectures, each once; write for example 'linux/amd64'")
+    return value
+
+
 class ImageConfig(Section):
     """The trainer image: built with buildx from this checkout and pushed, or one that is there already."""
 
@@ -41,7 +47,7 @@ class ImageConfig(Section):
     """Git branch that the checkout is on: it becomes the image's tag, `/` in it becomes `-`."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python in the image; the walk-through's 3.8 is older than what PyTorch still supports."""
-    platforms: Annotated[tuple[ImagePlatform, ...], ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
+    platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_some), ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
     """Processor architectures that the image is built for."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
     """An image by its digest: with it nothing is built and pushed."""

@@ -109,16 +109,6 @@ def _platform(
         ),
         ours,
     )
-    image: pulumi.Input[str]
-    if config.image.prebuilt is None:
-        repository = ImageRepository(
-            "registry",
-            ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry),
-            ours,
-        )
-        image = TrainerImage("image", TrainerImageArgs(name=repository.url, config=config.image)).reference
-    else:
-        image = config.image.prebuilt
     training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), inside)
     url = pulumi.Output.all(bucket.name, identity.ready).apply(
         lambda values: f"s3://{values[0]}/{config.bucket.prefix}"
@@ -129,7 +119,7 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=image,
+        image=_trainer_image(config, ours),
         bucket_url=url,
         bucket_claim=None,
         bucket_location=url,
@@ -141,6 +131,15 @@ def _platform(
         kubeconfig=pulumi.Output.secret(cluster.kubeconfig),
         deleted_with=cluster.control_plane,
     )
+
+
+def _trainer_image(config: EksConfig, ours: pulumi.ResourceOptions) -> pulumi.Input[str]:
+    """The image that is there already, or one that is built and pushed where the nodes may pull it."""
+    if config.image.prebuilt is not None:
+        return config.image.prebuilt
+    args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
+    repository = ImageRepository("registry", args, ours)
+    return TrainerImage("image", TrainerImageArgs(name=repository.url, config=config.image)).reference
 
 
 def _console(config: EksConfig) -> dict[str, str]:

@@ -9,16 +9,14 @@ import pulumi
 from pulumi_gcp import compute, container
 
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import NodePoolPlan, system_machine
-from infra.naming import CLOUD_LABELS, COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL
+from infra.gcp.node_config import SCOPES, kubelet, metadata_server, node_config, shielded
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_machine
+from infra.naming import CLOUD_LABELS, POOL_LABEL
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
 """Of accelerators: eight H100 a node have taken more than 35 minutes, https://github.com/NVIDIA/aicr/issues/2065"""
 PODS_PER_NODE = 32
-SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""IAM roles decide, not scopes: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
-DRIVERS = {"default": "DEFAULT", "latest": "LATEST"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +58,15 @@ class SystemNodePool(pulumi.ComponentResource):
             network_config=container.NodePoolNetworkConfigArgs(enable_private_nodes=True),
             node_config=container.NodePoolNodeConfigArgs(
                 machine_type=system_machine(config),
-                disk_size_gb=100,
+                disk_size_gb=SYSTEM_DISK_GB,
                 disk_type="pd-balanced",
                 image_type="COS_CONTAINERD",
                 service_account=args.service_account,
                 oauth_scopes=SCOPES,
                 gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
-                shielded_instance_config=_shielded(),
-                workload_metadata_config=_metadata_server(),
-                kubelet_config=_kubelet(),
+                shielded_instance_config=shielded(),
+                workload_metadata_config=metadata_server(),
+                kubelet_config=kubelet(),
                 labels={POOL_LABEL: "system"},
                 resource_labels=CLOUD_LABELS,
             ),
@@ -138,7 +136,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
             if plan.rung == "queued"
             else None,
-            node_config=_node_config(args),
+            node_config=node_config(args.config, plan, args.service_account),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=list(args.after),
@@ -208,107 +206,3 @@ def _further_networks(
             for network, subnetwork in networks
         ]
     )
-
-
-def _node_config(args: AcceleratorNodePoolArgs) -> container.NodePoolNodeConfigArgs:
-    """What each node is."""
-    plan, pool = args.plan, args.plan.pool
-    disks = plan.machine.local_ssds
-    return container.NodePoolNodeConfigArgs(
-        machine_type=plan.machine.name,
-        disk_size_gb=pool.disk_size_gb,
-        disk_type=plan.disk_type,
-        image_type="COS_CONTAINERD",
-        service_account=args.service_account,
-        oauth_scopes=SCOPES,
-        spot=True if plan.rung == "spot" else None,
-        flex_start=True if plan.flexible else None,
-        max_run_duration=None if plan.max_run_hours is None else f"{plan.max_run_hours * 3600}s",
-        reservation_affinity=_reservation(plan),
-        guest_accelerators=_gpus(plan),
-        gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-        gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=args.config.image_streaming),
-        secondary_boot_disks=None
-        if pool.preloaded_image_disk is None
-        else [
-            container.NodePoolNodeConfigSecondaryBootDiskArgs(
-                disk_image=pool.preloaded_image_disk, mode="CONTAINER_IMAGE_CACHE"
-            )
-        ],
-        ephemeral_storage_local_ssd_config=container.NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(
-            local_ssd_count=disks
-        )
-        if disks
-        else None,
-        shielded_instance_config=_shielded(),
-        workload_metadata_config=_metadata_server(),
-        kubelet_config=_kubelet(),
-        labels=_labels(plan),
-        taints=_taints(plan),
-        resource_labels=CLOUD_LABELS,
-    )
-
-
-def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationAffinityArgs | None:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
-    kind, _, name = plan.rung.partition(":")
-    if kind == "reservation":
-        return container.NodePoolNodeConfigReservationAffinityArgs(
-            consume_reservation_type="SPECIFIC_RESERVATION",
-            key="compute.googleapis.com/reservation-name",
-            values=[name],
-        )
-    if plan.flexible:
-        return container.NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
-    return None
-
-
-def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAcceleratorArgs] | None:
-    """GPUs with the driver that GKE installs: without saying so a pool waits for one that never comes.
-
-    https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/407
-    """
-    if plan.gpu is None:
-        return None
-    driver = container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs(
-        gpu_driver_version=DRIVERS[plan.pool.gpu_driver]
-    )
-    return [
-        container.NodePoolNodeConfigGuestAcceleratorArgs(
-            type=plan.gpu, count=plan.gpus, gpu_driver_installation_config=driver
-        )
-    ]
-
-
-def _labels(plan: NodePoolPlan) -> dict[str, str]:
-    labels = {POOL_LABEL: plan.pool.name}
-    if plan.ladder:
-        labels[COMPUTE_CLASS_LABEL] = plan.pool.name
-    if plan.rung == "queued":
-        labels[QUEUED_LABEL] = "true"
-    return labels
-
-
-def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
-    """Taints of ours. GKE adds those of GPUs and TPUs by itself; said here too, they would fight with its own."""
-    keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.ladder else {}
-    if plan.rung == "queued":
-        keys[QUEUED_LABEL] = "true"
-    taints = [
-        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE") for key, value in keys.items()
-    ]
-    return taints or None
-
-
-def _shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
-    return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
-        enable_secure_boot=True, enable_integrity_monitoring=True
-    )
-
-
-def _metadata_server() -> container.NodePoolNodeConfigWorkloadMetadataConfigArgs:
-    return container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA")
-
-
-def _kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
-    return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")

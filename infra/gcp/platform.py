@@ -30,17 +30,7 @@ def build_gke(config: GkeConfig) -> Platform:
     plans = node_pools(config)
     fabrics = {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}
     node_account = NodeIdentity("nodes", NodeIdentityArgs(project=project, cluster=config.name)).email
-    network = Network(
-        "network",
-        NetworkArgs(
-            project=project,
-            region=config.region,
-            name=config.name,
-            nodes=config.network.nodes,
-            pods=config.network.pods,
-            services=config.network.services,
-        ),
-    )
+    network = _network(config, project)
     cluster = GkeCluster(
         "cluster",
         GkeClusterArgs(
@@ -64,7 +54,6 @@ def build_gke(config: GkeConfig) -> Platform:
     )
     inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=cluster.control_plane)
     networks = {zone: _fabric(config, project, zone, fabric, inside).networks for zone, fabric in fabrics.items()}
-    # After the system pool, so that its stock-out is known before anything dear has begun.
     pools = {
         plan.name: AcceleratorNodePool(
             plan.name,
@@ -75,6 +64,7 @@ def build_gke(config: GkeConfig) -> Platform:
                 config=config,
                 plan=plan,
                 networks=networks[plan.zones[0]] if fabric_of(plan) else [],
+                # So that a stock-out of its nodes is known before anything dear has begun.
                 after=[system],
             ),
         )
@@ -82,6 +72,22 @@ def build_gke(config: GkeConfig) -> Platform:
     }
     _ladders(plans, pools, inside)
     return _platform(config, project, cluster, provider, inside, node_account)
+
+
+def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
+    """The cluster's own VPC."""
+    ranges = config.network
+    return Network(
+        "network",
+        NetworkArgs(
+            project=project,
+            region=config.region,
+            name=config.name,
+            nodes=ranges.nodes,
+            pods=ranges.pods,
+            services=ranges.services,
+        ),
+    )
 
 
 def _fabric(
@@ -137,15 +143,6 @@ def _platform(
             member=identity.member,
         ),
     )
-    image: pulumi.Input[str]
-    if config.image.prebuilt is None:
-        repository = ImageRepository(
-            "registry", ImageRepositoryArgs(project=project, config=config.registry, reader=node_account)
-        )
-        name = pulumi.Output.concat(repository.url, f"/{config.image.name}")
-        image = TrainerImage("image", TrainerImageArgs(name=name, config=config.image)).reference
-    else:
-        image = config.image.prebuilt
     training = TrainingNamespace(
         "training",
         TrainingNamespaceArgs(namespace=config.namespace, account_annotations={IDENTITY_ANNOTATION: identity.email}),
@@ -158,7 +155,7 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=image,
+        image=_trainer_image(config, project, node_account),
         bucket_url=bucket.url,
         bucket_claim=None,
         bucket_location=bucket.url,
@@ -173,6 +170,19 @@ def _platform(
         kubeconfig=pulumi.Output.secret(cluster.kubeconfig),
         deleted_with=cluster.control_plane,
     )
+
+
+def _trainer_image(
+    config: GkeConfig, project: pulumi.Output[str], node_account: pulumi.Output[str]
+) -> pulumi.Input[str]:
+    """The image that is there already, or one that is built and pushed where the nodes may pull it."""
+    if config.image.prebuilt is not None:
+        return config.image.prebuilt
+    repository = ImageRepository(
+        "registry", ImageRepositoryArgs(project=project, config=config.registry, reader=node_account)
+    )
+    name = pulumi.Output.concat(repository.url, f"/{config.image.name}")
+    return TrainerImage("image", TrainerImageArgs(name=name, config=config.image)).reference
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

@@ -17,6 +17,8 @@ NEVER_COMPACT_FAMILIES = ("n1", "e2")
 https://github.com/dstackai/dstack/issues/2591"""
 HYPERDISK_ONLY_FAMILIES = ("a3-ultragpu", "a4-highgpu", "v6e", "v7x", "c4")
 """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+SYSTEM_DISK_GB = 100
+"""Boot disk of each node of the system pool, pd-balanced."""
 LONGEST_RUN_HOURS = 168
 """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
 

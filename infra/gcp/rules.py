@@ -24,13 +24,14 @@ from infra.hardware.tpus import is_tpu
 from infra.hardware.zones import GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.problems import Path, Problem
 
-FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu", "n1")
-"""GPU families that flex-start and queued provisioning have: all accelerator-optimised ones, and N1 with GPUs.
+FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
+"""GPU families that flex-start and queued provisioning have: the accelerator-optimised ones.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
+DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_OF_A_SYSTEM_NODE = 256
 """Addresses of the pod range that a node with 110 pods takes."""
 ADDRESSES_OF_A_NODE = 64
@@ -99,11 +100,24 @@ def _ranges(config: GkeConfig) -> Iterator[Problem]:
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
             yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
+    yield from _reserved(ranges)
     yield from _room(config, ranges)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.prefixlen == 0:
             message = "is the whole internet; write the ranges that you use, or none"
             yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """What GKE keeps for itself: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
+    for key, network in ranges.items():
+        if network.overlaps(DOCKER_BRIDGE):
+            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
+            yield Problem(("platform", "network", key), message, str(network))
+    for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
+        if not shortest <= ranges[key].prefixlen <= longest:
+            message = f"must be a /{shortest} to /{longest}"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))
 
 
 def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:

@@ -36,12 +36,14 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 
 GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "nvidia-tesla-v100": _zones("asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 c, us-west1 a b"),
+        "nvidia-tesla-v100": _zones(
+            "asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 b c, us-west1 a b"
+        ),
         "nvidia-tesla-t4": _zones(
             "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
             "asia-southeast1 a b c, asia-southeast2 a b, australia-southeast1 a c, europe-central2 b c, "
             "europe-west1 b c d, europe-west2 a b, europe-west3 b, europe-west4 a b c, me-west1 b c, "
-            "northamerica-northeast1 c, southamerica-east1 a c, us-central1 a b c f, us-east1 c d, us-east4 a b c, "
+            "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, us-east4 a b c, "
             "us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
         ),
         "nvidia-tesla-a100": _zones(
@@ -71,8 +73,8 @@ GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 """GPU model -> zones; a model that is not here (L4) is in too many to list and is not checked.
 
-https://cloud.google.com/compute/docs/gpus/gpu-regions-zones; for A2 to A4 the zones in which the machine types have a
-price in https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
+https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, as far as machine types and GPUs have a price there in
+https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
 """
 
 NO_E2_ZONES = _zones("us-central2 b")

@@ -23,7 +23,7 @@ def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
     return parse({"platform": platform, "jobs": named})
 
 
-FITTING = {
+FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "the walk-through's": ({"kind": "gke"}, [T4]),
     "one GPU of two": ({"kind": "gke"}, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
     "two slices": (TPUS, [{**V4, "slices": 2}]),
