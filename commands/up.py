@@ -9,6 +9,7 @@ import time
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
+from commands.pending import adopt_pending
 from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi
 from infra.config import LocalConfig
 from infra.local.preflight import check_machine
@@ -46,6 +47,7 @@ def main() -> int:
         ensure_stack(stack)
         if free_from_dead_owner(stack):
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
+        adopt_pending(stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
     except PulumiFailed as error:

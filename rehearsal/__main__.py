@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 
 import stack_config
 from commands.environment import PROJECT
@@ -19,13 +20,14 @@ def main(arguments: list[str]) -> int:
     """Rehearse the stack that is named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal", description=__doc__)
     parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
+    parser.add_argument("--file", type=Path, help="settings file, by default Pulumi.<stack>.yaml")
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument("--fault", default=os.environ.get("FAULT", ""), help="such as stockout:nodepool or denied:7")
     parser.add_argument("--quota", action="append", default=[], help="limit, as us-central1/NVIDIA_T4_GPUS=4")
     parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
     parser.add_argument("--port", type=int, help="port on 127.0.0.1; by default a free one")
     options = parser.parse_args(arguments)
-    file = PROJECT / f"Pulumi.{options.stack}.yaml"
+    file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
         faults.check(options.fault)
         quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}

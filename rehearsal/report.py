@@ -41,6 +41,8 @@ class Report:
     """Simulated: how long `up` would take in the clouds."""
     destroy_seconds: int = 0
     """The same of `destroy`."""
+    kept: list[str] = field(default_factory=list)
+    """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)
     """What was left after `destroy`."""
     wall_seconds: float = 0.0
@@ -70,7 +72,8 @@ class Report:
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:
-            lines.append("After destroy nothing was left: no resource in the clouds, no process, no file.")
+            rest = f" but the bucket that is kept on purpose, {', '.join(self.kept)}" if self.kept else ""
+            lines.append(f"After destroy nothing was left in the clouds and on this machine{rest}.")
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
         return "\n".join(lines)

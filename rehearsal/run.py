@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands.pending import adopt
+from commands.stack import settings_without_salt
 from infra.local import traces
 from infra.local.api import ApiUnavailable
 from infra.local.settings import ClusterSettings
@@ -23,8 +25,9 @@ from rehearsal.cluster import behind
 from rehearsal.duration import longest_chain, turned
 from rehearsal.report import Node, Report
 
+BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
+"""What outlives the stack, with what protects it, where its settings say that it is kept with its objects."""
 SETTLE_LIMIT = 120.0
-END_SECONDS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +92,16 @@ class Rehearsal:
         return done
 
     def _recover(self) -> bool:
-        from rehearsal.recovery import recover
-
-        return recover(self._pulumi, self._exported)
+        """What `make up` does before anything else, after an update that died."""
+        self._pulumi("cancel", "--yes", quiet=True)
+        try:
+            lost = adopt(self._exported(), self._pulumi)
+        except RuntimeError as error:
+            self._say(str(error))
+            return False
+        if lost:
+            self._say(f"only the cloud knows whether these are there: {', '.join(lost)}")
+        return True
 
     def _look(self, report: Report) -> None:
         state = read_state(self.folder)
@@ -128,11 +138,10 @@ class Rehearsal:
     def _destroy(self, report: Report) -> None:
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
             report.problems.append("`pulumi destroy` failed")
-        report.left = [
-            f"{each.type} {each.id}"
-            for each in read_state(self.folder).resources.values()
-            if not kept_on_purpose(each.type, each.inputs)
-        ]
+        left = read_state(self.folder).resources.values()
+        kept = {each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
+        report.kept = sorted(kept)
+        report.left = [f"{each.type} {each.id}" for each in left if each.id not in kept and not kept & {*each.refers_to}]
 
     @property
     def _settings(self) -> Path:
@@ -147,30 +156,26 @@ class Rehearsal:
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        given = ["--config-file", str(self._settings)] if self.subject.settings and words[0] in ("up", "destroy") else []
+        given = ["--config-file", str(self._settings)] if self.subject.settings and words[0] in ("up", "destroy", "refresh") else []
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
-        output = None if self.verbose and not quiet else subprocess.PIPE
-        done = subprocess.run(
-            ["pulumi", *words, *stack, *given, "--non-interactive"],
-            cwd=self.subject.project,
-            env=folders.environment(self.folder),
-            stdin=subprocess.DEVNULL,
-            stdout=output and subprocess.PIPE,
-            stderr=subprocess.STDOUT if output else None,
-            text=True,
-            check=False,
-        )
+        output = sys.stderr if self.verbose and not quiet else subprocess.PIPE
+        with settings_without_salt():
+            done = subprocess.run(
+                ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
+                cwd=self.subject.project,
+                env=folders.environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
         if done.returncode != 0 and done.stdout:
             self._say(done.stdout)
         return done.returncode == 0
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-
-
-def kept_on_purpose(type_: str, inputs: Mapping[str, Any]) -> bool:
-    """Whether a resource outlives the stack because its settings say so: a bucket that is kept with its objects."""
-    return type_ in ("gcp:storage/bucket:Bucket",) and not inputs.get("forceDestroy")
 
 
 def _by_type(state: CloudState) -> dict[str, list[str]]:

@@ -22,8 +22,11 @@ def completed(token: str, urn: str, seed: bytes, olds: Properties, news: Propert
     kind = kind_of(token)
     inputs = {key: value for key, value in news.items() if value is not None}
     defaults = []
+    known = schema.property_names(token)
+    if token.startswith("aws:") and "region" in known and "region" not in inputs and places.get("region"):
+        inputs["region"] = places["region"]
+        defaults.append("region")
     if token.startswith("gcp:"):
-        known = schema.property_names(token)
         for key in PLACES:
             if key in known and key not in inputs and places.get(key):
                 inputs[key] = places[key]
@@ -32,7 +35,7 @@ def completed(token: str, urn: str, seed: bytes, olds: Properties, news: Propert
             inputs["location"] = place
             defaults.append("location")
     named = kind.autoname
-    if named and named.property in schema.property_names(token) and named.property not in inputs:
+    if named and named.property in known and named.property not in inputs:
         kept = olds.get(named.property) if named.property in (olds.get(DEFAULTS) or []) else None
         inputs[named.property] = kept or _autoname(kind, urn, seed)
         defaults.append(named.property)

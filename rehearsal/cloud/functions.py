@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from rehearsal.cloud.aws.account import ACCOUNT
 from rehearsal.cloud.gcp.cluster_rules import SIMULATED_VERSION
 from rehearsal.cloud.state import Properties
 
-ACCOUNT = "123456789012"
-"""The simulated AWS account."""
 REGION = "us-east-1"
 
 

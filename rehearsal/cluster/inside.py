@@ -41,6 +41,11 @@ def kwok(settings: ClusterSettings) -> Program:
     )
 
 
+def kubelet(settings: ClusterSettings) -> Program:
+    """Runs operators for real."""
+    return _program(settings, "kubelet", [sys.executable, "-m", "rehearsal.cluster.kubelet", str(settings.folder)])
+
+
 def webhook(settings: ClusterSettings) -> Program:
     """Adds to TPU pods what GKE adds."""
     keys = settings.keys
@@ -78,7 +83,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
                 for word in program.argv
             ]
     extra = [webhook(settings)] if cloud == "gke" else []
-    keep_running([*programs, kwok(settings), *extra])
+    keep_running([*programs, kwok(settings), kubelet(settings), *extra])
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rehearsal.cluster.kubelet import NAMESPACE
+
 MAY_END = "rehearsal.trainyard.dev/may-end"
 """Annotation of a pod whose containers may end: set when every pod of its job runs, so that none makes room early."""
 
@@ -69,6 +71,7 @@ containerStatuses:
 
 
 def _stage(name: str, conditions: list[tuple[str, str, list[str]]], then: dict[str, Any]) -> dict[str, Any]:
+    conditions = [*conditions, (".metadata.namespace", "NotIn", [NAMESPACE])]
     expressions = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}
         for key, operator, values in conditions
