@@ -21,7 +21,9 @@ def pending_creates(deployment: dict[str, Any]) -> list[tuple[str, str | None]]:
 def adopt(deployment: dict[str, Any], refresh: Callable[..., bool]) -> list[str]:
     """Have the state know what the cloud has of them; returns the URNs of those that must be looked for by hand."""
     found = pending_creates(deployment)
-    words = [word for urn, id_ in found if id_ for word in ("--import-pending-creates", urn, "--import-pending-creates", id_)]
+    words = [
+        word for urn, id_ in found if id_ for word in ("--import-pending-creates", urn, "--import-pending-creates", id_)
+    ]
     if found and not refresh("refresh", "--yes", "--skip-preview", *words):
         raise RuntimeError("`pulumi refresh` failed: what the last update had begun is not adopted")
     return [urn for urn, id_ in found if not id_]

@@ -1,4 +1,4 @@
-"""Ids that the clouds give to resources whose names are known: by them an update that died finds what it began. Pure."""
+"""Ids that follow from the names of cloud resources: by them an update that died finds what it began. Pure."""
 
 from __future__ import annotations
 

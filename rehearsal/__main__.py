@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from infra.problems import ConfigError
 from rehearsal.cloud import faults
 from rehearsal.folder import cluster_settings, rehearsal_folder
 from rehearsal.run import Rehearsal, Subject
+from workloads.needs import operators_of
 
 
 def main(arguments: list[str]) -> int:
@@ -41,6 +43,10 @@ def main(arguments: list[str]) -> int:
     if isinstance(config.platform, LocalConfig) or config.platform.kind not in ("gke", "eks"):
         print(f"{file.name}: platform.kind is {config.platform.kind}; rehearsals are of gke and eks", file=sys.stderr)
         return 1
+    operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    set_up = subprocess.run([sys.executable, "-m", "setup", "--rehearsal", *operators], cwd=PROJECT, check=False)
+    if set_up.returncode != 0:
+        return set_up.returncode
     jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
     rehearsal = Rehearsal(
         subject=Subject(stack=options.stack, project=PROJECT, settings=file, jobs=jobs),

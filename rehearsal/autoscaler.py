@@ -8,7 +8,7 @@ from typing import Any
 from infra.hardware import parse_cpu, parse_memory
 from infra.local.api import request
 from rehearsal.cloud.gcp.kinds import NODE_POOL
-from rehearsal.cloud.gcp.node_pool_rules import most_nodes, nodes_per_zone, zones_of
+from rehearsal.cloud.gcp.node_pools import most_nodes, nodes_per_zone, zones_of
 from rehearsal.cloud.state import Record, changing, read_state
 from rehearsal.cluster.behind import settings_of
 from rehearsal.cluster.effects import scale, with_topology

@@ -68,7 +68,9 @@ def _pod(item: dict[str, Any]) -> Pod:
     )
 
 
-def settle(settings: ClusterSettings, expected: Mapping[str, int], grow: Callable[[list[Pod]], bool], limit: float) -> list[Pod]:
+def settle(
+    settings: ClusterSettings, expected: Mapping[str, int], grow: Callable[[list[Pod]], bool], limit: float
+) -> list[Pod]:
     """Wait until every job has its pods and each of them runs, or nothing moves any more; then the pods as they are.
 
     `expected` says how many pods each job has at least; `grow` may add nodes for pods that wait, and tells whether it

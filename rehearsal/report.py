@@ -81,7 +81,8 @@ class Report:
     def _nodes(self) -> list[str]:
         kinds = Counter((each.pool, each.machine, each.zone, _amounts(each.accelerators)) for each in self.nodes)
         rows = [
-            f"  {count:4}  {pool}: {machine} in {zone}{amounts}" for (pool, machine, zone, amounts), count in kinds.items()
+            f"  {count:4}  {pool}: {machine} in {zone}{amounts}"
+            for (pool, machine, zone, amounts), count in kinds.items()
         ]
         return [f"Nodes: {len(self.nodes)}", *rows]
 

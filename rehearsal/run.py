@@ -15,9 +15,9 @@ from typing import Any
 from commands.pending import adopt
 from commands.stack import settings_without_salt
 from infra.local import traces
-from infra.local.api import ApiUnavailable
 from infra.local.settings import ClusterSettings
-from rehearsal import autoscaler, folder as folders, placement
+from rehearsal import autoscaler, placement
+from rehearsal import folder as folders
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, new_state, read_state
@@ -118,7 +118,9 @@ class Rehearsal:
         report.quota = quota_used(read_state(self.folder))
         for pod in found:
             if pod.phase == "Pending":
-                report.problems.append(f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'no reason'}")
+                report.problems.append(
+                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'no reason'}"
+                )
         for job, count in self.subject.jobs.items():
             have = sum(pod.job == job for pod in found)
             if have < count:
@@ -141,7 +143,9 @@ class Rehearsal:
         left = read_state(self.folder).resources.values()
         kept = {each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
         report.kept = sorted(kept)
-        report.left = [f"{each.type} {each.id}" for each in left if each.id not in kept and not kept & {*each.refers_to}]
+        report.left = [
+            f"{each.type} {each.id}" for each in left if each.id not in kept and not kept & {*each.refers_to}
+        ]
 
     @property
     def _settings(self) -> Path:
@@ -150,13 +154,22 @@ class Rehearsal:
     def _exported(self) -> dict[str, Any]:
         words = ["pulumi", "stack", "export", "--stack", self.subject.stack]
         done = subprocess.run(
-            words, cwd=self.subject.project, env=folders.environment(self.folder), capture_output=True, text=True, check=True
+            words,
+            cwd=self.subject.project,
+            env=folders.environment(self.folder),
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found: dict[str, Any] = json.loads(done.stdout)["deployment"]
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
-        given = ["--config-file", str(self._settings)] if self.subject.settings and words[0] in ("up", "destroy", "refresh") else []
+        given = (
+            ["--config-file", str(self._settings)]
+            if self.subject.settings and words[0] in ("up", "destroy", "refresh")
+            else []
+        )
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         output = sys.stderr if self.verbose and not quiet else subprocess.PIPE
         with settings_without_salt():

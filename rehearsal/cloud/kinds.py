@@ -15,7 +15,9 @@ KINDS: Mapping[str, Kind] = {**GCP, **AWS, **BUILDS}
 
 def kind_of(token: str) -> Kind:
     """The kind of a type; a type without rules is held to its SDK's classes alone."""
-    return KINDS.get(token) or Kind(type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname())
+    return KINDS.get(token) or Kind(
+        type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname()
+    )
 
 
 def has_rules(token: str) -> bool:

@@ -81,7 +81,9 @@ class Cloud:
             self._crash()
         if gives_up:
             waited = timeout or seconds
-            raise GaveUp(f"timeout while waiting for {record.id}: not done after {waited:.0f} s of simulated time", record)
+            raise GaveUp(
+                f"timeout while waiting for {record.id}: not done after {waited:.0f} s of simulated time", record
+            )
         return record
 
     def update(self, urn: str, id_: str, inputs: Properties) -> Record:
@@ -241,7 +243,8 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
         record
         for record in state.resources.values()
         for reference in kind_of(record.type).references
-        if reference.owner and any(_target(state, reference, each) is owner for each in references_of(record.inputs, reference))
+        if reference.owner
+        and any(_target(state, reference, each) is owner for each in references_of(record.inputs, reference))
     ]
 
 

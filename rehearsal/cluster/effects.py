@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rehearsal.cloud.aws.cluster_rules import machine_of
+from rehearsal.cloud.aws.ec2_kinds import SUBNET, TEMPLATE
 from rehearsal.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
-from rehearsal.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE
+from rehearsal.cloud.aws.kinds import NODE_GROUP
 from rehearsal.cloud.findings import at
 from rehearsal.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from rehearsal.cloud.gcp.kinds import NODE_POOL, POLICY
-from rehearsal.cloud.gcp.node_pool_rules import gpus_of, nodes_per_zone
+from rehearsal.cloud.gcp.node_pools import gpus_of, nodes_per_zone
 from rehearsal.cloud.lifecycle import Refused
 from rehearsal.cloud.state import CloudState, Properties, Record, read_state
 from rehearsal.cluster import behind, eks_nodes, gke_nodes

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.hardware.machines import gke_allocatable
 from rehearsal.cloud.findings import at
-from rehearsal.cloud.gcp import node_pool_rules as rules
+from rehearsal.cloud.gcp import node_pools as rules
 from rehearsal.cloud.state import Properties
 from rehearsal.cluster.node import node
 

@@ -1,4 +1,4 @@
-"""Process 1 of a rehearsal's namespaces: the control plane of a cluster without real nodes, and what plays its nodes."""
+"""Process 1 of a rehearsal's namespaces: a control plane, and what plays the nodes of its cluster."""
 
 from __future__ import annotations
 

@@ -52,7 +52,14 @@ class Kubelet:
         folder.mkdir(parents=True)
         (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
         with (self._settings.folder / "logs" / f"{pod['metadata']['name']}.log").open("ab") as log:
-            words = [*UNSHARE, sys.executable, "-m", "rehearsal.cluster.real_pod", str(self._settings.folder), str(folder)]
+            words = [
+                *UNSHARE,
+                sys.executable,
+                "-m",
+                "rehearsal.cluster.real_pod",
+                str(self._settings.folder),
+                str(folder),
+            ]
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         attach_node(process.pid, index)
         return process

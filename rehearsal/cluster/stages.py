@@ -96,6 +96,8 @@ STAGES = (
         [_STAYS, (".status.phase", "In", ["Running"]), (f'.metadata.annotations["{MAY_END}"]', "In", ["true"])],
         {"statusTemplate": _SUCCEEDED},
     ),
-    _stage("pod-goes", [(".metadata.deletionTimestamp", "Exists", [])], {"finalizers": {"empty": True}, "delete": True}),
+    _stage(
+        "pod-goes", [(".metadata.deletionTimestamp", "Exists", [])], {"finalizers": {"empty": True}, "delete": True}
+    ),
 )
 """The stages of a pod's life."""

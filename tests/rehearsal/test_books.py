@@ -60,7 +60,7 @@ def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     vpc = f"projects/{PROJECT}/global/networks/vpc"
     subnet = cloud.create(urn("nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match="in use by .*subnetworks/nodes"):
+    with pytest.raises(Refused, match=r"in use by .*subnetworks/nodes"):
         cloud.delete(urn("vpc"), vpc)
     cloud.delete(urn("nodes"), subnet.id)
     cloud.delete(urn("vpc"), vpc)

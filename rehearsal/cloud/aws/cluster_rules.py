@@ -20,9 +20,25 @@ _ROLE = "aws:iam/role:Role"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 _NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 ADDONS = frozenset(
-    """adot amazon-cloudwatch-observability aws-ebs-csi-driver aws-efs-csi-driver aws-fsx-csi-driver
-    aws-mountpoint-s3-csi-driver cert-manager coredns eks-node-monitoring-agent eks-pod-identity-agent external-dns
-    kube-proxy kube-state-metrics metrics-server prometheus-node-exporter snapshot-controller vpc-cni""".split()
+    [
+        "adot",
+        "amazon-cloudwatch-observability",
+        "aws-ebs-csi-driver",
+        "aws-efs-csi-driver",
+        "aws-fsx-csi-driver",
+        "aws-mountpoint-s3-csi-driver",
+        "cert-manager",
+        "coredns",
+        "eks-node-monitoring-agent",
+        "eks-pod-identity-agent",
+        "external-dns",
+        "kube-proxy",
+        "kube-state-metrics",
+        "metrics-server",
+        "prometheus-node-exporter",
+        "snapshot-controller",
+        "vpc-cni",
+    ]
 )
 """https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html"""
 _ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
@@ -240,7 +256,15 @@ def access_entry(inputs: Properties) -> Found:
         yield "principalArn", f"{principal!r} must be like arn:aws:iam::{ACCOUNT}:role/NAME"
 
 
-CLUSTER_RULES = (eks_cluster_name, eks_version, log_types, has_an_endpoint, service_range, subnets_in_two_zones, cluster_role)
+CLUSTER_RULES = (
+    eks_cluster_name,
+    eks_version,
+    log_types,
+    has_an_endpoint,
+    service_range,
+    subnets_in_two_zones,
+    cluster_role,
+)
 GROUP_RULES = (
     node_group_name,
     scaling,

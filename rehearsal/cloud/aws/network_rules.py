@@ -45,7 +45,11 @@ def subnet_size(inputs: Properties) -> Found:
 def subnet_zone(inputs: Properties) -> Found:
     """The zone is in the region."""
     zone, region = inputs.get("availabilityZone"), inputs.get("region")
-    if isinstance(zone, str) and isinstance(region, str) and not re.fullmatch(rf"{re.escape(region)}(-[a-z0-9-]+)?[a-z]", zone):
+    if (
+        isinstance(zone, str)
+        and isinstance(region, str)
+        and not re.fullmatch(rf"{re.escape(region)}(-[a-z0-9-]+)?[a-z]", zone)
+    ):
         yield "availabilityZone", f"{zone} is no zone of {region}"
 
 

@@ -13,13 +13,51 @@ from rehearsal.cloud.state import Properties
 _ROLE = re.compile(r"[\w+=,.@-]{1,64}")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _REPOSITORY = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*(/[a-z0-9]+([._-][a-z0-9]+)*)*")
-RETENTIONS = (0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+RETENTIONS = (
+    0,
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
 MANAGED = frozenset(
-    """AmazonEKSClusterPolicy AmazonEKSWorkerNodePolicy AmazonEKSWorkerNodeMinimalPolicy AmazonEKS_CNI_Policy
-    AmazonEC2ContainerRegistryReadOnly AmazonEC2ContainerRegistryPullOnly AmazonSSMManagedInstanceCore
-    service-role/AmazonEBSCSIDriverPolicy service-role/AmazonEFSCSIDriverPolicy AmazonEKSVPCResourceController
-    AmazonS3ReadOnlyAccess CloudWatchAgentServerPolicy AmazonEKSServicePolicy AmazonEKSComputePolicy
-    AmazonEKSNetworkingPolicy AmazonEKSBlockStoragePolicy AmazonEKSLoadBalancingPolicy""".split()
+    [
+        "AmazonEKSClusterPolicy",
+        "AmazonEKSWorkerNodePolicy",
+        "AmazonEKSWorkerNodeMinimalPolicy",
+        "AmazonEKS_CNI_Policy",
+        "AmazonEC2ContainerRegistryReadOnly",
+        "AmazonEC2ContainerRegistryPullOnly",
+        "AmazonSSMManagedInstanceCore",
+        "service-role/AmazonEBSCSIDriverPolicy",
+        "service-role/AmazonEFSCSIDriverPolicy",
+        "AmazonEKSVPCResourceController",
+        "AmazonS3ReadOnlyAccess",
+        "CloudWatchAgentServerPolicy",
+        "AmazonEKSServicePolicy",
+        "AmazonEKSComputePolicy",
+        "AmazonEKSNetworkingPolicy",
+        "AmazonEKSBlockStoragePolicy",
+        "AmazonEKSLoadBalancingPolicy",
+    ]
 )
 """Policies of AWS that training stacks use: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/policy-list.html"""
 

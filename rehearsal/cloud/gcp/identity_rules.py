@@ -17,18 +17,56 @@ _CUSTOM_ROLE = re.compile(r"(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]{3
 _SERVICE = re.compile(r"[a-z0-9.-]+\.googleapis\.com")
 ROLES = frozenset(
     f"roles/{name}"
-    for name in """
-    artifactregistry.admin artifactregistry.createOnPushWriter artifactregistry.reader artifactregistry.writer
-    autoscaling.metricsWriter browser cloudkms.cryptoKeyEncrypterDecrypter cloudtrace.agent
-    compute.instanceAdmin.v1 compute.networkAdmin compute.networkUser compute.viewer container.admin
-    container.clusterAdmin container.clusterViewer container.defaultNodeServiceAccount container.developer
-    container.hostServiceAgentUser container.nodeServiceAccount container.viewer editor iam.serviceAccountAdmin
-    iam.serviceAccountTokenCreator iam.serviceAccountUser iam.workloadIdentityUser logging.logWriter logging.viewer
-    monitoring.metricWriter monitoring.viewer owner secretmanager.secretAccessor stackdriver.resourceMetadata.writer
-    storage.admin storage.bucketViewer storage.folderAdmin storage.insightsCollectorService storage.legacyBucketOwner
-    storage.legacyBucketReader storage.legacyBucketWriter storage.legacyObjectOwner storage.legacyObjectReader
-    storage.objectAdmin storage.objectCreator storage.objectUser storage.objectViewer tpu.admin tpu.viewer viewer
-    """.split()
+    for name in [
+        "artifactregistry.admin",
+        "artifactregistry.createOnPushWriter",
+        "artifactregistry.reader",
+        "artifactregistry.writer",
+        "autoscaling.metricsWriter",
+        "browser",
+        "cloudkms.cryptoKeyEncrypterDecrypter",
+        "cloudtrace.agent",
+        "compute.instanceAdmin.v1",
+        "compute.networkAdmin",
+        "compute.networkUser",
+        "compute.viewer",
+        "container.admin",
+        "container.clusterAdmin",
+        "container.clusterViewer",
+        "container.defaultNodeServiceAccount",
+        "container.developer",
+        "container.hostServiceAgentUser",
+        "container.nodeServiceAccount",
+        "container.viewer",
+        "editor",
+        "iam.serviceAccountAdmin",
+        "iam.serviceAccountTokenCreator",
+        "iam.serviceAccountUser",
+        "iam.workloadIdentityUser",
+        "logging.logWriter",
+        "logging.viewer",
+        "monitoring.metricWriter",
+        "monitoring.viewer",
+        "owner",
+        "secretmanager.secretAccessor",
+        "stackdriver.resourceMetadata.writer",
+        "storage.admin",
+        "storage.bucketViewer",
+        "storage.folderAdmin",
+        "storage.insightsCollectorService",
+        "storage.legacyBucketOwner",
+        "storage.legacyBucketReader",
+        "storage.legacyBucketWriter",
+        "storage.legacyObjectOwner",
+        "storage.legacyObjectReader",
+        "storage.objectAdmin",
+        "storage.objectCreator",
+        "storage.objectUser",
+        "storage.objectViewer",
+        "tpu.admin",
+        "tpu.viewer",
+        "viewer",
+    ]
 )
 """Predefined roles that training stacks use: https://cloud.google.com/iam/docs/roles-permissions"""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.cloud.gcp import cluster_rules, identity_rules, network_rules, node_pool_rules, storage_rules
+from rehearsal.cloud.gcp import cluster_rules, identity_rules, network_rules, node_pool_rules, node_pools, storage_rules
 from rehearsal.cloud.kind import Autoname, Kind, Reference
 from rehearsal.cloud.state import Properties
 
@@ -93,7 +93,9 @@ _COMPUTE = (
 def cluster_id(found: Properties) -> str:
     """Full name of the cluster that a node pool's `cluster` names."""
     cluster = str(found.get("cluster", ""))
-    return cluster if "/" in cluster else f"projects/{found['project']}/locations/{found['location']}/clusters/{cluster}"
+    return (
+        cluster if "/" in cluster else f"projects/{found['project']}/locations/{found['location']}/clusters/{cluster}"
+    )
 
 
 def _has_default_pool(found: Properties) -> bool:
@@ -135,17 +137,17 @@ _CONTAINER = (
         api="container",
         seconds=8 * 60,
         delete_seconds=4 * 60,
-        quota=lambda found: node_pool_rules.quota_of_default_pool(found) if _has_default_pool(found) else {},
+        quota=lambda found: node_pools.quota_of_default_pool(found) if _has_default_pool(found) else {},
     ),
     Kind(
         type=NODE_POOL,
         id=lambda found: f"{cluster_id(found)}/nodePools/{found['name']}",
         autoname=Autoname(limit=40),
         outputs={
-            "instanceGroupUrls": node_pool_rules.instance_groups,
-            "managedInstanceGroupUrls": node_pool_rules.instance_groups,
-            "nodeCount": node_pool_rules.nodes_per_zone,
-            "initialNodeCount": node_pool_rules.nodes_per_zone,
+            "instanceGroupUrls": node_pools.instance_groups,
+            "managedInstanceGroupUrls": node_pools.instance_groups,
+            "nodeCount": node_pools.nodes_per_zone,
+            "initialNodeCount": node_pools.nodes_per_zone,
             "operation": "",
         },
         replaces=_PLACE
@@ -181,7 +183,7 @@ _CONTAINER = (
         api="container",
         seconds=4 * 60,
         delete_seconds=4 * 60,
-        quota=node_pool_rules.quota,
+        quota=node_pools.quota,
     ),
 )
 
