@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster | --rehearsal] [--operator NAME]...`: make this machine able to run a stack, where it is not."""
+"""`python -m setup [--no-cluster | --rehearsal] [--operator NAME]...`: make this machine able to run a stack."""
 
 from __future__ import annotations
 
