@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,7 +57,13 @@ def main(arguments: list[str]) -> int:
         quotas=quotas,
         verbose=not options.json,
     )
-    report = rehearsal.run()
+    # A rehearsal that is told to end cleans up first.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        report = rehearsal.run()
+    except RuntimeError as error:
+        print(f"rehearsal: {error}", file=sys.stderr)
+        return 1
     print(report.to_json() if options.json else report.to_text())
     return 0 if report.passed else 1
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -19,6 +22,20 @@ SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
 def rehearsal_folder(name: str) -> Path:
     """The folder of the rehearsal of that name; removed at its end."""
     return cache_folder() / "rehearsals" / name
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the lock of the rehearsal in `folder`. Raises RuntimeError while another has it."""
+    lock_file = folder.with_name(f"{folder.name}.lock")
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RuntimeError(f"a rehearsal named {folder.name!r} is running: wait, or give --name another") from error
+        yield
+        lock_file.unlink()
 
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:

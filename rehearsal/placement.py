@@ -14,6 +14,8 @@ from rehearsal.cluster.stages import MAY_END
 
 SETTLED_SECONDS = 3.0
 """How long nothing must change before pods that wait are taken to wait for ever."""
+MISSING_SECONDS = 25.0
+"""The same for pods that their controller has not made: it may try again after a refusal."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
@@ -87,7 +89,8 @@ def settle(
             return found
         if found != before or (waiting and grow([pod for pod in waiting if pod.why_pending])):
             still_since, before = time.monotonic(), found
-        if time.monotonic() - still_since > SETTLED_SECONDS or time.monotonic() > deadline:
+        patience = SETTLED_SECONDS if complete else MISSING_SECONDS
+        if time.monotonic() - still_since > patience or time.monotonic() > deadline:
             return found
         time.sleep(0.3)
 

@@ -56,6 +56,10 @@ class Rehearsal:
 
     def run(self) -> Report:
         """Everything; whatever happens, the cluster and the folder are gone at the end."""
+        with folders.only_one(self.folder):
+            return self._run()
+
+    def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
         if self.folder.exists():
@@ -68,7 +72,7 @@ class Rehearsal:
                 self._look(report)
             self._destroy(report)
         finally:
-            behind.stop(self.folder)
+            behind.stop(self.cluster)
             report.left += traces.leftovers(self.cluster.folder, self.cluster.cgroup)
             shutil.rmtree(self.folder)
         report.wall_seconds = time.monotonic() - begun

@@ -37,11 +37,13 @@ class Reference:
     owner: bool = False
     """Whether the other resource, when it goes, takes this one with it."""
     prefix: str = ""
-    """What comes before the reference; a value without it refers to nothing."""
+    """What the value must begin with: any other refers to nothing in this cloud."""
+    strips_prefix: bool = False
+    """Whether that is no part of the reference."""
 
     def plain(self, value: str) -> str:
         """The reference alone."""
-        return value.removeprefix(self.prefix)
+        return value.removeprefix(self.prefix) if self.strips_prefix else value
 
 
 @dataclass(frozen=True, kw_only=True)

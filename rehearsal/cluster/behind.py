@@ -7,11 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from infra.local import lifecycle, traces
+from infra.local import lifecycle
 from infra.local.api import apply, request
 from infra.local.certificates import make_keys
 from infra.local.settings import ClusterSettings
-from rehearsal.cloud.state import Properties, changing, read_state
+from rehearsal.cloud.state import Properties, changing
 
 PROGRAM = "rehearsal.cluster.inside"
 HOST = "127.0.0.1"
@@ -73,17 +73,16 @@ def start(folder: Path, cloud: str, owner: str) -> None:
         apply(settings, path, body)
 
 
-def stop(folder: Path) -> None:
-    """End the cluster and all that it has on this machine."""
+def delete(folder: Path) -> None:
+    """End the cluster because the cloud's resource goes."""
     with changing(folder) as state:
         state.settings.pop("cluster_of", None)
-    lifecycle.stop(settings_of(state.settings))
+    stop(settings_of(state.settings))
 
 
-def left(folder: Path) -> list[str]:
-    """What of the cluster is left on this machine."""
-    settings = settings_of(read_state(folder).settings)
-    return traces.leftovers(settings.folder, settings.cgroup)
+def stop(settings: ClusterSettings) -> None:
+    """End the cluster and all that it has on this machine."""
+    lifecycle.stop(settings)
 
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:

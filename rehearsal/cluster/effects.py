@@ -42,7 +42,7 @@ class ClusterEffects:
     def deleted(self, record: Record) -> None:
         """End what the resource is."""
         if record.type in CLOUDS:
-            behind.stop(self._folder)
+            behind.delete(self._folder)
         elif record.type == NODE_POOL:
             settings = settings_of(read_state(self._folder).settings)
             set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])

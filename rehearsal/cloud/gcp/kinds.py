@@ -196,7 +196,7 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
         replaces=frozenset({"role", "member", "condition", *((target.path,) if target else ("project",))}),
         references=(
             *((target,) if target else ()),
-            Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", required=False),
+            Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", strips_prefix=True, required=False),
         ),
         rules=identity_rules.MEMBER_RULES,
         seconds=8,
