@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from infra.local import lifecycle
-from infra.local.api import apply, request
+from infra.local.api import FIELD_MANAGER, apply
 from infra.local.certificates import make_keys
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.state import Properties, changing
+from setup.stand_ins.kubernetes import kubeconfig
+from setup.stand_ins.kubernetes.api import Api
 
 PROGRAM = "rehearsal.cluster.inside"
 HOST = "127.0.0.1"
+NODES = "/api/v1/nodes"
+REQUESTS_AT_ONCE = 16
 
 
 def settings_of(state_settings: Properties) -> ClusterSettings:
@@ -86,21 +91,28 @@ def stop(settings: ClusterSettings) -> None:
 
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
-    """Have just these nodes in the pool that the label's value names."""
-    existing = request(settings, "GET", f"/api/v1/nodes?labelSelector={label}%3D{pool}")["items"]
-    names = {node["metadata"]["name"] for node in wanted}
-    for node in existing:
-        if node["metadata"]["name"] not in names:
-            request(settings, "DELETE", f"/api/v1/nodes/{node['metadata']['name']}")
+    """Have just these nodes in the pool that the label's value names; several requests at once, for large pools."""
+    api = Api(kubeconfig.active(kubeconfig.parse(str(settings.kubeconfig))))
+    existing = api.request("GET", NODES, query={"labelSelector": f"{label}={pool}"})["items"]
     known = {node["metadata"]["name"] for node in existing}
-    for node in wanted:
-        path = f"/api/v1/nodes/{node['metadata']['name']}"
-        plain = {key: value for key, value in node.items() if key != "status"}
-        apply(settings, path, plain)
+    names = {node["metadata"]["name"] for node in wanted}
+
+    def bring(node: dict[str, Any]) -> None:
         if node["metadata"]["name"] not in known:
-            status = {key: node[key] for key in ("apiVersion", "kind")}
-            status |= {"metadata": {"name": node["metadata"]["name"]}, "status": node["status"]}
-            apply(settings, f"{path}/status", status)
+            api.request("POST", NODES, body=node)
+            return
+        plain = {key: value for key, value in node.items() if key != "status"}
+        api.request(
+            "PATCH",
+            f"{NODES}/{node['metadata']['name']}",
+            query={"fieldManager": FIELD_MANAGER, "force": "true"},
+            body=plain,
+            content_type="application/apply-patch+yaml",
+        )
+
+    with ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
+        list(executor.map(bring, wanted))
+        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(known - names)))
 
 
 def _clouds_own_objects(settings: ClusterSettings, cloud: str) -> list[tuple[str, dict[str, Any]]]:

@@ -107,6 +107,12 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         [],
     ),
     (
+        "member-exists",
+        "gcp:projects/iAMMember:IAMMember",
+        {"project": "p-1", "role": "r", "member": "serviceAccount:a@p-1.iam.gserviceaccount.com"},
+        [],
+    ),
+    (
         "subnet-in-vpc",
         "aws:ec2/subnet:Subnet",
         {"vpcId": "vpc-1", "cidrBlock": "10.9.0.0/20"},

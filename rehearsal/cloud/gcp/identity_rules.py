@@ -13,6 +13,7 @@ _MEMBER = re.compile(
     r"|serviceAccount:(?P<pool>[^\[\]\s]+\.svc\.id\.goog)\[[-a-z0-9]+/[-a-z0-9.]+\]|principal(Set)?://\S+"
     r"|(projectOwner|projectEditor|projectViewer):\S+|allUsers|allAuthenticatedUsers"
 )
+_OWN_ACCOUNT = re.compile(r"serviceAccount:(?P<email>[^@\s]+@(?P<project>[^@\s]+)\.iam\.gserviceaccount\.com)")
 _CUSTOM_ROLE = re.compile(r"(projects|organizations)/[^/]+/roles/[A-Za-z0-9_.]{3,64}")
 _SERVICE = re.compile(r"[a-z0-9.-]+\.googleapis\.com")
 ROLES = frozenset(
@@ -107,6 +108,21 @@ def workload_pool_exists(inputs: Properties, state: CloudState) -> Found:
             yield "member", f"identity pool {pool} does not exist: no cluster of the project has made it yet"
 
 
+@admission("https://cloud.google.com/iam/docs/principal-identifiers")
+def member_exists(inputs: Properties, state: CloudState) -> Found:
+    """A service account of a project of this rehearsal exists before it gets a role."""
+    member = inputs.get("member")
+    match = _OWN_ACCOUNT.fullmatch(member) if isinstance(member, str) else None
+    projects = {each.inputs.get("project") for each in state.of_type("gcp:serviceaccount/account:Account")}
+    projects.add(inputs.get("project"))
+    if (
+        match
+        and match["project"] in projects
+        and state.find(match["email"], "gcp:serviceaccount/account:Account") is None
+    ):
+        yield "member", f"service account {match['email']} does not exist"
+
+
 @rule("https://cloud.google.com/service-usage/docs/enable-disable")
 def service_name(inputs: Properties) -> Found:
     """An API by its full name."""
@@ -115,4 +131,4 @@ def service_name(inputs: Properties) -> Found:
         yield "service", f"{service!r} must be like container.googleapis.com"
 
 
-MEMBER_RULES = (member_syntax, role_exists, workload_pool_exists)
+MEMBER_RULES = (member_syntax, role_exists, workload_pool_exists, member_exists)
