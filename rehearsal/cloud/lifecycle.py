@@ -76,7 +76,12 @@ class Cloud:
                 state.operations.append(operation)
         if refusal:
             raise Refused(f"{_name(inputs, urn)}: {refusal}")
-        self._effects.created(record)
+        try:
+            self._effects.created(record)
+        except Exception:
+            with changing(self.folder) as state:
+                state.resources.pop(record.id, None)
+            raise
         if crashes:
             self._crash()
         if gives_up:
