@@ -44,7 +44,7 @@ def _add(folder: Path, pool: Record) -> None:
     most = most_nodes(pool.inputs) // len(zones_of(pool.inputs)) or 1
     wanted = most if whole else _now(pool) + 1
     with changing(folder) as state:
-        state.resources[pool.id].outputs["nodeCount"] = wanted
+        state.resources[pool.key].outputs["nodeCount"] = wanted
     scale(folder, pool, wanted)
 
 

@@ -145,10 +145,10 @@ class Rehearsal:
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
             report.problems.append("`pulumi destroy` failed")
         left = read_state(self.folder).resources.values()
-        kept = {each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
-        report.kept = sorted(kept)
+        kept = {each.key: each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
+        report.kept = sorted(kept.values())
         report.left = [
-            f"{each.type} {each.id}" for each in left if each.id not in kept and not kept & {*each.refers_to}
+            f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
         ]
 
     @property

@@ -12,7 +12,10 @@ from typing import Any, Protocol
 from rehearsal.cloud import faults
 from rehearsal.cloud.kind import Kind, Reference, filled, number, references_of
 from rehearsal.cloud.kinds import kind_of
-from rehearsal.cloud.state import CloudState, Operation, Properties, Record, changing, read_state
+from rehearsal.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
+
+SERVICE = "gcp:projects/service:Service"
+"""An API that is enabled."""
 
 
 class Refused(Exception):
@@ -71,7 +74,7 @@ class Cloud:
             if not refusal:
                 record = _record(state, kind, urn, inputs)
                 record.invisible_reads = int(faults.strikes(state, "eventual", type_))
-                state.resources[record.id] = record
+                state.resources[record.key] = record
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
         if refusal:
@@ -80,7 +83,7 @@ class Cloud:
             self._effects.created(record)
         except Exception:
             with changing(self.folder) as state:
-                state.resources.pop(record.id, None)
+                state.resources.pop(record.key, None)
             raise
         if crashes:
             self._crash()
@@ -91,11 +94,11 @@ class Cloud:
             )
         return record
 
-    def update(self, urn: str, id_: str, inputs: Properties) -> Record:
+    def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> Record:
         """Change a resource. Raises Refused."""
         with changing(self.folder) as state:
             state.calls += 1
-            record = state.resources.get(id_)
+            record = state.resources.get(key(type_, id_))
             refusal = f"{id_} does not exist" if record is None else ""
             if record is not None:
                 kind = kind_of(record.type)
@@ -104,7 +107,7 @@ class Cloud:
                     refusal = faults.MESSAGES["denied"]
                 if not refusal:
                     record.inputs = inputs
-                    record.refers_to = [each.id for each in _targets(state, kind, inputs)]
+                    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
                     record.outputs = _outputs(state, kind, inputs, id_)
                     operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
                     state.operations.append(operation)
@@ -113,15 +116,15 @@ class Cloud:
         self._effects.created(record)
         return record
 
-    def read(self, id_: str) -> Record | None:
+    def read(self, type_: str, id_: str) -> Record | None:
         """The resource as it is; None where there is none."""
-        return read_state(self.folder).resources.get(id_)
+        return read_state(self.folder).resources.get(key(type_, id_))
 
-    def delete(self, urn: str, id_: str) -> None:
+    def delete(self, urn: str, type_: str, id_: str) -> None:
         """Remove a resource and what it owns; one that is not there is removed already. Raises Refused."""
         with changing(self.folder) as state:
             state.calls += 1
-            record = state.resources.get(id_)
+            record = state.resources.get(key(type_, id_))
             refusal = ""
             if record is not None:
                 denied = faults.strikes(state, "denied", record.type)
@@ -133,7 +136,7 @@ class Cloud:
         self._effects.deleted(record)
         with changing(self.folder) as state:
             for each in [*_owned(state, record), record]:
-                state.resources.pop(each.id, None)
+                state.resources.pop(each.key, None)
             seconds = kind_of(record.type).delete_seconds
             state.operations.append(Operation(verb="delete", type=record.type, urn=urn, id=id_, seconds=seconds))
 
@@ -156,14 +159,14 @@ def _refusal(state: CloudState, kind: Kind, inputs: Properties) -> str:
         if refusal := found(state, kind, inputs):
             return refusal
     id_ = filled(kind.id, {**inputs, "number": ""})
-    if "{number}" not in str(kind.id) and id_ in state.resources:
+    if "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
         return f"already exists: {id_}"
     return ""
 
 
 def _missing_api(state: CloudState, kind: Kind, inputs: Properties) -> str:
     service = f"{kind.api}.googleapis.com"
-    if kind.api and f"{inputs.get('project')}/{service}" not in state.resources:
+    if kind.api and key(SERVICE, f"{inputs.get('project')}/{service}") not in state.resources:
         return f"SERVICE_DISABLED: the API {service} is not enabled in project {inputs.get('project')}"
     return ""
 
@@ -224,21 +227,21 @@ def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> Reco
     id_ = filled(kind.id, {**inputs, "number": digits, "__settings": state.settings})
     record = Record(id=id_, type=kind.type, urn=urn, inputs=inputs, outputs={})
     record.outputs = _outputs(state, kind, inputs, id_)
-    record.refers_to = [each.id for each in _targets(state, kind, inputs)]
+    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
     return record
 
 
 def _outputs(state: CloudState, kind: Kind, inputs: Properties, id_: str) -> Properties:
-    plain = {key: value for key, value in inputs.items() if not key.startswith("__")}
+    plain = {name: value for name, value in inputs.items() if not name.startswith("__")}
     known = {**plain, "id": id_, "number": number(id_), "__settings": state.settings}
-    computed = {key: filled(template, known) for key, template in kind.outputs.items()}
+    computed = {name: filled(template, known) for name, template in kind.outputs.items()}
     merged: Properties = _merged(plain, computed)
     return merged
 
 
 def _merged(first: Any, second: Any) -> Any:
     if isinstance(first, dict) and isinstance(second, dict):
-        return {key: _merged(first.get(key), second.get(key)) for key in {**first, **second}}
+        return {name: _merged(first.get(name), second.get(name)) for name in {**first, **second}}
     return first if second is None else second
 
 
@@ -256,8 +259,8 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
 def _why_it_stays(state: CloudState, record: Record) -> str:
     if record.inputs.get("deletionProtection"):
         return f"{record.id}: deletion protection is on"
-    gone = {each.id for each in _owned(state, record)}
-    users = [each.id for each in state.resources.values() if record.id in each.refers_to and each.id not in gone]
+    gone = {each.key for each in _owned(state, record)}
+    users = [each.id for each in state.resources.values() if record.key in each.refers_to and each.key not in gone]
     if users:
         return f"{record.id} is in use by {', '.join(sorted(users))}"
     return ""

@@ -109,7 +109,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
         """Read a resource for a refresh or an import."""
-        record = self._cloud.read(request.id)
+        record = self._cloud.read(request.type or _type_of(request.urn), request.id)
         if record is None:
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(
@@ -125,13 +125,13 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             old = reveal(from_wire(request.olds))
             return provider_pb2.UpdateResponse(properties=to_wire({**old, **_previewed(inputs)}, keep_secrets=False))
         with _told_to_the_user(context):
-            record = self._cloud.update(request.urn, request.id, inputs)
+            record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
         return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Delete a resource."""
         with _told_to_the_user(context):
-            self._cloud.delete(request.urn, request.id)
+            self._cloud.delete(request.urn, request.type or _type_of(request.urn), request.id)
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:

@@ -49,7 +49,9 @@ def arguments_class(token: str) -> type:
     resource = getattr(_module(token), name, None)
     if resource is None:
         raise NoSuchType(f"there is no resource {token} in {_module(token).__name__}")
-    found = getattr(sys.modules[resource.__module__], f"{name}Args")
+    module = sys.modules[resource.__module__]
+    # `InitArgs` where a part of some resource has the resource's own name.
+    found = getattr(module, f"{name}InitArgs", None) or getattr(module, f"{name}Args")
     assert isinstance(found, type)
     return found
 

@@ -26,9 +26,19 @@ class Record:
     inputs: Properties
     outputs: Properties
     refers_to: list[str] = field(default_factory=list)
-    """Ids of the resources that this one uses; those cannot go before it."""
+    """Keys of the resources that this one uses; those cannot go before it."""
     invisible_reads: int = 0
     """How many more times the cloud denies that it exists: eventual consistency."""
+
+    @property
+    def key(self) -> str:
+        """Type and id: what a bucket and its policy share is the id alone."""
+        return key(self.type, self.id)
+
+
+def key(type_: str, id_: str) -> str:
+    """Where a resource is in the cloud's books."""
+    return f"{type_} {id_}"
 
 
 @dataclass(kw_only=True)
@@ -49,6 +59,7 @@ class CloudState:
     """Everything in the simulated clouds of one rehearsal."""
 
     resources: dict[str, Record] = field(default_factory=dict)
+    """By their keys."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
     """The fault that is still to happen; empty once it has."""
@@ -68,7 +79,7 @@ class CloudState:
         wanted = reference.removeprefix("https://www.googleapis.com/compute/v1/")
         for record in self.of_type(*types):
             outputs = record.outputs
-            names = {outputs.get(key) for key in ("selfLink", "arn", "email", "name", "bucket", "repositoryId")}
+            names = {outputs.get(name) for name in ("selfLink", "arn", "email", "name", "bucket", "repositoryId")}
             if wanted == record.id or reference in names:
                 return record
         return None
@@ -88,7 +99,7 @@ def new_state(folder: Path, *, fault: str = "", settings: Mapping[str, Any] | No
 def read_state(folder: Path) -> CloudState:
     """The clouds as they are."""
     content = json.loads((folder / "cloud.json").read_text(encoding="utf-8"))
-    content["resources"] = {key: Record(**value) for key, value in content["resources"].items()}
+    content["resources"] = {name: Record(**value) for name, value in content["resources"].items()}
     content["operations"] = [Operation(**value) for value in content["operations"]]
     return CloudState(**content)
 

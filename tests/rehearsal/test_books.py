@@ -61,10 +61,10 @@ def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
     vpc = f"projects/{PROJECT}/global/networks/vpc"
     subnet = cloud.create(urn("nodes"), SUBNET, NODES)
     with pytest.raises(Refused, match=r"in use by .*subnetworks/nodes"):
-        cloud.delete(urn("vpc"), vpc)
-    cloud.delete(urn("nodes"), subnet.id)
-    cloud.delete(urn("vpc"), vpc)
-    assert cloud.read(vpc) is None
+        cloud.delete(urn("vpc"), NETWORK, vpc)
+    cloud.delete(urn("nodes"), SUBNET, subnet.id)
+    cloud.delete(urn("vpc"), NETWORK, vpc)
+    assert cloud.read(NETWORK, vpc) is None
 
 
 def test_subnets_of_a_network_do_not_overlap(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_client_that_gives_up_leaves_what_the_cloud_made(tmp_path: Path) -> No
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
     with pytest.raises(GaveUp) as raised:
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
-    assert cloud.read(raised.value.record.id) is not None
+    assert cloud.read(NETWORK, raised.value.record.id) is not None
 
 
 def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_crash_comes_after_the_cloud_has_it(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path, crash=lambda: seen.append(sorted(read_state(tmp_path).resources)))
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
     cloud.create(urn("vpc"), NETWORK, VPC)
-    assert f"projects/{PROJECT}/global/networks/vpc" in seen[0]
+    assert f"{NETWORK} projects/{PROJECT}/global/networks/vpc" in seen[0]
 
 
 def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:

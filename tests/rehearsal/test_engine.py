@@ -21,7 +21,7 @@ def test_resources_live_and_go(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="first"))
     stack.up()
     clouds = stack.clouds
-    assert "projects/some-project/global/networks/first" in clouds.resources
+    assert "gcp:compute/network:Network projects/some-project/global/networks/first" in clouds.resources
     [subnet] = clouds.of_type("gcp:compute/subnetwork:Subnetwork")
     assert subnet.inputs["name"].startswith("subnet-")
     assert stack.outputs()["subnet"] == f"https://www.googleapis.com/compute/v1/{subnet.id}"

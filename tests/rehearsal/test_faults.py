@@ -44,7 +44,7 @@ def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[st
     stack = new_stack(PROGRAM)
     stack.up(fault="crash:network", fails=True)
     with changing(stack.folder / "clouds") as state:
-        del state.resources["projects/some-project/global/networks/vpc"]
+        del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
     stack.run("cancel", "--yes")
     deployment = json.loads(stack.run("stack", "export"))["deployment"]
     assert adopt(deployment, lambda *words: bool(stack.run(*words)) or True) == []
