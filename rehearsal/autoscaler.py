@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from infra.hardware import parse_cpu, parse_memory
 from infra.local.api import request
 from rehearsal.cloud.gcp.kinds import NODE_POOL
 from rehearsal.cloud.gcp.node_pools import most_nodes, nodes_per_zone, zones_of
@@ -65,7 +65,7 @@ def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:
         ):
             return False
     offered = node["status"]["allocatable"]
-    return all(_amount(name, offered.get(name, "0")) >= amount for name, amount in _asked(spec).items())
+    return all(_amount(offered.get(name, "0")) >= amount for name, amount in _asked(spec).items())
 
 
 def _matches(labels: dict[str, str], expression: dict[str, Any]) -> bool:
@@ -87,15 +87,16 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
     return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
 
 
-def _asked(spec: dict[str, Any]) -> dict[str, int]:
-    total: dict[str, int] = {}
+def _asked(spec: dict[str, Any]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
     for container in spec["containers"]:
         for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
-            total[name] = total.get(name, 0) + _amount(name, text)
+            total[name] = total.get(name, Decimal(0)) + _amount(text)
     return total
 
 
-def _amount(name: str, text: str) -> int:
-    if name == "cpu":
-        return parse_cpu(text)
-    return parse_memory(text) if name in ("memory", "ephemeral-storage") else int(text)
+def _amount(text: str) -> Decimal:
+    # Slow to import, and needed where something scales alone.
+    from kubernetes.utils.quantity import parse_quantity
+
+    return Decimal(parse_quantity(text))

@@ -133,7 +133,7 @@ class Rehearsal:
 
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}
-        for resource in self._exported().get("resources", []):
+        for resource in self._exported()["deployment"].get("resources", []):
             others = list(resource.get("dependencies") or [])
             waits_for[resource["urn"]] = others
         seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
@@ -165,7 +165,7 @@ class Rehearsal:
             text=True,
             check=True,
         )
-        found: dict[str, Any] = json.loads(done.stdout)["deployment"]
+        found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:

@@ -88,7 +88,7 @@ def _stage(name: str, conditions: list[tuple[str, str, list[str]]], then: dict[s
     }
 
 
-_STAYS = (".metadata.deletionTimestamp", "DoesNotExist", [])
+_STAYS: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
 STAGES = (
     _stage("pod-runs", [_STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
     _stage(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands.pending import adopt, pending_creates
+from commands.pending import adopt
 from infra.cloud_ids import TEMPLATES, known_id
 from rehearsal.cloud.kind import filled
 from rehearsal.cloud.kinds import KINDS
@@ -35,19 +37,28 @@ def operation(type_: str, **inputs: Any) -> dict[str, Any]:
 
 def test_what_is_pending_is_adopted_by_its_id_and_the_rest_is_named() -> None:
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
-    deployment = {"pending_operations": [bucket, vpc, {"type": "deleting", "resource": {}}]}
-    assert pending_creates(deployment) == [("urn:aws:s3/bucket:Bucket", "b"), ("urn:aws:ec2/vpc:Vpc", None)]
+    deleting = {"type": "deleting", "resource": {}}
+    exported = {"version": 3, "deployment": {"pending_operations": [bucket, vpc, deleting]}}
     calls: list[tuple[str, ...]] = []
-    lost = adopt(deployment, lambda *words: calls.append(words) is None)
-    assert lost == ["urn:aws:ec2/vpc:Vpc"]
-    assert calls[0][3:] == ("--import-pending-creates", "urn:aws:s3/bucket:Bucket", "--import-pending-creates", "b")
+    written: list[dict[str, Any]] = []
+
+    def run(*words: str) -> bool:
+        calls.append(words)
+        if words[1] == "import":
+            written.append(json.loads(Path(words[3]).read_text(encoding="utf-8"))["deployment"])
+        return True
+
+    assert adopt(exported, run) == ["urn:aws:ec2/vpc:Vpc"]
+    assert [each["id"] for each in written[0]["resources"]] == ["b"]
+    assert written[0]["pending_operations"] == [deleting]
+    assert calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
 
 
-def test_nothing_is_refreshed_where_nothing_is_pending() -> None:
-    def refresh(*_words: str) -> bool:
-        raise AssertionError("refreshed")
+def test_nothing_is_touched_where_nothing_is_pending() -> None:
+    def run(*_words: str) -> bool:
+        raise AssertionError("touched")
 
-    assert adopt({"pending_operations": []}, refresh) == []
+    assert adopt({"deployment": {"pending_operations": []}}, run) == []
 
 
 def test_the_longest_chain_counts() -> None:

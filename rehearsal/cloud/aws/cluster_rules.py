@@ -159,7 +159,8 @@ def scaling(inputs: Properties) -> Found:
     """0 <= least <= wanted <= most."""
     found = inputs.get("scalingConfig") or {}
     sizes = [found.get(key) for key in ("minSize", "desiredSize", "maxSize")]
-    if all(isinstance(each, int) for each in sizes) and not 0 <= sizes[0] <= sizes[1] <= sizes[2]:
+    known = [each for each in sizes if isinstance(each, int)]
+    if len(known) == len(sizes) and not 0 <= known[0] <= known[1] <= known[2]:
         yield "scalingConfig", f"minSize {sizes[0]}, desiredSize {sizes[1]} and maxSize {sizes[2]} must ascend"
     if sizes[2] == 0:
         yield "scalingConfig.maxSize", "must be at least 1"

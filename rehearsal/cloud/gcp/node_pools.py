@@ -103,7 +103,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     spot = "PREEMPTIBLE_" if at(inputs, "nodeConfig.spot") or at(inputs, "nodeConfig.flexStart") else ""
     gpu, count = gpus_of(inputs)
     found: dict[str, int] = {}
-    if gpu in _QUOTA_NAMES:
+    if gpu and gpu in _QUOTA_NAMES:
         found[f"{region}/{spot}{_QUOTA_NAMES[gpu]}"] = count * nodes
     if machine.tpu_chips:
         generation = machine.family.upper()
