@@ -15,7 +15,7 @@ from rehearsal.cluster.stages import MAY_END
 SETTLED_SECONDS = 3.0
 """How long nothing must change before pods that wait are taken to wait for ever."""
 MISSING_SECONDS = 25.0
-"""The same for pods that their controller has not made: it may try again after a refusal."""
+"""The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
@@ -89,7 +89,8 @@ def settle(
             return found
         if found != before or (waiting and grow([pod for pod in waiting if pod.why_pending])):
             still_since, before = time.monotonic(), found
-        patience = SETTLED_SECONDS if complete else MISSING_SECONDS
+        refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
+        patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS
         if time.monotonic() - still_since > patience or time.monotonic() > deadline:
             return found
         time.sleep(0.3)

@@ -123,7 +123,7 @@ class Rehearsal:
         for pod in found:
             if pod.phase == "Pending":
                 report.problems.append(
-                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'no reason'}"
+                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'nobody says why'}"
                 )
         for job, count in self.subject.jobs.items():
             have = sum(pod.job == job for pod in found)
