@@ -99,4 +99,4 @@ def _amount(text: str) -> Decimal:
     # Slow to import, and needed where something scales alone.
     from kubernetes.utils.quantity import parse_quantity
 
-    return Decimal(parse_quantity(text))
+    return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # has no annotations

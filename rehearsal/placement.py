@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ SETTLED_SECONDS = 3.0
 """How long nothing must change before pods that wait are taken to wait for ever."""
 MISSING_SECONDS = 25.0
 """The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
+_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
@@ -52,7 +54,7 @@ def _pod(item: dict[str, Any]) -> Pod:
         limits = (container.get("resources") or {}).get("limits") or {}
         asks |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
         variables |= {
-            each["name"]: str(each.get("value", ""))
+            each["name"]: _value(each, item["metadata"])
             for each in container.get("env") or []
             if each["name"].startswith(("TPU_", "MEGASCALE_"))
         }
@@ -68,6 +70,14 @@ def _pod(item: dict[str, Any]) -> Pod:
         environment=variables,
         why_pending=unscheduled.get("message", "") if unscheduled.get("status") == "False" else "",
     )
+
+
+def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """The value of a variable, which may be one of the pod's labels or annotations."""
+    path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+    if found := _FIELD.fullmatch(path):
+        return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
+    return str(variable.get("value", ""))
 
 
 def settle(
