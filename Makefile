@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up logs status exec down test check bench shell lock image golden clean
+.PHONY: help setup up rehearse logs status exec down test check bench shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -17,6 +17,10 @@ setup: ## make this machine able to run the stack (make up does it too)
 up: ## set up, bring the stack up, follow its jobs to their end
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
+
+rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m rehearsal $(STACK)
 
 logs: ## the jobs' logs, every rank
 	@$(PYTHON) -m commands.follow

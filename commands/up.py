@@ -10,6 +10,7 @@ from pathlib import Path
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
+from commands.pending import adopt_pending
 from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi, save_kubeconfig
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
@@ -50,6 +51,7 @@ def main() -> int:
         ensure_stack(stack)
         if free_from_dead_owner(stack):
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
+        adopt_pending(stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
         if isinstance(config.platform, GkeConfig | EksConfig):

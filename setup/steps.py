@@ -27,6 +27,13 @@ KUBERNETES = go_programs.GoProgram(
     binary="kubernetes",
     names=PROGRAMS,
 )
+KWOK_VERSION = "0.7.0"
+KWOK = go_programs.GoProgram(
+    module="kwok",
+    package="sigs.k8s.io/kwok/cmd/kwok",
+    flags=[f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{KWOK_VERSION}"],
+    binary="kwok",
+)
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 FAKE_GCS = go_programs.GoProgram(module="fake-gcs-server", package="tool", binary="fake-gcs-server")
 """An object store that speaks Google Cloud Storage's protocol; built by what needs it: `build_all([FAKE_GCS])`."""
@@ -87,6 +94,30 @@ def steps(*, cluster: bool, image: bool = False, operators: frozenset[str] = fro
             do=lambda say: _store(trainer_image_reference(), say),
         ),
         *operator_steps.steps(operators, cluster=True),
+    ]
+
+
+def rehearsal_steps(operators: frozenset[str]) -> list[Step]:
+    """The steps for the rehearsal of a stack whose jobs need `operators`: no image is built or pulled."""
+    programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
+    return [
+        Step(
+            name="Debian packages",
+            is_done=lambda: not debian.missing_packages(),
+            do=lambda _say: debian.install(debian.missing_packages()),
+        ),
+        Step(
+            name="Go toolchain",
+            is_done=lambda: _no_go_needed(programs),
+            do=lambda _say: go_programs.install_go(uv()),
+        ),
+        Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
+        Step(
+            name="Kubernetes, kwok and operators from their Go modules",
+            is_done=lambda: all(program.is_built() for program in programs),
+            do=lambda _say: go_programs.build_all(programs),
+        ),
+        *operator_steps.steps(operators, cluster=False),
     ]
 
 
