@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]...`: make this machine able to run a stack."""
+"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]...`: make a machine able to run a stack."""
 
 from __future__ import annotations
 

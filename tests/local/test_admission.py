@@ -100,7 +100,7 @@ def test_every_golden_is_taken_as_it_is(dry_run: Apply) -> None:
 
 
 def test_every_pod_is_admitted_to_a_restricted_namespace(dry_run: Apply) -> None:
-    pods = []
+    pods: list[dict[str, Any]] = []
     for path in GOLDENS:
         for template in pod_templates(objects(path.name)).values():
             spec = {"restartPolicy": "Never", **template["spec"]}
