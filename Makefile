@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up logs status down test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup up rehearse logs status exec down test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -18,11 +18,18 @@ up: ## set up, bring the stack up, follow its jobs to their end
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
 
+rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m rehearsal $(STACK)
+
 logs: ## the jobs' logs, every rank
 	@$(PYTHON) -m commands.follow
 
 status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
 	@$(PYTHON) -m commands.status
+
+exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
+	@$(PYTHON) -m commands.exec
 
 down: ## destroy the stack and prove that nothing is left
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi

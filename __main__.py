@@ -6,23 +6,33 @@ import pulumi
 
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
-from infra.platform import Platform, build_platform
+from infra.own_images import OWN_IMAGES, own_images
+from infra.platform import Platform, build_platform, install_operators
+from infra.scheduling import Scheduling, scheduling
 from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.needs import OPERATORS
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
 
-def submit(spec: JobSpec, platform: Platform) -> TrainingJob:
-    """Create the resources of one job on the platform."""
+def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list[pulumi.Resource]) -> TrainingJob:
+    """Create the resources of one job on the platform, on nodes that suit its `needs`."""
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.image,
+        image=platform.own_images.get(spec.image or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
+        **vars(needs),
     )
-    after = [] if platform.images is None else [platform.images]
-    args = TrainingJobArgs(spec=spec, placement=placement, after=after)
+    if spec.image in OWN_IMAGES:
+        spec = spec.model_copy(update={"image": None})
+    args = TrainingJobArgs(
+        spec=spec,
+        placement=placement,
+        secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
+        after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
+    )
     return TrainingJob(spec.name, args, platform.resource_options())
 
 
@@ -34,6 +44,8 @@ def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulum
         "kubeconfig": platform.kubeconfig,
         "kubeconfig_path": platform.kubeconfig_path,
         "context": platform.context,
+        "get_kubeconfig": platform.get_kubeconfig,
+        "console": dict(platform.console),
         "namespace": platform.namespace,
         "bucket_url": platform.bucket_location,
         "image": platform.image,
@@ -49,10 +61,14 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = build_platform(config.platform)
+        platform = build_platform(config.platform, config.operators, own_images(spec.image for spec in config.jobs))
+        operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs = {spec.name: submit(spec, platform) for spec in config.jobs}
+    jobs = {}
+    for spec in config.jobs:
+        needs = scheduling(config.platform, spec.accelerator, spec.topology)
+        jobs[spec.name] = submit(spec, platform, needs, operators)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
 

@@ -6,22 +6,39 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
+from pydantic_core import PydanticUndefined
 
+from infra import rules
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
-from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, node_share, parse_memory, this_machine
+from infra.fit import Ask, misfits
+from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
-from infra.naming import longest_job_name
+from infra.operator_releases import needed_releases
+from infra.operator_room import left_for_jobs
+from infra.own_images import OWN_IMAGES
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
+from workloads.conflicts import conflicts
+from workloads.needs import operators_of
+from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 
+if TYPE_CHECKING:
+    import pulumi
+
 PROJECT = "trainyard"
+SECRETS = "secrets"
+"""Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+SELECTION = "JOB"
+"""Environment variable that names recipes, separated by commas, to run in place of the stack's jobs."""
 
 
 class StackConfig(Section):
@@ -30,7 +47,15 @@ class StackConfig(Section):
     platform: PlatformConfig = Field(examples=["{kind: local}"])
     """Where the jobs run."""
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
-    """What runs there, all at once; an empty list gives the platform alone."""
+    """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
+    platform alone."""
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """Names of the operators that the stack installs."""
+        if isinstance(self.platform, KubeconfigConfig) and self.platform.operators == "present":
+            return frozenset()
+        return operators_of(self.jobs)
 
 
 def load() -> StackConfig:
@@ -41,8 +66,18 @@ def load() -> StackConfig:
 
     config = pulumi.Config(PROJECT)
     # pulumi.Config reads single keys; only the runtime knows which others there are.
-    keys = [key.partition(":")[2] for key in (runtime.CONFIG.get() or runtime.get_config_env()) if _is_ours(key)]
-    return parse({key: _decoded(config.require(key)) for key in keys})
+    present = runtime.CONFIG.get() or runtime.get_config_env()
+    keys = [key.partition(":")[2] for key in present if _is_ours(key)]
+    secrets = {key.partition(":")[2]: runtime.is_config_secret(key) for key in present if _is_secret(key)}
+    return parse({key: _decoded(config.require(key)) for key in keys}, secrets)
+
+
+def secret(name: str) -> pulumi.Output[str]:
+    """The value of one of the configuration's secrets, which stays a secret in the state."""
+    # Not needed to check a file, and slow to import.
+    import pulumi
+
+    return pulumi.Config(SECRETS).require_secret(name)
 
 
 def load_file(path: Path) -> StackConfig:
@@ -61,41 +96,96 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
-    return parse({key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)})
+    secrets = {
+        key.partition(":")[2]: isinstance(value, dict) and "secure" in value
+        for key, value in named.items()
+        if _is_secret(key)
+    }
+    return parse({key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}, secrets)
 
 
-def parse(values: Mapping[str, Any]) -> StackConfig:
+def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyType({})) -> StackConfig:
     """The configuration in plain values. Raises ConfigError with everything that is wrong with them.
 
-    What is wrong with single values comes first; what contradicts what is looked at when each value is right.
+    `secrets` has the names of the stack's secrets, true for those that are encrypted. What is wrong with single values
+    comes first; what contradicts what is looked at when each value is right.
     """
     try:
-        config = StackConfig.model_validate_json(json.dumps(values, default=str))
+        config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig)) from error
-    if problems := contradictions(config) or _missing_here(config):
+    if problems := contradictions(config) or unusable_secrets(config.jobs, secrets) or _missing_here(config):
         raise ConfigError(problems)
     return config
 
 
+def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with the jobs of recipes in the place of their names. Raises ConfigError for an unknown one."""
+    selected = os.environ.get(SELECTION, "")
+    jobs = [name.strip() for name in selected.split(",")] if selected else values.get("jobs")
+    if not isinstance(jobs, list):
+        return dict(values)
+    expanded: list[Any] = []
+    for index, job in enumerate(jobs):
+        try:
+            expanded += recipe_jobs(job) if isinstance(job, str) else [job]
+        except ValueError as error:
+            raise ConfigError([Problem(("jobs", index), str(error), job)]) from error
+    return {**values, "jobs": expanded}
+
+
 def contradictions(config: StackConfig) -> list[Problem]:
     """Values that are right by themselves and wrong together."""
-    found = []
+    found = rules.contradictions(config.platform)
     names: dict[str, int] = {}
     for index, job in enumerate(config.jobs):
         path = ("jobs", index)
         first = names.setdefault(job.name, index)
         if first != index:
             found.append(Problem((*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name))
-        if len(job.name) > (limit := longest_job_name(job.hosts)):
-            message = (
-                f"must have at most {limit} characters, so that the last of {job.hosts} host names has 63; shorten it"
-            )
-            found.append(Problem((*path, "name"), message, job.name))
-        if parse_memory(job.shared_memory) > job.resources.capacity.memory:
-            limit_text = f"resources.memory, {job.resources.memory}"
-            message = f"must be at most {limit_text}, of which it is a part; raise that or lower this"
-            found.append(Problem((*path, "shared_memory"), message, job.shared_memory))
+        for each in conflicts(job):
+            value = PydanticUndefined if each.value is None else each.value
+            found.append(Problem((*path, *each.key.split(".")), each.message, value))
+        if job.accelerator and isinstance(config.platform, LocalConfig):
+            message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
+            found.append(Problem((*path, "accelerator"), message, job.accelerator))
+    # Only where each value is right is there an answer to whether the jobs fit.
+    return found or without_room(config)
+
+
+def without_room(config: StackConfig) -> list[Problem]:
+    """The jobs that a cloud platform has no nodes for."""
+    asks = [
+        Ask(
+            hosts=job.hosts,
+            per_host=job.resources.capacity,
+            accelerator=job.accelerator,
+            topology=job.topology,
+            accelerators=job.accelerators,
+        )
+        for job in config.jobs
+    ]
+    found = []
+    for misfit in misfits(config.platform, asks):
+        job = config.jobs[misfit.job]
+        value = getattr(job, misfit.key)
+        shown = value.model_dump() if isinstance(value, Section) else value
+        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
+    return found
+
+
+def unusable_secrets(jobs: tuple[JobSpec, ...], secrets: Mapping[str, bool]) -> list[Problem]:
+    """Secrets that jobs name and the stack does not have, or has in clear. No value is ever shown."""
+    found = []
+    for index, job in enumerate(jobs):
+        for variable, name in job.secrets.items():
+            path = ("jobs", index, "secrets", variable)
+            if name not in secrets:
+                message = "names no secret of this stack; run `pulumi config set --secret secrets:NAME` with that name"
+                found.append(Problem(path, message))
+            elif not secrets[name]:
+                command = f"`pulumi config set --secret {SECRETS}:{name}`"
+                found.append(Problem(path, f"the stack's settings have {SECRETS}:{name} in clear; run {command}"))
     return found
 
 
@@ -103,7 +193,23 @@ def _missing_here(config: StackConfig) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     if isinstance(config.platform, LocalConfig):
         return shortage(config.jobs, config.platform, this_machine())
-    return unknown_context(config.platform)
+    elsewhere = images_of_this_machine(config.jobs)
+    if isinstance(config.platform, KubeconfigConfig):
+        return unknown_context(config.platform) + elsewhere
+    return elsewhere
+
+
+def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:
+    """The images that only the platform `local` builds, asked for elsewhere."""
+    return [
+        Problem(
+            ("jobs", index, "image"),
+            f"is built on platform local alone; build {OWN_IMAGES[job.image]}/Dockerfile, push it, write its reference",
+            job.image,
+        )
+        for index, job in enumerate(jobs)
+        if job.image is not None and job.image in OWN_IMAGES
+    ]
 
 
 def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
@@ -128,22 +234,30 @@ def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
 
 def shortage(jobs: tuple[JobSpec, ...], platform: LocalConfig, machine: Capacity) -> list[Problem]:
     """The jobs that a local cluster on `machine` has no room for, each by itself or else all at once."""
-    node = node_share(machine, platform.nodes)
+    node = left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
     offer = f"{platform.nodes} nodes offer {node} each"
     found = []
     for index, job in enumerate(jobs):
-        ask = job.demand
+        ask = job.demands[0]
         fit = hosts_that_fit(ask.per_host, node) * platform.nodes
         if ask.hosts > fit:
             remedy = f"write `hosts: {fit}` or less, or ask for less" if fit else "ask for less"
             message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
             found.append(Problem(("jobs", index, "hosts"), message, ask.hosts))
-    late = first_that_does_not_fit([job.demand for job in jobs], node, platform.nodes)
+    asked = [(index, demand) for index, job in enumerate(jobs) for demand in job.demands]
+    late = first_that_does_not_fit([demand for _, demand in asked], node, platform.nodes)
     if not found and late is not None:
-        ask = jobs[late].demand
-        message = f"{ask.hosts} hosts of {ask.per_host} each do not fit beside the jobs above: {offer}; ask for less"
-        found.append(Problem(("jobs", late, "hosts"), message, ask.hosts))
+        index, ask = asked[late]
+        hosts = ask == jobs[index].demands[0]
+        what = f"{ask.hosts} {'hosts' if hosts else 'further pods'} of {ask.per_host} each"
+        above = "the jobs above" if hosts else "the job's hosts and the jobs above"
+        message = f"{what} do not fit beside {above}: {offer}; ask for less"
+        found.append(Problem(("jobs", index, "hosts"), message, jobs[index].hosts))
     return found
+
+
+def _is_secret(key: str) -> bool:
+    return key.startswith(f"{SECRETS}:")
 
 
 def _is_ours(key: str) -> bool:

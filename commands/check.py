@@ -15,6 +15,7 @@ TYPED = (
     "workloads",
     "trainer",
     "setup",
+    "rehearsal",
     "commands",
     "bench",
     "docs",

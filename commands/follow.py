@@ -12,10 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TextIO
 
+from commands.job_state import JobState
 from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
 from commands.log_stream import LogStreams
-from commands.pod_state import STUCK, JobState, PodState, latest_by_host, seconds_between
+from commands.pod_state import STUCK, PodState, latest_by_place, seconds_between
 from commands.screen import Screen, describe, describe_many, progress_text, spell, summary
 from commands.stack import PulumiFailed
 
@@ -131,11 +132,11 @@ class Follower:
             reason = self._warning(job.uid, now)
             self._say(job.uid, f"{job.name} has no pods yet{': ' + reason if reason else ''}")
             self._bear_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
-        current = latest_by_host(pods)
+        current = latest_by_place(pods)
         if len(current) > MANY_HOSTS:
-            self._say(f"all {job.name}", describe_many(job.name, current.values()))
-        for pod in current.values():
-            self._tell_pod(pod, sum(each.index == pod.index for each in pods) - 1 + pod.restarts, len(current), now)
+            self._say(f"all {job.name}", describe_many(job.name, current))
+        for pod in current:
+            self._tell_pod(pod, sum(each.place == pod.place for each in pods) - 1 + pod.restarts, len(current), now)
 
     def _tell_pod(self, pod: PodState, earlier: int, hosts: int, now: float) -> None:
         text = describe(pod, earlier)
@@ -225,11 +226,12 @@ def _cluster(found: StackOutputs) -> Cluster:
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     """Show what the jobs' pods have printed so far."""
-    pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.index))
-    hosts = sum(len(latest_by_host(pod for pod in pods if pod.job == name)) for name in names)
+    pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
+    ranks = {name: {rank for pod in pods if pod.job == name for rank in pod.ranks} for name in names}
+    total = sum(map(len, ranks.values()))
     for pod in pods:
         for text in cluster.log(pod):
-            screen.line(pod, text, hosts * pod.processes)
+            screen.line(pod, text, total)
 
 
 def main() -> int:

@@ -6,15 +6,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api
+from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
-from commands.pod_state import JobState, Object, PodState, job_state, pod_state
+from commands.job_state import CUSTOM_KINDS, JobState, job_state
+from commands.pod_state import Object, PodState, owner_of, pod_state
 from commands.stack import PulumiFailed, outputs
 from infra.naming import JOB_LABEL
 
@@ -26,6 +27,10 @@ QUIET_SECONDS = 30.0
 
 class Unreachable(RuntimeError):
     """The cluster cannot be asked; the message says why."""
+
+
+class NotThere(Unreachable):
+    """The API server does not know what it is asked for."""
 
 
 class NoStack(RuntimeError):
@@ -85,24 +90,51 @@ class Cluster:
         # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
         self._core: Any = CoreV1Api(api)
         self._batch: Any = BatchV1Api(api)
+        self._custom: Any = CustomObjectsApi(api)
+        self._kinds = list(CUSTOM_KINDS)
+        self._owners: dict[str, str] = {}
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """The pods of the jobs, also those of earlier attempts."""
+        """The pods of the jobs, also those of earlier attempts; their owners as of the last call of `jobs`."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
-        return [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
+        found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
+        return [replace(pod, owner=self._root(pod.owner)) for pod in found]
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
-        """The jobs by name; one that does not exist is `absent`."""
-        found = {
-            job["metadata"]["name"]: job_state(job) for job in _items(self._batch.list_namespaced_job, self.namespace)
-        }
+        """The jobs by name, of whatever kind; one that does not exist is `absent`."""
+        objects = [*_items(self._batch.list_namespaced_job, self.namespace), *self._custom_objects()]
+        # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
+        owners = {each["metadata"]["uid"]: owner for each in objects if (owner := owner_of(each))}
+        self._owners = owners
+        found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         return {name: found.get(name) or JobState(name=name, kind="", state="absent") for name in jobs}
 
+    def _custom_objects(self) -> Iterator[Object]:
+        """The operators' jobs; a kind that the cluster does not know is not asked for again."""
+        for kind in list(self._kinds):
+            rules = CUSTOM_KINDS[kind]
+            call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
+            try:
+                yield from ({**each, "kind": kind} for each in _items(call, rules.plural))
+            except NotThere:
+                self._kinds.remove(kind)
+
+    def _root(self, uid: str) -> str:
+        """The object at the top of those that own the one of this identity."""
+        while uid in self._owners:
+            uid = self._owners[uid]
+        return uid
+
     def warnings(self, uid: str) -> list[str]:
-        """The warning events about one object, oldest first: `Reason: message`."""
-        selector = f"involvedObject.uid={uid},type=Warning"
-        events = _items(self._core.list_namespaced_event, self.namespace, field_selector=selector)
+        """The warning events about one object and those that it owns, oldest first: `Reason: message`."""
+        call = partial(self._core.list_namespaced_event, self.namespace)
+        below = [each for each in self._owners if self._root(each) == uid]
+        events = [
+            event
+            for each in (uid, *below)
+            for event in _items(call, field_selector=f"involvedObject.uid={each},type=Warning")
+        ]
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
 
@@ -179,7 +211,8 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        raise Unreachable(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
+        kind = NotThere if error.status == 404 else Unreachable
+        raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
     except (HTTPError, OSError, ValueError) as error:
         raise Unreachable(f"the API server does not answer: {_short(error)}") from error
 

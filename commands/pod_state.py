@@ -1,4 +1,4 @@
-"""Derives from pods and jobs, as the Kubernetes API gives them, their state, its reason and the exit code's meaning."""
+"""Derives from pods, as the Kubernetes API gives them, their place in a job, state, reason and exit code's meaning."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from infra.naming import JOB_LABEL
+from infra.naming import COMPONENT_LABEL, JOB_LABEL
 
 Object = dict[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label with the index of a pod in its Indexed Job."""
+
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+"""Label with the index of a pod among those of its role, in the jobs of Kubeflow's operators."""
+SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
+SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
+"""Labels of a JobSet's pods: which of its Jobs, and how many."""
+WORKER = "worker"
+"""The role of pods that train."""
 
 STUCK = frozenset(
     {
@@ -58,8 +66,10 @@ class PodState:
     """The job it belongs to."""
     owner: str = ""
     """Identity of the object that made it: a job made again under the same name has another one."""
+    role: str = WORKER
+    """What it is in its job: worker, launcher, scheduler or server."""
     index: int
-    """Which of the job's hosts it is."""
+    """Which of the job's hosts it is, or which of its role."""
     processes: int
     """Number of ranks in it."""
     node: str
@@ -80,8 +90,22 @@ class PodState:
     """When its container ended (RFC 3339); empty before."""
 
     @property
+    def place(self) -> tuple[bool, str, int]:
+        """Its place in the job, which a pod that takes it over has too; workers come first."""
+        return self.role != WORKER, self.role, self.index
+
+    @property
+    def label(self) -> str:
+        """The ranks in it, such as `3` or `4-7`, or its role where it has none."""
+        if not self.ranks:
+            return self.role if self.role != "server" else f"server-{self.index}"
+        return f"{self.ranks[0]}" + (f"-{self.ranks[-1]}" if self.processes > 1 else "")
+
+    @property
     def ranks(self) -> range:
         """The ranks that run in it."""
+        if self.role != WORKER:
+            return range(0)
         return range(self.index * self.processes, (self.index + 1) * self.processes)
 
     @property
@@ -103,33 +127,6 @@ class PodState:
         return ": ".join(text for text in (self.reason, self.message) if text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobState:
-    """What one job does."""
-
-    name: str
-    """Name of the job."""
-    kind: str
-    """Kind of the job in the stack's words."""
-    state: str
-    """pending (no host runs), running, complete, failed, suspended, or absent."""
-    reason: str = ""
-    """Why it failed, a word of Kubernetes' and its explanation."""
-    hosts: int = 0
-    """Number of its hosts."""
-    started: str = ""
-    """When Kubernetes took it up (RFC 3339)."""
-    finished: str = ""
-    """When it completed or failed (RFC 3339); empty before."""
-    uid: str = ""
-    """Identity: a job made again under the same name has another one."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has come to its end."""
-        return self.state in ("complete", "failed")
-
-
 def exit_meaning(code: int) -> str:
     """What an exit code means; negative codes and those over 128 are signals."""
     signal = -code if code < 0 else code - 128
@@ -146,13 +143,13 @@ def pod_state(pod: Object) -> PodState:
     current = container.get("state", {})
     terminated = current.get("terminated") or {}
     state, reason, message = _condition(meta, spec, status, current)
-    index = meta.get("annotations", {}).get(INDEX) or meta.get("labels", {}).get(INDEX) or "0"
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
-        owner=next((each["uid"] for each in meta.get("ownerReferences") or []), ""),
+        owner=owner_of(pod),
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
-        index=int(index),
+        role=meta.get("labels", {}).get(COMPONENT_LABEL, WORKER),
+        index=_index(meta, spec),
         processes=_processes(spec),
         node=spec.get("nodeName", ""),
         state=state,
@@ -165,6 +162,11 @@ def pod_state(pod: Object) -> PodState:
     )
 
 
+def owner_of(found: Object) -> str:
+    """Identity of the object that made this one; empty where none did."""
+    return next((str(each["uid"]) for each in found["metadata"].get("ownerReferences") or []), "")
+
+
 def _condition(meta: Object, spec: Object, status: Object, current: Object) -> tuple[str, str, str]:
     """State, reason and message of a pod."""
     phase = status.get("phase", "Pending")
@@ -173,81 +175,69 @@ def _condition(meta: Object, spec: Object, status: Object, current: Object) -> t
         # The pod's own reason (Evicted, DeadlineExceeded, ...) explains more than its container's.
         reason = status.get("reason") or _disruption(status) or terminated.get("reason", "")
         message = status.get("message") or terminated.get("message", "")
-        return phase.lower(), "" if reason == "Completed" else reason, _line(message)
+        return phase.lower(), "" if reason == "Completed" else reason, one_line(message)
     if "deletionTimestamp" in meta:
-        return "ending", "Terminating", _line(_disruption(status))
+        return "ending", "Terminating", one_line(_disruption(status))
     if phase == "Running" and not waiting:
         return "running", "", ""
     if waiting:
-        reason, message = waiting.get("reason", ""), _line(waiting.get("message", ""))
+        reason, message = waiting.get("reason", ""), one_line(waiting.get("message", ""))
         creating = reason in ("ContainerCreating", "PodInitializing")
         return ("creating", "", message) if creating else ("pending", reason, message)
-    scheduled = _find(status, "PodScheduled")
+    scheduled = find_condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
-        return "pending", scheduled.get("reason", "Unschedulable"), _line(scheduled.get("message", ""))
+        return "pending", scheduled.get("reason", "Unschedulable"), one_line(scheduled.get("message", ""))
     return ("creating" if spec.get("nodeName") else "pending"), "", ""
 
 
 def _disruption(status: Object) -> str:
     """Why Kubernetes itself ended the pod (preempted, evicted, node lost); empty when it did not."""
-    found = _find(status, "DisruptionTarget")
+    found = find_condition(status, "DisruptionTarget")
     return str(found.get("reason", "")) if found.get("status") == "True" else ""
 
 
-def _find(status: Object, kind: str) -> Object:
+def find_condition(status: Object, kind: str) -> Object:
+    """The condition of one type; empty where there is none."""
     return next((each for each in status.get("conditions") or [] if each["type"] == kind), {})
 
 
+def _index(meta: Object, spec: Object) -> int:
+    """Which host of its job a pod is: by torchrun's rank where the operator writes it, else by its index."""
+    labels = meta.get("labels", {})
+    if REPLICA_INDEX in labels:
+        return _number(spec, "PET_NODE_RANK") or int(labels[REPLICA_INDEX])
+    index = int(meta.get("annotations", {}).get(INDEX) or labels.get(INDEX) or "0")
+    hosts_per_slice = _number(spec, "TRAINYARD_HOSTS") // int(labels.get(SLICES, "1"))
+    return int(labels.get(SLICE_INDEX, "0")) * hosts_per_slice + index
+
+
 def _processes(spec: Object) -> int:
-    """Number of training processes of a host, as torchrun reads it from its environment."""
-    for variable in spec["containers"][0].get("env") or []:
-        if variable["name"] == "PET_NPROC_PER_NODE" and str(variable.get("value", "")).isdigit():
-            return int(variable["value"])
-    return 1
+    """Number of training processes of a host."""
+    return _number(spec, "TRAINYARD_PROCESSES_PER_HOST") or _number(spec, "PET_NPROC_PER_NODE") or 1
 
 
-def job_state(job: Object) -> JobState:
-    """What `job` (batch/v1) does."""
-    meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
-    state, reason, finished = "running" if status.get("ready") else "pending", "", ""
-    for condition in status.get("conditions") or []:
-        if condition["status"] != "True":
-            continue
-        if condition["type"] == "Complete":
-            state, finished = "complete", status.get("completionTime") or condition["lastTransitionTime"]
-        elif condition["type"] == "Failed":
-            state, finished = "failed", condition["lastTransitionTime"]
-            reason = ": ".join(filter(None, (condition.get("reason"), _line(condition.get("message", "")))))
-        elif condition["type"] == "Suspended":
-            state = "suspended"
-    return JobState(
-        name=meta["name"],
-        kind="indexed-job" if spec.get("completionMode") == "Indexed" else "job",
-        state=state,
-        reason=reason,
-        hosts=spec.get("completions") or spec.get("parallelism") or 1,
-        started=status.get("startTime") or "",
-        finished=finished,
-        uid=meta["uid"],
-    )
+def _number(spec: Object, name: str) -> int:
+    """The number that an environment variable of the container is; 0 where it is none."""
+    values = [each.get("value", "") for each in spec["containers"][0].get("env") or [] if each["name"] == name]
+    return int(values[-1]) if values and str(values[-1]).isdigit() else 0
 
 
-def latest_by_host(pods: Iterable[PodState]) -> dict[int, PodState]:
-    """The newest pod of each host of one job, by index."""
-    found: dict[int, PodState] = {}
+def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
+    """The newest pod of each place in one job, workers first."""
+    found: dict[tuple[bool, str, int], PodState] = {}
     for pod in pods:
-        known = found.get(pod.index)
+        known = found.get(pod.place)
         if known is None or (pod.created, not pod.is_over) >= (known.created, not known.is_over):
-            found[pod.index] = pod
-    return dict(sorted(found.items()))
+            found[pod.place] = pod
+    return [found[place] for place in sorted(found)]
 
 
 def count_restarts(pods: Iterable[PodState]) -> int:
-    """How often the job's hosts were started again, counting those that restarted together once."""
-    by_host: dict[int, int] = {}
+    """How often the job's pods were started again, counting those that restarted together once."""
+    by_place: dict[tuple[bool, str, int], int] = {}
     for pod in pods:
-        by_host[pod.index] = by_host.get(pod.index, -1) + 1 + pod.restarts
-    return max(by_host.values(), default=0)
+        by_place[pod.place] = by_place.get(pod.place, -1) + 1 + pod.restarts
+    return max(by_place.values(), default=0)
 
 
 def seconds_between(start: str, end: str) -> float | None:
@@ -257,5 +247,6 @@ def seconds_between(start: str, end: str) -> float | None:
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
+    """`text` without line breaks."""
     return " ".join(text.split())

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from commands.job_state import JobState
 from commands.log_lines import Progress, before_report, exit_codes, looks_like_an_error, parse_event
 from commands.pod_state import (
-    JobState,
     PodState,
     count_restarts,
     exit_meaning,
-    latest_by_host,
+    latest_by_place,
     seconds_between,
 )
 
@@ -55,15 +55,17 @@ class Screen:
     def line(self, pod: PodState, text: str, ranks: int) -> None:
         """One line of a host's log, if it is to be shown; `ranks` is their number in all that is followed."""
         event = parse_event(text)
-        rank = pod.ranks[0] if event is None or event.rank is None else event.rank
-        here = [rank] if event is not None and event.rank is not None else list(pod.ranks)
+        said = None if event is None else event.rank
+        # A launcher prints what the ranks print: without one of its own, all of it is worth showing.
+        here = list(pod.ranks) or [0] if said is None else [said]
+        place = (pod.ranks[0] if pod.ranks else pod.label) if said is None else said
         if self._only_rank is not None:
             if self._only_rank not in here:
                 return
         elif ranks > MANY_RANKS and 0 not in here and not _matters(text):
             return
         style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
-        prefix = Text(f"{pod.job}/{rank} | " if ranks > 1 else "", style="dim")
+        prefix = Text(f"{pod.job}/{place} | " if ranks > 1 else "", style="dim")
         body = Text.from_ansi(text)
         body.stylize_before(style)
         self._print(prefix + body)
@@ -121,7 +123,7 @@ def summary(
         return lines
     if job.reason:
         lines.append(f"  reason: {job.reason}")
-    newest = latest_by_host(pods).values()
+    newest = latest_by_place(pods)
     for pod in newest:
         lines += [f"  {text}" for text in _rank_ends(pod, tails.get(pod.uid, []))]
     culprit = _culprit(newest, tails)
@@ -134,9 +136,9 @@ def summary(
 def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
     """The failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
 
-    def blame(pod: PodState) -> tuple[bool, str, int]:
+    def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
         codes = exit_codes(tails[pod.uid]).values()
-        return not any(code >= FIRST_OWN_CODE for code in codes), pod.finished or "9", pod.index
+        return not any(code >= FIRST_OWN_CODE for code in codes), pod.finished or "9", pod.place
 
     return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
 
@@ -155,8 +157,7 @@ def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
 
 
 def _label(pod: PodState) -> str:
-    last = f"-{pod.ranks[-1]}" if pod.processes > 1 else ""
-    return f"{pod.job}/{pod.ranks[0]}{last}"
+    return f"{pod.job}/{pod.label}"
 
 
 def spell(seconds: float | None) -> str:

@@ -70,6 +70,14 @@ def outputs(stack: str) -> dict[str, Any]:
     return found
 
 
+def save_kubeconfig(stack: str, path: Path) -> None:
+    """Write the kubeconfig of a stack's cluster to a file of its owner alone; it asks the cloud for credentials."""
+    text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(text, encoding="utf-8")
+
+
 def free_from_dead_owner(stack: str) -> bool:
     """Cancel an update whose `pulumi` died on this machine and left its lock; True where there was one."""
     backend = stack_environment()["PULUMI_BACKEND_URL"]

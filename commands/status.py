@@ -10,9 +10,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from commands.job_state import JobState
 from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
-from commands.pod_state import JobState, Object, PodState, count_restarts, latest_by_host
+from commands.pod_state import Object, PodState, count_restarts, latest_by_place
 from commands.stack import PulumiFailed
 
 TAIL_LINES = 50
@@ -61,18 +62,17 @@ def job_rows(
 
     `progress` is what hosts have printed and `notes` what events say, both by the uid of a pod or job.
     """
-    current = latest_by_host(pods)
+    current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     head = (job.name, job.kind, job.state)
     if not current:
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
     rows: list[Row] = []
-    for pod in current.values():
-        restarts = str(count_restarts(each for each in pods if each.index == pod.index))
+    for pod in current:
+        restarts = str(count_restarts(each for each in pods if each.place == pod.place))
         why = pod.why or notes.get(pod.uid, "") or (reason if not rows else "")
-        ranks = f"{pod.ranks[0]}" + (f"-{pod.ranks[-1]}" if pod.processes > 1 else "")
         cells = _progress_cells(progress.get(pod.uid, Progress()))
-        rows.append((*head, pod.name, ranks, pod.node, pod.state, *cells, restarts, why))
+        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *cells, restarts, why))
     return rows
 
 
@@ -102,9 +102,10 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
-        current = latest_by_host(own).values()
-        progress = {pod.uid: _progress(cluster, pod) for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS}
-        rows += job_rows(job, own, progress, _notes(cluster, job, list(current)))
+        current = latest_by_place(own)
+        read = [pod for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS]
+        progress = {pod.uid: _progress(cluster, pod) for pod in read}
+        rows += job_rows(job, own, progress, _notes(cluster, job, current))
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
     lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]

@@ -6,11 +6,15 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
-from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi
+from commands.pending import adopt_pending
+from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi, save_kubeconfig
+from infra.aws.config import EksConfig
 from infra.config import LocalConfig
+from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
 
@@ -37,6 +41,9 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
+        options.append("--image")
+    options += [f"--operator={name}" for name in sorted(config.operators)]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode
@@ -44,8 +51,11 @@ def main() -> int:
         ensure_stack(stack)
         if free_from_dead_owner(stack):
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
+        adopt_pending(stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
+        if isinstance(config.platform, GkeConfig | EksConfig):
+            save_kubeconfig(stack, Path(brought["kubeconfig_path"]))
     except PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
@@ -53,9 +63,15 @@ def main() -> int:
     # Only now: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import follow
 
-    status = follow(
-        brought.get("kubeconfig_path") or "", brought["namespace"], brought["jobs"], sys.stdout, brought.get("context")
-    )
+    idle = {job.name for job in config.jobs if job.interactive}
+    followed = [name for name in brought["jobs"] if name not in idle]
+    status = 0
+    if followed or not idle:
+        status = follow(
+            brought.get("kubeconfig_path") or "", brought["namespace"], followed, sys.stdout, brought.get("context")
+        )
+    for name in sorted(idle):
+        print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
     print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status

@@ -20,6 +20,9 @@ Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.c
 - `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
 - `python -m stack_config Pulumi.<stack>.yaml` says what is wrong with a file; `make up` and `pulumi up` do it first.
 - An unknown key is an error. A key without a default is required.
+- An entry of `trainyard:jobs` is a job, or the name of one of the [recipes](recipes/README.md).
+- What each kind of job can and cannot do is in [kinds.md](kinds.md).
+- `pulumi config set --secret secrets:NAME` stores a secret that a job's `secrets` may name.
 """
 
 CONSTRAINTS = {
@@ -44,16 +47,18 @@ def render() -> str:
 def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Heading and model of each section, outer before inner, in the order of the fields."""
 
-    def walk(key: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    def walk(key: str, kind: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
         names = [reference.rpartition("/")[2] for reference in _references(field)]
         for name in names:
             properties = models[name]["properties"]
-            yield (f"`{key}`, kind `{properties['kind']['const']}`" if len(names) > 1 else f"`{key}`"), name
+            own = f", kind `{properties['kind']['const']}`" if len(names) > 1 else ""
+            yield f"`{key}`{own or kind}", name
             for inner, property_ in properties.items():
-                yield from walk(f"{key}.{inner}", property_)
+                of = own.replace(", kind", f" of `{key}` kind") or kind
+                yield from walk(f"{key}.{inner}{'[]' if 'items' in property_ else ''}", of, property_)
 
     for key, field in schema["properties"].items():
-        yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", field)
+        yield from walk(f"trainyard:{key}[]" if "items" in field else f"trainyard:{key}", "", field)
 
 
 def _references(field: dict[str, Any]) -> list[str]:
@@ -78,13 +83,15 @@ def _default(field: dict[str, Any]) -> str:
     default = field.get("default", {})
     if default is None:
         return "none"
+    if _references(field) and default:
+        return "one with its defaults" if "items" in field else "its defaults"
     return f"`{json.dumps(default)}`".replace('"', "") if default or default == 0 else "empty"
 
 
 def _type(field: dict[str, Any]) -> str:
     """What a key takes."""
     if _references(field):
-        return "section"
+        return "list of sections" if "items" in field else "section"
     if "const" in field:
         return f"`{field['const']}`"
     if "enum" in field:
@@ -93,6 +100,8 @@ def _type(field: dict[str, Any]) -> str:
         return " or ".join(_type(option) for option in field["anyOf"] if option.get("type") != "null")
     if field.get("type") == "object":
         return "mapping"
+    if field.get("type") == "array":
+        return f"list of {_type(field['items'])}" if field["items"] else "list"
     bounds = [text.format(field[name]) for name, text in CONSTRAINTS.items() if name in field]
     return ", ".join([str(field["type"]), *bounds])
 

@@ -6,8 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from infra.aws.config import EksConfig
+from infra.gcp.config import GkeConfig
 from infra.naming import check_label
-from infra.scalars import DnsLabel, Image, Memory, Section
+from infra.scalars import DnsLabel, Image, Memory, NamespaceName, Section
 
 
 def _bucket_url(value: str) -> str:
@@ -15,18 +17,6 @@ def _bucket_url(value: str) -> str:
     if scheme not in ("gs", "s3") or not rest.strip("/"):
         raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
     return value.rstrip("/")
-
-
-def _namespace(value: str) -> str:
-    if value == "default" or value.startswith("kube-"):
-        raise ValueError(
-            "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
-        )
-    return value
-
-
-NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
-"""A namespace that a stack may make, change and remove."""
 
 
 class LocalConfig(Section):
@@ -84,6 +74,9 @@ class KubeconfigConfig(Section):
     """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Where jobs keep checkpoints and metrics."""
+    operators: Literal["install", "present"] = "install"
+    """`install` those that the jobs need, at Trainyard's versions (docs/operators.md); `present` where the cluster has
+    them already."""
 
 
-PlatformConfig = Annotated[LocalConfig | KubeconfigConfig, Field(discriminator="kind")]
+PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
@@ -45,6 +46,8 @@ class TrainingNamespaceArgs:
     """Name of the namespace in the cluster."""
     bucket: BucketClaim | None = None
     """The bucket's volume; None for an object store."""
+    account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """Annotations of the pods' service account: who they are to the cloud."""
 
 
 class TrainingNamespace(pulumi.ComponentResource):
@@ -69,7 +72,7 @@ class TrainingNamespace(pulumi.ComponentResource):
         self.namespace = namespace.metadata.name
         account = ServiceAccount(
             f"{name}-account",
-            metadata=self._metadata(SERVICE_ACCOUNT),
+            metadata=self._metadata(SERVICE_ACCOUNT, args.account_annotations or None),
             automount_service_account_token=False,
             opts=child,
         )
@@ -83,7 +86,7 @@ class TrainingNamespace(pulumi.ComponentResource):
             }
         )
 
-    def _metadata(self, name: str, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
+    def _metadata(self, name: str, annotations: Mapping[str, pulumi.Input[str]] | None = None) -> ObjectMetaArgs:
         return ObjectMetaArgs(name=name, namespace=self.namespace, labels=stack_labels(), annotations=annotations)
 
     def _claim(

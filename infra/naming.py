@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 
 LABEL_LIMIT = 63
@@ -11,6 +12,16 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 DOMAIN = "trainyard.dev"
 """Prefix of the labels that are ours."""
+COMPONENT_LABEL = "app.kubernetes.io/component"
+"""Tells a job's workers from its launcher, scheduler and servers."""
+POOL_LABEL = f"{DOMAIN}/pool"
+"""Carried by the nodes of a cloud: the pool of the settings that they are from."""
+ACCELERATOR_LABEL = f"{DOMAIN}/accelerator"
+"""Carried by nodes with GPUs where the cloud has no label of its own: the GPU model."""
+COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
+"""https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
+QUEUED_LABEL = "cloud.google.com/gke-queued"
+"""https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
 JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 
@@ -33,9 +44,9 @@ def host_name(job: str, index: int) -> str:
     return f"{job}-{index}"
 
 
-def longest_job_name(num_hosts: int) -> int:
-    """The most characters that a job's name may have, so that each of its host names is a DNS label."""
-    return LABEL_LIMIT - len(host_name("", num_hosts - 1))
+def secret_name(job: str) -> str:
+    """Name of the Kubernetes Secret with the secret variables of a job."""
+    return f"{job}-secrets"
 
 
 def stack_labels() -> dict[str, str]:
@@ -46,17 +57,34 @@ def stack_labels() -> dict[str, str]:
     return {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}
 
 
-def job_labels(job: str, recipe: str) -> dict[str, str]:
-    """Labels of every object of a job, its pods included."""
-    return {
+def job_labels(job: str, recipe: str | None) -> dict[str, str]:
+    """Labels of every object of a job, its pods included; a job that runs a script has no recipe."""
+    labels = {
         "app.kubernetes.io/name": "trainer",
         "app.kubernetes.io/instance": job,
         **stack_labels(),
         JOB_LABEL: job,
-        f"{DOMAIN}/recipe": recipe,
     }
+    return {**labels, f"{DOMAIN}/recipe": recipe} if recipe else labels
 
 
 def job_selector(job: str) -> dict[str, str]:
     """The labels that single out the pods of one job in its namespace."""
     return {JOB_LABEL: job}
+
+
+CLOUD_LABELS = {"part-of": "trainyard", "managed-by": "pulumi"}
+"""Labels of every resource of a cloud that takes some, so that what is left over can be found."""
+
+
+def fitted(name: str, role: str, limit: int) -> str:
+    """`name-role`, or where that is longer than `limit`, a shortened name with a digest of the whole one.
+
+    Clouds limit names differently; equal arguments give equal names, different ones different names.
+    """
+    whole = f"{name}-{role}"
+    if len(whole) <= limit:
+        return whole
+    digest = hashlib.sha256(name.encode()).hexdigest()[:6]
+    kept = name[: limit - len(role) - len(digest) - 2].rstrip("-")
+    return f"{kept}-{digest}-{role}"

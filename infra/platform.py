@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes
 
+from infra.aws.config import EksConfig
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.gcp.config import GkeConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.operator_releases import needed_releases
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
@@ -30,9 +34,9 @@ class Platform:
     """Kubernetes namespace of the jobs."""
     service_account: pulumi.Output[str]
     """Service account of the jobs' pods."""
-    image: str
+    image: pulumi.Input[str]
     """Trainer image."""
-    bucket_url: str
+    bucket_url: pulumi.Input[str]
     """The bucket as a pod sees it."""
     bucket_claim: pulumi.Output[str] | None
     """Persistent volume claim that is the bucket; None for an object store."""
@@ -44,8 +48,16 @@ class Platform:
     """Kubeconfig on this machine; several files are joined as in `$KUBECONFIG`."""
     context: str
     """Context in the kubeconfig."""
+    get_kubeconfig: pulumi.Input[str]
+    """Command that makes kubectl talk to this cluster."""
+    console: Mapping[str, str] = field(default_factory=dict)
+    """Pages of the cloud's console by what they show."""
     kubeconfig: pulumi.Output[str] | None = None
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
+    operator_images: Mapping[str, str] = field(default_factory=dict)
+    """Images of operators by their names, where the platform has its own; for others their projects' are pulled."""
+    own_images: Mapping[str, str] = field(default_factory=dict)
+    """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
 
@@ -56,31 +68,61 @@ class Platform:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
 
+    def before_pods(self) -> list[pulumi.Resource]:
+        """What must be there before a pod can start."""
+        return [] if self.images is None else [self.images]
 
-def build_platform(config: PlatformConfig) -> Platform:
-    """Provision the platform. Raises ValueError, one problem a line, when this machine cannot run it."""
+
+def kubeconfig_path(context: str) -> str:
+    """Where `make up` puts the kubeconfig of a cloud's cluster."""
+    return str(PROJECT / ".trainyard" / f"{context}.kubeconfig")
+
+
+def build_platform(
+    config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
+) -> Platform:
+    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
+
+    Raises ValueError, one problem a line, when this machine cannot run it.
+    """
     if isinstance(config, LocalConfig):
-        return _local(config)
+        return _local(config, operators, images)
+    # The clouds' SDKs are slow to import, and no other platform needs them.
+    if isinstance(config, GkeConfig):
+        from infra.gcp.platform import build_gke
+
+        return build_gke(config)
+    if isinstance(config, EksConfig):
+        from infra.aws.platform import build_eks
+
+        return build_eks(config)
     return _existing_cluster(config)
 
 
-def _local(config: LocalConfig) -> Platform:
+def _local(config: LocalConfig, operators: frozenset[str], images: frozenset[str]) -> Platform:
     # The other platforms must not need what only this one needs.
     from infra.local.cluster import LocalCluster, LocalClusterArgs
     from infra.local.preflight import check_machine
+    from infra.local.program_image import program_reference
     from infra.local.programs import BUCKET_IN_NODE
     from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-    from infra.local.trainer_image import trainer_image_reference
+    from infra.local.trainer_image import own_image_reference, trainer_image_reference
 
     owner = str(PROJECT)
     settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
     if problems := check_machine(settings):
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
+    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+    own_images = {name: own_image_reference(name) for name in sorted(images)}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
-            owner=owner, name=config.name, nodes=config.nodes, port=config.port, images=[PAUSE_IMAGE, image]
+            owner=owner,
+            name=config.name,
+            nodes=config.nodes,
+            port=config.port,
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
         ),
     )
     provider = pulumi_kubernetes.Provider(
@@ -113,7 +155,10 @@ def _local(config: LocalConfig) -> Platform:
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
         context=settings.context,
+        get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
+        operator_images=operator_images,
+        own_images=own_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )
@@ -149,4 +194,19 @@ def _existing_cluster(config: KubeconfigConfig) -> Platform:
         kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
         kubeconfig_path=files,
         context=config.context,
+        get_kubeconfig=f"kubectl config use-context {config.context}",
     )
+
+
+def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install operators on the platform; returns what jobs that need them come after. Raises ValueError without set-up.
+
+    Empty where none is needed.
+    """
+    if not names:
+        return []
+    # Not needed by most stacks, and slow to import.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]

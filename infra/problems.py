@@ -16,6 +16,9 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
 
+SECRETS = "secrets"
+"""Key of the settings whose values are never shown."""
+
 Path = tuple[str | int, ...]
 
 
@@ -50,13 +53,18 @@ class Problem:
 
 def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
     """The problems that pydantic found in a configuration of type `model`, in the order of its fields."""
-    return [_problem(each, model) for each in error.errors(include_url=False)]
+    errors = error.errors(include_url=False)
+    # A default that follows from other fields cannot be had where those are wrong, which is said already.
+    return [_problem(each, model) for each in errors if each["type"] != "default_factory_not_called"]
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
     """One problem, in our words."""
     place = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    if SECRETS in place.path:
+        # Whoever writes a secret in the place of its name should not find it in a log as well.
+        value = PydanticUndefined
     if kind == "missing":
         return Problem(place.path, f"is missing: {_sentence(place.field)}; add {_example(place)}")
     if kind == "extra_forbidden":
@@ -122,7 +130,7 @@ def _example(place: _Place) -> str:
         return f"`{key}`"
     if field.examples:
         value = field.examples[0]
-    elif not field.is_required() and field.default is not None:
+    elif not field.is_required() and field.default not in (None, PydanticUndefined):
         value = field.default
     else:
         value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")
@@ -151,6 +159,8 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
         return f"must be a mapping, one `key: value` a line; keys: {keys}"
+    if kind.startswith("bool_"):
+        return f"must be true or false, without quotes; write {_example(place)}"
     if kind == "tuple_type":
         return "must be a list; begin each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place.field)}"

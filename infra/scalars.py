@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv4Network
 from math import isfinite
 from typing import Annotated, Any
 
@@ -15,6 +16,9 @@ _IMAGE = re.compile(
     r"([a-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LONGEST_SECRET_NAME = 32
+"""Shorter than the keys that services give, so that a key in the place of its name is noticed."""
+_SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
@@ -22,6 +26,17 @@ class Section(BaseModel):
     """A part of the stack's configuration: immutable, no unknown key, no silent conversion."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+def matched(pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
+    """A check that refuses, with `message`, what `pattern` does not match as a whole or is longer than `limit`."""
+
+    def check(value: str) -> str:
+        if len(value) > limit or not pattern.fullmatch(value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(check)
 
 
 def _cpu(value: object) -> object:
@@ -55,6 +70,15 @@ def _variable(value: str) -> str:
     return value
 
 
+def _secret(value: str) -> str:
+    if len(value) > LONGEST_SECRET_NAME or not _SECRET.fullmatch(value):
+        raise ValueError(
+            "must be the name of a secret, not the secret: write for example 'wandb' and run "
+            "`pulumi config set --secret secrets:wandb`"
+        )
+    return value
+
+
 def _flag(value: str) -> str:
     if not _FLAG.fullmatch(value):
         raise ValueError("must be a trainer flag without its dashes; write for example 'batch_size'")
@@ -75,6 +99,30 @@ def _text(value: Any) -> str:
     raise ValueError("must be a string or a number: put it in quotes")
 
 
+def _cidr(value: str) -> str:
+    try:
+        if "/" not in value:
+            raise ValueError("has no prefix length")
+        return str(IPv4Network(value))
+    except ValueError as error:
+        raise ValueError("must be a range of IPv4 addresses; write for example '10.0.0.0/20'") from error
+
+
+def _one_or_many(value: object) -> object:
+    """One value as a list of one."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def _namespace(value: str) -> str:
+    if value == "default" or value.startswith("kube-"):
+        raise ValueError(
+            "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
+        )
+    return value
+
+
+ONE_OR_MANY = BeforeValidator(_one_or_many)
+"""Of a tuple that may be written as a single value."""
 DnsLabel = Annotated[str, AfterValidator(check_label)]
 """A name that Kubernetes accepts for a Service, a host and a label."""
 Cpu = Annotated[str, BeforeValidator(_cpu)]
@@ -85,9 +133,15 @@ Image = Annotated[str, AfterValidator(_image)]
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
 """Name of an environment variable that is free to set."""
+SecretName = Annotated[str, AfterValidator(_secret)]
+"""Name of a secret of the stack's configuration."""
 FlagName = Annotated[str, AfterValidator(_flag)]
 """Name of a trainer flag."""
+Cidr = Annotated[str, AfterValidator(_cidr)]
+"""A range of IPv4 addresses."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 """Value of a trainer flag."""
 Text = Annotated[str, PlainValidator(_text)]
 """Value of an environment variable."""
+NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
+"""A namespace that a stack may make, change and remove."""

@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster]`: make this machine able to run a stack; does nothing when it already is."""
+"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]...`: make a machine able to run a stack."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from setup.progress import run_steps
-from setup.steps import steps
+from setup.steps import rehearsal_steps, steps
 
 
 def main() -> int:
@@ -15,10 +15,19 @@ def main() -> int:
     parser.add_argument(
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
     )
+    parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
+    parser.add_argument("--rehearsal", action="store_true", help="the stack is rehearsed, not run")
+    parser.add_argument(
+        "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
+    )
     arguments = parser.parse_args()
+    operators = frozenset(arguments.operator)
     try:
-        run_steps(steps(cluster=not arguments.no_cluster))
-    except RuntimeError as error:
+        if arguments.rehearsal:
+            run_steps(rehearsal_steps(operators))
+        else:
+            run_steps(steps(cluster=not arguments.no_cluster, image=arguments.image, operators=operators))
+    except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)
         return 1
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -26,10 +27,10 @@ class GoProgram:
     """Folder below setup/go."""
     package: str
     """Package to build, as `go build` takes it."""
-    flags: Sequence[str]
-    """Linker flags."""
     binary: str
     """File name of the result."""
+    flags: Sequence[str] = ()
+    """Linker flags."""
     names: Sequence[str] = ()
     """Links to the binary, for one that dispatches on its name."""
 
@@ -54,7 +55,7 @@ class GoProgram:
             return False
 
     def build(self) -> None:
-        """Build into a draft folder that takes the old one's place only when complete."""
+        """Build into a draft folder that takes the old one's place only when complete; see `build_all`."""
         draft = self.folder.with_name(self.module + ".new")
         if draft.exists():
             shutil.rmtree(draft)
@@ -72,13 +73,24 @@ class GoProgram:
         )
         if done.returncode != 0:
             raise RuntimeError(f"building {self.binary} failed:\n{done.stdout[-3000:]}")
-        shutil.rmtree(_work_folder(), ignore_errors=True)
         for name in self.names:
             (draft / name).symlink_to(self.binary)
         (draft / "sources").write_text(self.sources, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)
         draft.rename(self.folder)
+
+
+def build_all(programs: Sequence[GoProgram]) -> None:
+    """Build those of the programs that are not built; they share modules and objects, which then leave the disk."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "go-build.lock").open("w", encoding="ascii") as lock:
+        # Another build's modules and objects are not removed under it.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for program in programs:
+            if not program.is_built():
+                program.build()
+        shutil.rmtree(_work_folder(), ignore_errors=True)
 
 
 def _work_folder() -> Path:

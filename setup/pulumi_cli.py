@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.local.settings import cache_folder
-from setup.go_programs import GoProgram
+from setup.go_programs import GoProgram, build_all
 
 RELEASE_HOST = "get.pulumi.com"
 RELEASE_VERSION = "3.255.0"
@@ -104,7 +104,7 @@ def get_cli(progress: Callable[[str], None]) -> None:
         fetch_release()
     except (OSError, ValueError) as error:
         progress(f"the official release cannot be had here ({error}); building version 3.245.0 from its Go module")
-        BUILT.build()
+        build_all([BUILT])
 
 
 def fetch_release() -> None:

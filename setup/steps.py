@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from infra.local.image_store import stored_references
 from infra.local.settings import PAUSE_IMAGE, PROGRAMS, cache_folder
 from infra.local.trainer_image import ensure_stored, trainer_image_reference
+from infra.operator_releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli
+from setup import operators as operator_steps
 from setup.progress import Step
 
 KUBERNETES_VERSION = "1.34.2"
@@ -25,7 +27,16 @@ KUBERNETES = go_programs.GoProgram(
     binary="kubernetes",
     names=PROGRAMS,
 )
+KWOK_VERSION = "0.7.0"
+KWOK = go_programs.GoProgram(
+    module="kwok",
+    package="sigs.k8s.io/kwok/cmd/kwok",
+    flags=[f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{KWOK_VERSION}"],
+    binary="kwok",
+)
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
+FAKE_GCS = go_programs.GoProgram(module="fake-gcs-server", package="tool", binary="fake-gcs-server")
+"""An object store that speaks Google Cloud Storage's protocol; built by what needs it: `build_all([FAKE_GCS])`."""
 SETUP = Path(__file__).resolve().parent
 
 
@@ -42,14 +53,23 @@ def npm_folder() -> Path:
     return cache_folder() / "npm"
 
 
-def steps(*, cluster: bool) -> list[Step]:
-    """The steps for a stack; `cluster` adds what the cluster on this machine needs."""
+def steps(*, cluster: bool, image: bool = False, operators: frozenset[str] = frozenset()) -> list[Step]:
+    """The steps for a stack whose jobs need `operators`.
+
+    `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
+    """
+    digits = Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
+    programs = [KUBERNETES, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     found = [
-        Step(name="Go toolchain", is_done=lambda: _no_go_needed(cluster), do=lambda _say: go_programs.install_go(uv())),
+        Step(
+            name="Go toolchain",
+            is_done=lambda: _no_go_needed(programs if cluster else []),
+            do=lambda _say: go_programs.install_go(uv()),
+        ),
         Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
     ]
     if not cluster:
-        return found
+        return [*found, *([digits] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         Step(
             name="Debian packages",
@@ -60,9 +80,9 @@ def steps(*, cluster: bool) -> list[Step]:
         Step(
             name=f"Kubernetes {KUBERNETES_VERSION} and CoreDNS from their Go modules",
             is_done=KUBERNETES.is_built,
-            do=lambda _say: KUBERNETES.build(),
+            do=lambda _say: go_programs.build_all([KUBERNETES]),
         ),
-        Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits),
+        digits,
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),
@@ -73,18 +93,45 @@ def steps(*, cluster: bool) -> list[Step]:
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda say: _store(trainer_image_reference(), say),
         ),
+        *operator_steps.steps(operators, cluster=True),
     ]
 
 
-def _no_go_needed(cluster: bool) -> bool:
-    if pulumi_cli.has_cli() and (not cluster or (KUBERNETES.is_built() and PAUSE_IMAGE in stored_references())):
+def rehearsal_steps(operators: frozenset[str]) -> list[Step]:
+    """The steps for the rehearsal of a stack whose jobs need `operators`: no image is built or pulled."""
+    programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
+    return [
+        Step(
+            name="Debian packages",
+            is_done=lambda: not debian.missing_packages(),
+            do=lambda _say: debian.install(debian.missing_packages()),
+        ),
+        Step(
+            name="Go toolchain",
+            is_done=lambda: _no_go_needed(programs),
+            do=lambda _say: go_programs.install_go(uv()),
+        ),
+        Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
+        Step(
+            name="Kubernetes, kwok and operators from their Go modules",
+            is_done=lambda: all(program.is_built() for program in programs),
+            do=lambda _say: go_programs.build_all(programs),
+        ),
+        *operator_steps.steps(operators, cluster=False),
+    ]
+
+
+def _no_go_needed(programs: Sequence[go_programs.GoProgram]) -> bool:
+    """Whether Go is here, or the CLI and the programs are and with them the pause image."""
+    built = all(program.is_built() for program in programs)
+    if built and pulumi_cli.has_cli() and (not programs or PAUSE_IMAGE in stored_references()):
         return True
     return go_programs.has_go()
 
 
 def _store_pause(say: Callable[[str], None]) -> None:
     if not PAUSE.is_built():
-        PAUSE.build()
+        go_programs.build_all([PAUSE])
     _store(PAUSE_IMAGE, say)
 
 

@@ -10,13 +10,17 @@ started again is there in a fraction of a second, and the ranks of a host load t
 from __future__ import annotations
 
 import multiprocessing
+import os
 import runpy
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from trainer.exit_codes import DONE, PREEMPTED
+from trainer.exit_codes import DONE, HANG, PREEMPTED, STORAGE_ERROR
+
+RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
+"""Exit codes that mean "run it again"."""
 
 SIGNAL_BASE = 128
 """What a shell adds to a signal's number to make an exit code of it."""
@@ -27,7 +31,15 @@ LIBRARIES = ["torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel
 
 
 def main() -> int:
-    """Run this host's processes; returns the exit code."""
+    """Run this host's processes; returns the exit code.
+
+    $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
+    """
+    code = _run()
+    return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code
+
+
+def _run() -> int:
     forks = not GPU.exists()
     if forks:
         # Before torch is imported here, so that both load at the same time.

@@ -1,7 +1,9 @@
-"""The command of a job's hosts: torchrun, then `-m trainer RECIPE --flag=value`; ranks and addresses are environment.
+"""What a job's hosts execute, and the environment in which they find each other. The one place that knows either.
 
-The command line is the same under every topology and kind. torchrun reads `PET_<OPTION>` for each of its options
-(torch/distributed/argparse_util.py). `$(NAME)` is expanded by Kubernetes, never by a shell.
+A host runs torchrun and under it `-m trainer RECIPE --flag=value` or a script; on TPUs, in an `mx-job` and under mpirun
+the program by itself. Ranks and addresses are environment, never flags, and nothing sets here what a kind's operator
+sets in its pods. torchrun reads `PET_<OPTION>` for each of its options (torch/distributed/argparse_util.py).
+`$(NAME)` is expanded by Kubernetes, never by a shell.
 """
 
 from __future__ import annotations
@@ -10,16 +12,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.naming import host_name
+from workloads.kind_rules import ETCD_SUFFIX, SLICES
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 
 LAUNCHER = ("python", "-m", "trainer.launch")
+"""torchrun of the trainer's image, which passes exit codes on."""
+TORCHRUN = ("python", "-m", "torch.distributed.run")
+"""torchrun of any image with torch; it ends with 1 whatever its processes ended with."""
+IDLE = (
+    "python",
+    "-c",
+    "import signal; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
+    "signal.sigwait(end)",
+)
+"""Waits to be told to stop; process 1 of a container ignores the signals that it does not ask for."""
 RENDEZVOUS_PORT = 29500
 """torchrun's own default port."""
+ETCD_PORT = 2379
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 """Where an Indexed Job's pod finds the index of its host; as a label it is there since Kubernetes 1.28 only."""
+CONTROLLER_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
+"""Where a Job's pod finds the identity of this very Job, which a later Job of its name does not share."""
+SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
+"""Where a JobSet's pod finds the index of its child Job."""
 SHUTDOWN_MARGIN_SECONDS = 5
 """How long before the end of its grace period a host kills training processes that still run."""
+JOIN_SECONDS = 1500
+"""How long hosts wait for each other: pulling a large image takes longer on some than torchrun's 600 seconds."""
+LAST_CALL_SECONDS = 10
+"""How long an elastic job waits for further hosts once the fewest are there; torchrun's own 30 pass idle each time."""
+RETRYABLE_OFFSET = 128
+"""Added to exit codes that mean "run it again" where an operator retries from 128 on only."""
+
+STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""Hosts tell each other the address of their store in every round. By default torch's rank 0 says it in its first round
+only, and a host that joins later waits for it until all give up (seen in 2.15, dynamic_rendezvous.next_rendezvous)."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +56,9 @@ class FieldReference:
 
     path: str
     """Path of the field in the pod, as the downward API has it."""
+
+
+Environment = dict[str, "str | FieldReference"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,28 +71,107 @@ class Command:
     """Environment variables, in order: a value may refer to one before it."""
 
 
-def torchrun(spec: JobSpec, shape: Topology) -> Command:
-    """The command that joins all hosts of the job into one process group, host 0 being the meeting point.
-
-    `trainer.launch` is torchrun that ends with the exit code of the process that failed first, where torchrun itself
-    ends with 1: the job's failure policy decides by that code.
-    """
-    endpoint = f"{host_name(spec.name, 0)}.{spec.name}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
-    environment: dict[str, str | FieldReference] = {
+def host_command(spec: JobSpec, shape: Topology) -> Command:
+    """What each host runs, or waits to be told by hand where the job is interactive."""
+    environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": FieldReference("metadata.namespace"),
         "TRAINYARD_NODE": FieldReference("spec.nodeName"),
-        "PET_NNODES": str(shape.hosts),
-        "PET_NODE_RANK": FieldReference(COMPLETION_INDEX),
-        "PET_NPROC_PER_NODE": str(shape.processes_per_host),
-        "PET_RDZV_BACKEND": "static",
-        "PET_RDZV_ENDPOINT": endpoint,
-        "PET_RDZV_ID": spec.name,
-        "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
+        "TRAINYARD_HOSTS": str(shape.hosts),
+        "TRAINYARD_PROCESSES_PER_HOST": str(shape.processes_per_host),
+        **(_meeting(spec, shape) if uses_torchrun(spec) else _device(spec, shape)),
         "OMP_NUM_THREADS": str(shape.threads_per_process),
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
-    return Command(argv=(*LAUNCHER, "-m", "trainer", spec.recipe, *_flags(spec)), environment=environment)
+    return Command(argv=IDLE if spec.interactive else program(spec), environment=environment)
+
+
+def program(spec: JobSpec) -> tuple[str, ...]:
+    """What one host of the job runs to train."""
+    if spec.script is not None:
+        words = (_literal(spec.script), *map(_literal, spec.args))
+        own = LAUNCHER if spec.image is None else TORCHRUN
+        return (*own, *words) if uses_torchrun(spec) else ("python", *words)
+    words = ("-m", "trainer", str(spec.recipe), *_flags(spec))
+    return (*LAUNCHER, *words) if uses_torchrun(spec) else ("python", *words)
+
+
+def uses_torchrun(spec: JobSpec) -> bool:
+    """Whether torchrun starts the processes of a host: not where mpirun does, nor MXNet, nor on TPUs."""
+    return not (spec.tpu or spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script))
+
+
+def _meeting(spec: JobSpec, shape: Topology) -> Environment:
+    """Where and how torchrun's hosts meet, as far as the kind's operator does not say it."""
+    environment: Environment = {
+        "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
+    }
+    if spec.elastic:
+        environment |= STORE_OF_EACH_ROUND
+    if spec.kind == "pytorch-job":
+        environment["TRAINYARD_RETRYABLE_OFFSET"] = str(RETRYABLE_OFFSET)
+        if spec.elastic:
+            return environment
+    environment |= {"PET_RDZV_BACKEND": spec.meeting, "PET_RDZV_CONF": _conf(spec)}
+    environment["PET_RDZV_ID"] = FieldReference(CONTROLLER_UID) if spec.meeting == "etcd" else spec.name
+    if spec.kind in ("pytorch-job", "train-job"):
+        return environment
+    few = shape.fewest_hosts
+    environment |= {
+        "PET_NNODES": f"{few}:{shape.hosts}" if spec.elastic else str(shape.hosts),
+        "PET_NPROC_PER_NODE": str(shape.processes_per_host),
+        "PET_RDZV_ENDPOINT": endpoint(spec),
+    }
+    if spec.meeting == "static":
+        environment["PET_NODE_RANK"] = FieldReference(COMPLETION_INDEX)
+    if spec.elastic:
+        environment["PET_MAX_RESTARTS"] = str(spec.restarts)
+    return environment
+
+
+def rendezvous_options(spec: JobSpec) -> dict[str, str]:
+    """Options of the rendezvous, by the names that its backend gives them."""
+    timeout = "join_timeout" if spec.meeting == "c10d" else "timeout"
+    last_call = {"last_call_timeout": str(LAST_CALL_SECONDS)} if spec.elastic else {}
+    return {timeout: str(JOIN_SECONDS), **last_call}
+
+
+def _conf(spec: JobSpec) -> str:
+    return ",".join(f"{name}={value}" for name, value in rendezvous_options(spec).items())
+
+
+def endpoint(spec: JobSpec) -> str:
+    """Where torchrun's hosts meet: host 0 of the job, or its own etcd."""
+    if spec.meeting == "etcd":
+        return f"{etcd_name(spec)}.$(TRAINYARD_NAMESPACE).svc:{ETCD_PORT}"
+    return f"{first_host(spec)}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
+
+
+def first_host(spec: JobSpec) -> str:
+    """Name of host 0 and its Service."""
+    names = {"mpi-job": f"{spec.name}-worker-0", "jobset": f"{spec.name}-{SLICES}-0-0"}
+    return f"{names.get(spec.kind, host_name(spec.name, 0))}.{spec.name}"
+
+
+def etcd_name(spec: JobSpec) -> str:
+    """Name of the etcd of this job alone."""
+    return f"{spec.name}{ETCD_SUFFIX}"
+
+
+def _device(spec: JobSpec, shape: Topology) -> Environment:
+    """What a program without torchrun needs to know of its accelerators.
+
+    A TPU host learns its place in its slice from GKE; slices find each other as in
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
+    """
+    if spec.tpu is None:
+        return {}
+    slices: Environment = {
+        "MEGASCALE_COORDINATOR_ADDRESS": first_host(spec),
+        "MEGASCALE_NUM_SLICES": str(shape.slices),
+        "MEGASCALE_SLICE_ID": FieldReference(SLICE_INDEX),
+    }
+    return {"PJRT_DEVICE": "TPU", **(slices if shape.slices > 1 else {})}
 
 
 def _flags(spec: JobSpec) -> list[str]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import pulumi
+from pulumi_kubernetes.core.v1 import Secret
 
+from infra.naming import secret_name
 from workloads.kinds import RENDERERS
+from workloads.kinds.etcd import render_etcd
+from workloads.kinds.parts import companion
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -20,6 +24,8 @@ class TrainingJobArgs:
     """What the job is meant to do."""
     placement: Placement
     """What the platform gives to its pods."""
+    secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """Value of each variable in the spec's `secrets`, secret."""
     after: Sequence[pulumi.Resource] = ()
     """What must be there before its pods can start."""
 
@@ -32,8 +38,20 @@ class TrainingJob(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
-        render = RENDERERS[args.spec.kind]
+        spec, placement = args.spec, args.placement
         # Children do not inherit `depends_on` from their component.
-        opts = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
-        self.name = render(name, args.spec, args.placement, opts)
+        before = list(args.after)
+        child = pulumi.ResourceOptions(parent=self, depends_on=before)
+        if spec.secrets:
+            secret = Secret(
+                f"{name}-secrets",
+                metadata=companion(spec, placement, secret_name(spec.name), {}),
+                string_data={variable: args.secrets[variable] for variable in spec.secrets},
+                opts=child,
+            )
+            before = [*before, secret]
+        if spec.meeting == "etcd":
+            render_etcd(name, spec, placement, child)
+        render = RENDERERS[spec.kind]
+        self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))
         self.register_outputs({"name": self.name})

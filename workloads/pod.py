@@ -1,8 +1,10 @@
-"""The only place that builds a pod template: the host of a job, whatever kind of job it is."""
+"""The only place that builds a pod template: a host of a job or what coordinates them, whatever kind of job it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
@@ -16,9 +18,12 @@ from pulumi_kubernetes.core.v1 import (
     PodSecurityContextArgs,
     PodSpecArgs,
     PodTemplateSpecArgs,
+    ProbeArgs,
     ResourceRequirementsArgs,
     SeccompProfileArgs,
+    SecretKeySelectorArgs,
     SecurityContextArgs,
+    TCPSocketActionArgs,
     TolerationArgs,
     TopologySpreadConstraintArgs,
     VolumeArgs,
@@ -26,10 +31,10 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.naming import job_labels, job_selector
-from workloads.command import Command, FieldReference, torchrun
-from workloads.spec import JobSpec
-from workloads.topology import topology
+from infra.hardware import format_cpu, format_memory
+from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
+from workloads.command import Command, FieldReference
+from workloads.spec import COORDINATOR, JobSpec
 
 CONTAINER = "trainer"
 USER = 1000
@@ -38,6 +43,22 @@ LOST_NODE_SECONDS = 30
 """How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
 BUCKET_PATH = "/bucket"
 SCRATCH_PATH = "/tmp"
+ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
+"""Kubernetes' own image of etcd 3.5."""
+POD_SECURITY = PodSecurityContextArgs(
+    run_as_non_root=True,
+    run_as_user=USER,
+    run_as_group=USER,
+    fs_group=USER,
+    fs_group_change_policy="OnRootMismatch",
+    seccomp_profile=SeccompProfileArgs(type="RuntimeDefault"),
+)
+CONTAINER_SECURITY = SecurityContextArgs(
+    allow_privilege_escalation=False,
+    read_only_root_filesystem=True,
+    capabilities=CapabilitiesArgs(drop=["ALL"]),
+)
+Role = Literal["worker", "launcher", "scheduler", "server"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,73 +75,110 @@ class Placement:
     """The bucket as a pod sees it, a URL that fsspec opens."""
     bucket_claim: pulumi.Input[str] | None = None
     """Persistent volume claim that is mounted as the bucket; None for an object store."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes that have the job's accelerators."""
+    tolerations: Sequence[Mapping[str, str]] = ()
+    """Taints of those nodes, each with Kubernetes' own keys."""
+    accelerator_resource: str | None = None
+    """Kubernetes resource that the accelerators are asked as, such as `nvidia.com/gpu`; None without them."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the pods, such as the networks of their accelerators."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
+    etcd_image: pulumi.Input[str] = ETCD_IMAGE
+    """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
 
 
-def pod_template(spec: JobSpec, placement: Placement) -> PodTemplateSpecArgs:
-    """The pod of each host; it satisfies the `restricted` Pod Security Standard.
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """What tells the pods of one kind and role from those of others."""
+
+    command: Command
+    """What its container runs."""
+    role: Role = "worker"
+    """What it is in its job."""
+    container: str = CONTAINER
+    """Name of its container, where the kind's operator asks for one."""
+    subdomain: str | None = None
+    """Service that its host name is in; None where the operator sets one."""
+    restart_policy: str | None = "Never"
+    """What happens to a container that has ended; None where the operator sets it."""
+    port: int | None = None
+    """TCP port on which it answers when it is ready; None for a pod that is ready when it runs."""
+
+
+def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSpecArgs:
+    """The pod of one role of a job; it satisfies the `restricted` Pod Security Standard.
 
     Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(
-            labels={**job_labels(spec.name, spec.recipe), "app.kubernetes.io/component": "worker"},
-            annotations={"kubectl.kubernetes.io/default-container": CONTAINER},
+            labels={**job_labels(spec.name, spec.recipe), COMPONENT_LABEL: pod.role},
+            annotations={"kubectl.kubernetes.io/default-container": pod.container, **placement.annotations},
         ),
         spec=PodSpecArgs(
-            subdomain=spec.name,
-            restart_policy="Never",
+            subdomain=pod.subdomain,
+            restart_policy=pod.restart_policy,
             service_account_name=placement.service_account,
             automount_service_account_token=False,
             enable_service_links=False,
+            priority_class_name=spec.priority_class,
             termination_grace_period_seconds=spec.grace_seconds,
-            security_context=PodSecurityContextArgs(
-                run_as_non_root=True,
-                run_as_user=USER,
-                run_as_group=USER,
-                fs_group=USER,
-                fs_group_change_policy="OnRootMismatch",
-                seccomp_profile=SeccompProfileArgs(type="RuntimeDefault"),
-            ),
-            tolerations=[
-                TolerationArgs(
-                    key=f"node.kubernetes.io/{condition}",
-                    operator="Exists",
-                    effect="NoExecute",
-                    toleration_seconds=LOST_NODE_SECONDS,
-                )
-                for condition in ("not-ready", "unreachable")
-            ],
+            security_context=POD_SECURITY,
+            node_selector=(dict(placement.node_selector) or None) if _computes(pod.role) else None,
+            tolerations=_tolerations(placement, pod.role),
             topology_spread_constraints=[
                 TopologySpreadConstraintArgs(
                     max_skew=1,
                     topology_key="kubernetes.io/hostname",
                     when_unsatisfiable="DoNotSchedule",
                     node_taints_policy="Honor",
-                    label_selector=LabelSelectorArgs(match_labels=job_selector(spec.name)),
+                    label_selector=LabelSelectorArgs(
+                        match_labels={**job_selector(spec.name), COMPONENT_LABEL: pod.role}
+                    ),
                 )
             ],
-            containers=[_container(spec, placement, torchrun(spec, topology(spec)))],
+            containers=[_container(spec, placement, pod)],
             volumes=_volumes(spec, placement),
         ),
     )
 
 
-def _container(spec: JobSpec, placement: Placement, command: Command) -> ContainerArgs:
-    resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    program, *arguments = command.argv
+def _computes(role: Role) -> bool:
+    """Whether the job's accelerators are in this pod."""
+    return role == "worker"
+
+
+def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
+    """A lost node's pods are replaced early; nodes with accelerators are kept from pods that do not need them."""
+    lost = [
+        TolerationArgs(
+            key=f"node.kubernetes.io/{condition}",
+            operator="Exists",
+            effect="NoExecute",
+            toleration_seconds=LOST_NODE_SECONDS,
+        )
+        for condition in ("not-ready", "unreachable")
+    ]
+    return [
+        *lost,
+        *(TolerationArgs(**cast(dict[str, Any], each)) for each in (placement.tolerations if _computes(role) else ())),
+    ]
+
+
+def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
+    program, *arguments = pod.command.argv
     return ContainerArgs(
-        name=CONTAINER,
+        name=pod.container,
         image=spec.image or placement.image,
         image_pull_policy="IfNotPresent",
         command=[program],
         args=arguments,
-        env=_environment(placement, command),
-        resources=ResourceRequirementsArgs(requests=resources, limits=resources),
-        security_context=SecurityContextArgs(
-            allow_privilege_escalation=False,
-            read_only_root_filesystem=True,
-            capabilities=CapabilitiesArgs(drop=["ALL"]),
-        ),
+        env=_environment(spec, placement, pod.command),
+        resources=_resources(spec, placement, pod.role),
+        security_context=CONTAINER_SECURITY,
+        readiness_probe=None if pod.port is None else answers_at(pod.port),
         volume_mounts=[
             VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
@@ -129,8 +187,30 @@ def _container(spec: JobSpec, placement: Placement, command: Command) -> Contain
     )
 
 
-def _environment(placement: Placement, command: Command) -> list[EnvVarArgs]:
-    """The command's environment, after what comes from the pod and the platform."""
+def _resources(spec: JobSpec, placement: Placement, role: Role) -> ResourceRequirementsArgs:
+    """Requests equal limits, so that a host has what it asks for to itself."""
+    if role in ("launcher", "scheduler"):
+        return coordinator_resources()
+    resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
+    if _computes(role) and placement.accelerator_resource is not None and spec.accelerators:
+        resources[placement.accelerator_resource] = str(spec.accelerators)
+        resources |= placement.devices
+    return ResourceRequirementsArgs(requests=resources, limits=resources)
+
+
+def answers_at(port: int) -> ProbeArgs:
+    """Ready as soon as something listens."""
+    return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2)
+
+
+def coordinator_resources() -> ResourceRequirementsArgs:
+    """What a pod has that does not train itself."""
+    resources = {"cpu": format_cpu(COORDINATOR.millicores), "memory": format_memory(COORDINATOR.memory)}
+    return ResourceRequirementsArgs(requests=resources, limits=resources)
+
+
+def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
+    """The command's environment, after what comes from the pod and the platform, and then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     # The root file system is read-only: libraries keep their caches in the home directory.
     for name, value in {"HOME": SCRATCH_PATH, **command.environment}.items():
@@ -139,6 +219,9 @@ def _environment(placement: Placement, command: Command) -> list[EnvVarArgs]:
             variables.append(EnvVarArgs(name=name, value_from=source))
         else:
             variables.append(EnvVarArgs(name=name, value=value))
+    for name in spec.secrets:
+        key = SecretKeySelectorArgs(name=secret_name(spec.name), key=name)
+        variables.append(EnvVarArgs(name=name, value_from=EnvVarSourceArgs(secret_key_ref=key)))
     return variables
 
 

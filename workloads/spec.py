@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
-from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, Section, Text, VariableName
+from infra.hardware.gpus import GPUS
+from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, SecretName, Section, Text, VariableName
 
-JobKind = Literal["indexed-job"]
+JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
 Recipe = Literal["digits", "imagenet"]
+Rendezvous = Literal["static", "c10d", "etcd"]
+
+COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
+"""What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
+
+
+def _accelerator(value: str) -> str:
+    if value not in GPUS and not is_tpu(value):
+        raise ValueError(
+            f"is no accelerator; write a GPU, one of {', '.join(GPUS)}, or a TPU, for example v4-32 or v6e"
+        )
+    return value
+
+
+def _time_to_live(_value: int) -> int:
+    raise ValueError(
+        "remove it: Kubernetes would delete the finished job, and the next refreshed `pulumi up` would make it again "
+        "and repeat the training; take the job out of `jobs` when it is done"
+    )
+
+
+Accelerator = Annotated[str, AfterValidator(_accelerator)]
+"""A GPU by GKE's name, a TPU generation, or a TPU accelerator type."""
 
 
 class ResourcesSpec(Section):
@@ -27,21 +52,75 @@ class ResourcesSpec(Section):
         return Capacity(millicores=parse_cpu(self.cpu), memory=parse_memory(self.memory))
 
 
+class ElasticSpec(Section):
+    """The numbers of hosts between which a job may shrink and grow while it trains."""
+
+    min_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[1])
+    """Fewest hosts that go on training; with fewer the rest wait for others to come."""
+    max_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[3])
+    """Most hosts; so many are started."""
+
+
+def slice_in(values: dict[str, Any]) -> TpuSlice | None:
+    """The TPU slice that the fields of a job mean; None where they mean no TPU."""
+    accelerator = values.get("accelerator")
+    return tpu_slice(accelerator, values.get("topology")) if accelerator and is_tpu(accelerator) else None
+
+
+def default_hosts(values: dict[str, Any]) -> int:
+    """Hosts of a job that does not say how many."""
+    if found := slice_in(values):
+        return found.hosts * int(values["slices"])
+    elastic: ElasticSpec | None = values["elastic"]
+    return elastic.max_hosts if elastic else 1
+
+
+def _default_processes(values: dict[str, Any]) -> int:
+    """A process for each GPU; one for all the chips of a TPU host; else one."""
+    return 1 if slice_in(values) else int(values["accelerators_per_host"] or 1)
+
+
 class JobSpec(Section):
     """One distributed training job."""
 
     name: DnsLabel = Field(examples=["digits"])
-    """Name of the job, unique in the stack; its hosts are called `<name>-0`, `<name>-1` and so on."""
+    """Name of the job, unique in the stack and the beginning of its hosts' names."""
     kind: JobKind = "indexed-job"
-    """How the job is run."""
-    recipe: Recipe = Field(examples=["digits"])
-    """What is trained: one of the trainer's recipes."""
-    hosts: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Number of hosts that train together."""
-    processes_per_host: Annotated[int, Field(ge=1, le=256)] = 1
-    """Number of training processes on each host."""
+    """How the job is run: Kubernetes' own Indexed Job, or a resource of an operator, which the stack then installs."""
+    recipe: Recipe | None = Field(default=None, examples=["digits"])
+    """What is trained: one of the trainer's recipes. A job has this or `script`."""
+    script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["/opt/team/train.py"])
+    """Python file to run in place of a recipe, a path in the image or in the bucket: under torchrun, or started by
+    mpirun (`mpi-job`), or by itself (`mx-job`, TPUs)."""
+    args: tuple[Text, ...] = ()
+    """Arguments of the script, each a word."""
+    accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
+    """What each host computes on: a GPU by GKE's name, such as `nvidia-tesla-v100`, or a TPU by its accelerator type,
+    such as `v4-32`, or by its generation (`v5e`) together with `topology`; by default its CPUs."""
+    topology: str | None = Field(default=None, validate_default=True, examples=["2x2x4"])
+    """Chips of a TPU slice along each axis; by default the most compact shape of the accelerator type."""
+    slices: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Number of TPU slices that train together; more than one needs the kind `jobset`."""
+    accelerators_per_host: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Number of GPUs of each host; 1 by default where `accelerator` is a GPU."""
+    elastic: ElasticSpec | None = Field(default=None, examples=["{min_hosts: 1, max_hosts: 3}"])
+    """Lets hosts leave and join while the job trains (`indexed-job`, `pytorch-job`); by default all train or none."""
+    hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default_factory=default_hosts, json_schema_extra={"default": 1}
+    )
+    """Number of hosts that train together; for TPUs and elastic jobs it follows from what they say."""
+    servers: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Number of parameter servers of an `mx-job`, beside its hosts and a scheduler."""
+    processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
+        default_factory=_default_processes, json_schema_extra={"default": 1}
+    )
+    """Number of training processes on each host; by default one for each GPU, and one on a TPU host or without any."""
+    rendezvous: Rendezvous | None = None
+    """How torchrun's hosts meet: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that
+    the job gets for itself); by default static, and c10d for an elastic job and an `mpi-job`."""
     restarts: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How often the whole job may start again after a failure, from its last checkpoint; evictions do not count."""
+    """How often the whole job may start again after a failure, from its last checkpoint; evictions do not count where
+    the kind can tell them apart (docs/kinds.md)."""
     resources: ResourcesSpec = ResourcesSpec()
     """What each host has for itself."""
     shared_memory: Memory = "512Mi"
@@ -50,14 +129,63 @@ class JobSpec(Section):
     """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `fake: true` becomes `--fake`."""
     environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Environment variables of every training process."""
+    secrets: dict[VariableName, SecretName] = Field(default_factory=dict)
+    """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
+    secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's."""
+    """Image to run; by default the platform's. `horovod` is Trainyard's own, which platform `local` builds for the jobs
+    that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
+    queue: DnsLabel | None = None
+    """Kueue's LocalQueue that admits the job, all of its hosts or none, in a cluster that has Kueue; by default the job
+    starts at once."""
+    priority_class: DnsLabel | None = None
+    """Kubernetes PriorityClass of the hosts; by default the cluster's own default."""
+    suspend: bool = False
+    """Makes the job without starting it, or stops its hosts; `false` starts it (again), from its last checkpoint."""
+    interactive: bool = False
+    """Starts the same hosts idle, addresses, ranks and counts in their environment, for training by hand."""
     deadline_seconds: Annotated[int, Field(ge=1)] | None = None
     """Seconds after which the job is ended, restarts included; by default never."""
+    time_to_live: Annotated[int, AfterValidator(_time_to_live)] | None = None
+    """Refused: a job that Kubernetes deletes after its end is made again, and trains again, by the next refreshed
+    `pulumi up`."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds that a host which is told to stop has to write its last checkpoint."""
 
+    @field_validator("topology")
+    @classmethod
+    def _topology_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
+        accelerator = info.data.get("accelerator")
+        if accelerator and is_tpu(accelerator):
+            tpu_slice(accelerator, value)
+        elif value is not None and "accelerator" in info.data:
+            raise ValueError("is of TPUs only; remove it, or write for example `accelerator: v4`")
+        return value
+
     @property
-    def demand(self) -> Demand:
-        """What the job asks of the nodes."""
-        return Demand(hosts=self.hosts, per_host=self.resources.capacity)
+    def tpu(self) -> TpuSlice | None:
+        """The TPU slice that the job asks for; None without TPUs."""
+        return slice_in({"accelerator": self.accelerator, "topology": self.topology})
+
+    @property
+    def accelerators(self) -> int:
+        """GPUs or TPU chips of each host."""
+        if self.tpu:
+            return self.tpu.chips_per_host
+        return (self.accelerators_per_host or 1) if self.accelerator else 0
+
+    @property
+    def meeting(self) -> Rendezvous:
+        """How the hosts meet: what the job says, else its default."""
+        return self.rendezvous or ("c10d" if self.elastic or self.kind == "mpi-job" else "static")
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """What the job asks of the nodes: its hosts, then what else it runs."""
+        hosts = Demand(hosts=self.hosts, per_host=self.resources.capacity)
+        if self.kind == "mpi-job":
+            return (hosts, Demand(hosts=1, per_host=COORDINATOR))
+        if self.kind == "mx-job":
+            servers = Demand(hosts=self.servers, per_host=self.resources.capacity)
+            return (hosts, servers, Demand(hosts=1, per_host=COORDINATOR))
+        return (hosts, Demand(hosts=1, per_host=COORDINATOR)) if self.meeting == "etcd" else (hosts,)

@@ -68,8 +68,11 @@ def is_running(settings: ClusterSettings) -> bool:
         return False
 
 
-def start(settings: ClusterSettings, progress: Progress) -> None:
-    """Make the cluster run: adopt it where it does, heal it where a part died, else start it; data is kept."""
+def start(settings: ClusterSettings, progress: Progress, *, program: str = "infra.local.control_plane") -> None:
+    """Make the cluster run: adopt it where it does, heal it where a part died, else start it; data is kept.
+
+    `program` is the module that becomes process 1 of its namespaces.
+    """
     with only_one(settings.name):
         if is_running(settings):
             progress("the cluster already runs")
@@ -78,7 +81,7 @@ def start(settings: ClusterSettings, progress: Progress) -> None:
             traces.end_processes(settings.folder)
             end_cgroups(settings.cgroup)
             _make_folders(settings)
-            _launch(settings)
+            _launch(settings, program)
         # Also where it runs: what started it may have died before it was complete.
         _wait(settings, progress)
 
@@ -130,7 +133,7 @@ def _make_folders(settings: ClusterSettings) -> None:
         (settings.folder / "uid").write_text(uuid.uuid4().hex, encoding="ascii")
 
 
-def _launch(settings: ClusterSettings) -> None:
+def _launch(settings: ClusterSettings, program: str) -> None:
     from infra.local.control_plane import UNSHARE
 
     with listen(settings.port) as door, (settings.folder / "cluster.log").open("ab") as log:
@@ -139,7 +142,7 @@ def _launch(settings: ClusterSettings) -> None:
                 *UNSHARE,
                 sys.executable,
                 "-m",
-                "infra.local.control_plane",
+                program,
                 str(settings.folder),
                 str(programs_folder()),
                 str(door.fileno()),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from infra.local import traces
 from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
+from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
 
 OURS = "trainyard.local/"
@@ -32,7 +33,7 @@ def load_images(settings: ClusterSettings, references: Sequence[str], progress: 
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
-        write = ensure_stored(reference, progress)
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress)
         progress(f"loading {reference} into {settings.node_names[index]}")
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.hardware import kept_for_other_nodes, this_machine
+from infra.hardware import this_machine
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
@@ -20,6 +20,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
+from infra.operator_room import reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
@@ -191,9 +192,9 @@ def cni_config(index: int) -> str:
 
 
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
-    """The kubelet's configuration: of this machine's CPUs and memory each node offers an equal share."""
+    """The kubelet's configuration: each node offers an equal share of this machine, and with it room for operators."""
     keys = NODE_ROOT / "keys"
-    kept = kept_for_other_nodes(this_machine(), settings.nodes)
+    kept = reserved(this_machine(), settings.nodes)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

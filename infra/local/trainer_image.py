@@ -1,4 +1,4 @@
-"""The images of the local cluster, named by what they are made from: the trainer's and the pods' pause image."""
+"""The images of the local cluster, named by what they are made from: the jobs' and the pods' pause image."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from pathlib import Path
 from infra.local.image_builder import Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
+from infra.own_images import OWN_IMAGES
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"
-NAME = "trainyard.local/trainer"
+PREFIX = "trainyard.local/"
+NAME = f"{PREFIX}trainer"
 KEPT = 3
 """How many trainer images the store keeps, the newest included."""
+KEPT_OWN = 1
+"""How many of each other image: they are changed seldom."""
 
 Progress = Callable[[str], None]
 
@@ -29,21 +33,38 @@ def digits_folder() -> Path:
 
 def trainer_sources() -> list[Path]:
     """The files that the trainer image is made from, in a stable order."""
-    return sorted(
-        path
-        for path in TRAINER.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.endswith((".pyc", ".in"))
-    )
+    return _files(TRAINER)
 
 
 def trainer_image_reference() -> str:
     """Name of the image of the sources as they are now: equal sources, equal name."""
+    return _reference(NAME, trainer_sources())
+
+
+def own_image_reference(name: str) -> str:
+    """Name of the image that a job calls `name`, of its sources as they are now."""
+    return _reference(f"{PREFIX}{name}", _own_sources(name))
+
+
+def _own_sources(name: str) -> list[Path]:
+    return [*_files(PROJECT / OWN_IMAGES[name]), TRAINER / "uv.txt"]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.endswith((".pyc", ".in"))
+    )
+
+
+def _reference(name: str, sources: list[Path]) -> str:
     digest = hashlib.sha256()
-    for path in trainer_sources():
+    for path in sources:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(PROJECT)} {len(content)}\n".encode())
         digest.update(content)
-    return f"{NAME}:{digest.hexdigest()[:16]}"
+    return f"{name}:{digest.hexdigest()[:16]}"
 
 
 def ensure_stored(reference: str, progress: Progress) -> Writer:
@@ -59,7 +80,7 @@ def ensure_stored(reference: str, progress: Progress) -> Writer:
                 _build_pause(builder)
                 change_store(reference, lambda target: builder.write_archive(reference, target))
             else:
-                _build_trainer(builder, reference, progress)
+                _build_from_base(builder, reference, progress)
     return lambda target: builder.write_archive(reference, target)
 
 
@@ -75,38 +96,38 @@ def _build_pause(builder: Builder) -> None:
     shutil.rmtree(context)
 
 
-def _build_trainer(builder: Builder, reference: str, progress: Progress) -> None:
+def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
+    """Build the trainer's image, or another of Trainyard's own, and keep it and the last few of its kind."""
     from infra.local.base_image import base_image
 
-    if reference != trainer_image_reference():
-        raise RuntimeError(f"image {reference}: trainer/ has changed since it was planned; run `pulumi up` again")
+    repository = reference.partition(":")[0]
+    own = {f"{PREFIX}{name}": name for name in OWN_IMAGES}.get(repository)
+    sources = _own_sources(own) if own else trainer_sources()
+    dockerfile = (PROJECT / OWN_IMAGES[own] if own else TRAINER) / "Dockerfile"
+    if reference != _reference(repository, sources):
+        raise RuntimeError(f"image {reference}: its sources have changed since it was planned; run `pulumi up` again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
-    context = _context()
+    context = _context(sources)
+    arguments = {"BASE_IMAGE": base}
     builder.build(
-        Build(
-            reference=reference,
-            context=context,
-            dockerfile=TRAINER / "Dockerfile",
-            arguments={"BASE_IMAGE": base},
-            mounts=_build_mounts(),
-        )
+        Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=_build_mounts())
     )
     shutil.rmtree(context)
     progress(f"storing {reference}")
-    old = [each for each in stored_references() if each.startswith(f"{NAME}:")]
-    stale = old[: max(0, len(old) - KEPT + 1)]
+    old = [each for each in stored_references() if each.startswith(f"{repository}:")]
+    stale = old[: max(0, len(old) - (KEPT_OWN if own else KEPT) + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)
 
 
-def _context() -> Path:
-    """A folder with just what the Dockerfile copies: the trainer's sources and the digits."""
+def _context(sources: list[Path]) -> Path:
+    """A folder with just what the Dockerfile copies: the sources and the digits."""
     context = cache_folder() / "images" / "context"
     if context.exists():
         shutil.rmtree(context)
-    for path in trainer_sources():
+    for path in sources:
         target = context / path.relative_to(PROJECT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)

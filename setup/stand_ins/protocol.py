@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+from google._upb import _message
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
 from setup.stand_ins.attached import die_with_parent
@@ -17,6 +18,8 @@ MAX_CONCURRENT_CALLS = 256  # a call that awaits a resource holds its thread; th
 def serve(register: Callable[[grpc.Server], None]) -> None:
     """Serve what `register` adds; the engine reads the port from stdout and ends this process with an interrupt."""
     die_with_parent()
+    # As the Pulumi SDK does: the schema of a CRD is nested deeper than protobuf's Python reader goes by default.
+    _message.SetAllowOversizeProtos(True)  # type: ignore[no-untyped-call]  # has no annotations
     signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(0))
     server = grpc.server(ThreadPoolExecutor(max_workers=MAX_CONCURRENT_CALLS), options=CHANNEL_OPTIONS)
     register(server)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from commands.job_state import job_state
 from commands.pod_state import (
     EXIT_CODES,
     STUCK,
     count_restarts,
     exit_meaning,
-    job_state,
-    latest_by_host,
+    latest_by_place,
     pod_state,
     seconds_between,
 )
@@ -100,7 +100,7 @@ def test_ranks_of_a_host_with_many_processes() -> None:
 def test_restarts_are_counted_and_the_newest_pod_of_a_host_counts() -> None:
     pods = [pod_state(each) for each in API["pods"]["restarted"]]
     assert count_restarts(pods) == 2
-    (newest,) = latest_by_host(pods).values()
+    (newest,) = latest_by_place(pods)
     assert newest.created == max(each.created for each in pods)
     assert count_restarts([]) == 0
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+from commands.job_state import job_state
 from commands.log_lines import Progress
-from commands.pod_state import job_state, pod_state
+from commands.pod_state import pod_state
 from commands.screen import Screen, describe, describe_many, summary
 from commands.status import COLUMNS, job_rows, render
 from tests.commands.test_log_lines import TORCHRUN

@@ -9,9 +9,11 @@ from typing import Any
 
 import pulumi
 import pytest
+from pulumi.runtime import rpc
 
 from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, UrlConfig
 from infra.local import preflight
+from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
 
 PROJECT = Path(__file__).parents[2]
@@ -37,16 +39,21 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
         "namespace": "training",
         "image": "example.com/trainer:1",
         "bucket": {"kind": "claim", "size": "20Gi", "storage_class": "standard", "access_mode": "ReadWriteOnce"},
+        "operators": "install",
     }
 
 
-def program(platform: Any, jobs: Any = JOBS, **others: Any) -> tuple[RecordingEngine, dict[str, Any]]:
-    """What the program registers and exports for a configuration."""
+def program(
+    platform: Any, jobs: Any = JOBS, secrets: tuple[str, ...] = (), clear: tuple[str, ...] = (), **others: Any
+) -> tuple[RecordingEngine, dict[str, Any]]:
+    """What the program registers and exports for a configuration; its secrets have the value `canary`."""
     exported: dict[str, Any] = {}
 
     def body() -> pulumi.Output[None]:
         values = {"platform": platform, "jobs": jobs, **others}
-        pulumi.runtime.set_all_config({f"trainyard:{key}": json.dumps(value) for key, value in values.items()})
+        settings = {f"trainyard:{key}": json.dumps(value) for key, value in values.items()}
+        stored = {f"secrets:{name}": "canary" for name in (*secrets, *clear)}
+        pulumi.runtime.set_all_config(settings | stored, [f"secrets:{name}" for name in secrets])
         waiting = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pulumi, "export", lambda key, value: waiting.append((key, value)))
@@ -180,3 +187,72 @@ def test_every_key_of_an_existing_cluster_changes_the_plan(cluster: dict[str, An
     for key, other in claims.items():
         assert plan({**cluster, "bucket": {**cluster["bucket"], key: other}}) != first, key
     assert plan({**cluster, "bucket": {"kind": "url", "url": "s3://a"}}) != first
+
+
+SECRET_JOB = [{**JOBS[0], "secrets": {"WANDB_API_KEY": "wandb"}}]
+
+
+def test_a_secret_of_the_stack_reaches_the_jobs_secret_and_nothing_else(cluster: dict[str, Any]) -> None:
+    engine, exported = program(cluster, SECRET_JOB, secrets=("wandb",))
+    (secret,) = engine.of_type(":Secret")
+    assert "canary" in str(secret.inputs["stringData"])
+    assert rpc._special_secret_sig in str(secret.inputs["stringData"])
+    assert "canary" not in str([record for record in engine.records if record is not secret])
+    assert "canary" not in str(exported)
+
+
+def test_a_secret_in_clear_ends_the_program(cluster: dict[str, Any]) -> None:
+    with pytest.raises(pulumi.RunError, match="have secrets:wandb in clear") as caught:
+        program(cluster, SECRET_JOB, clear=("wandb",))
+    assert "canary" not in str(caught.value)
+
+
+@pytest.fixture
+def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the test's own, with objects of every operator."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_made_up_objects()
+
+
+@pytest.mark.usefixtures("set_up")
+def test_a_job_of_an_operator_comes_after_it(cluster: dict[str, Any]) -> None:
+    engine, _ = program(cluster, [{**JOBS[0], "kind": "jobset"}, {**JOBS[0], "name": "plain"}])
+    (made,) = engine.of_type(":JobSet")
+    assert made.name == "digits-job"
+    operator = "operators-jobset-controller"
+    assert any(urn.endswith(f"::{operator}") for urn in engine.requests["digits-job"].dependencies)
+    assert not any(urn.endswith(f"::{operator}") for urn in engine.requests["plain-job"].dependencies)
+
+
+@pytest.mark.usefixtures("set_up")
+def test_operators_that_the_cluster_has_are_not_installed(cluster: dict[str, Any]) -> None:
+    jobs = [{**JOBS[0], "kind": "jobset"}]
+    assert program(cluster, jobs)[0].of_type("infra:Operators")
+    engine, _ = program({**cluster, "operators": "present"}, jobs)
+    assert engine.of_type("infra:Operators") == []
+    assert engine.of_type(":JobSet")
+
+
+@pytest.mark.usefixtures("set_up")
+def test_the_local_cluster_runs_operators_from_images_that_it_loads() -> None:
+    engine, _ = program(LOCAL, [{**JOBS[0], "kind": "jobset"}])
+    (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
+    (deployment,) = engine.of_type(":Deployment")
+    image = deployment.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image.startswith("trainyard.local/operator-jobset:")
+    assert image in images.inputs["images"]
+    assert any(urn.endswith("::local-images") for urn in engine.requests[deployment.name].dependencies)
+
+
+def test_an_image_of_our_own_is_built_where_a_job_names_it() -> None:
+    engine, _ = program(LOCAL, [{**JOBS[0], "image": "horovod"}])
+    (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
+    (job,) = engine.of_type(":Job")
+    image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image.startswith("trainyard.local/horovod:")
+    assert image in images.inputs["images"]
+
+
+def test_an_image_of_our_own_is_refused_where_nobody_builds_it(cluster: dict[str, Any]) -> None:
+    with pytest.raises(pulumi.RunError, match=r"jobs\[0\].image = \"horovod\": is built on platform local alone"):
+        program(cluster, [{**JOBS[0], "image": "horovod"}])

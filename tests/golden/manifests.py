@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pulumi
 import yaml
 
 from stack_config import load_file
-from tests.recording import run
+from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.kind_rules import RULES
 from workloads.pod import Placement
-from workloads.spec import JobSpec
+from workloads.spec import JobKind, JobSpec
 
 FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parents[1]
@@ -33,7 +35,26 @@ ON_OBJECT_STORE = Placement(
 )
 """A platform whose bucket is an object store."""
 
-EVERY_KEY = {
+ON_GPUS = replace(
+    ON_OBJECT_STORE,
+    node_selector={"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"},
+    tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+    accelerator_resource="nvidia.com/gpu",
+)
+"""Nodes with GPUs."""
+ON_TPUS = replace(
+    ON_OBJECT_STORE,
+    node_selector={
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+    },
+    tolerations=({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},),
+    accelerator_resource="google.com/tpu",
+    annotations={"example.com/networks": "two"},
+)
+"""Nodes of a TPU slice."""
+
+EVERY_KEY: dict[str, Any] = {
     "name": "resnet",
     "kind": "indexed-job",
     "recipe": "imagenet",
@@ -44,37 +65,65 @@ EVERY_KEY = {
     "shared_memory": "8Gi",
     "flags": {"arch": "resnet50", "batch_size": 64, "lr": 0.1, "fake_data": True, "amp": False, "job": "$(HOME)"},
     "environment": {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_DEBUG": "INFO", "LIMIT": 3},
+    "secrets": {"WANDB_API_KEY": "wandb"},
     "image": "example.com/team/resnet:2.1",
+    "queue": "research",
+    "priority_class": "high",
     "deadline_seconds": 86400,
     "grace_seconds": 120,
 }
-"""A job that says everything a job can say."""
+"""A job that says everything that every kind but `mx-job` understands."""
+SCRIPT: dict[str, Any] = {
+    **{key: value for key, value in EVERY_KEY.items() if key not in ("recipe", "flags")},
+    "script": "/opt/team/train.py",
+    "args": ("--epochs", 3, "$HOME"),
+}
+"""The same with a script, which every kind understands."""
+ELASTIC: dict[str, Any] = {"name": "elastic", "recipe": "digits", "elastic": {"min_hosts": 1, "max_hosts": 3}}
+TPU: dict[str, Any] = {"name": "spmd", "recipe": "digits", "accelerator": "v4-32"}
+GPU: dict[str, Any] = {**SCRIPT, "name": "gpus", "hosts": 2, "accelerator": "nvidia-tesla-v100"}
 
 
 def examples() -> dict[str, tuple[JobSpec, Placement]]:
-    """The jobs by the name of their example: the default stack's, the shortest one, and one with every key."""
-    digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0]
-    shortest = JobSpec.model_validate({"name": "shortest", "recipe": "digits"})
-    everything = JobSpec.model_validate(EVERY_KEY)
-    return {
-        "digits": (digits, ON_CLAIM),
-        "shortest": (shortest, ON_OBJECT_STORE),
-        "every-key": (everything, ON_CLAIM),
-    }
+    """The jobs by the name of their golden file, `<example>.<kind>`."""
+    digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(exclude_unset=True)
+    kinds: tuple[JobKind, ...] = get_args(JobKind)
+    torch = [kind for kind in kinds if RULES[kind].recipes]
+    rows: list[tuple[str, dict[str, Any], Placement]] = [
+        ("shortest", {"name": "shortest", "recipe": "digits"}, ON_OBJECT_STORE),
+        *(("digits", {**digits, "kind": kind}, ON_CLAIM) for kind in torch),
+        *(("every-key", {**EVERY_KEY, "kind": kind}, ON_CLAIM) for kind in torch),
+        *(("script", {**SCRIPT, "kind": kind}, ON_CLAIM) for kind in kinds),
+        *(("gpus", {**GPU, "kind": kind, "accelerators_per_host": 2}, ON_GPUS) for kind in kinds),
+        *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if RULES[kind].elastic),
+        ("etcd", {**ELASTIC, "name": "etcd", "rendezvous": "etcd"}, ON_CLAIM),
+        *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not RULES[kind].tpu),
+        ("slices", {**TPU, "slices": 2, "kind": "jobset"}, ON_TPUS),
+        *(("idle", {**digits, "interactive": True, "kind": kind}, ON_CLAIM) for kind in torch),
+        *(("suspended", {**digits, "suspend": True, "kind": kind}, ON_CLAIM) for kind in torch),
+    ]
+    specs = [(name, JobSpec.model_validate(values), placement) for name, values, placement in rows]
+    return {f"{name}.{spec.kind}": (spec, placement) for name, spec, placement in specs}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
     """The Kubernetes objects of a job."""
+    return engine(spec, placement).manifests()
+
+
+def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
+    """What a job registers."""
 
     def program() -> pulumi.Output[str]:
-        return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement)).name
+        secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
+        return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)).name
 
-    return run(program).manifests()
+    return run(program)
 
 
 def goldens() -> dict[Path, str]:
     """What each golden file must say."""
     return {
-        FOLDER / f"{example}.{spec.kind}.yaml": yaml.safe_dump_all(manifests(spec, placement), sort_keys=True)
+        FOLDER / f"{example}.yaml": yaml.safe_dump_all(manifests(spec, placement), sort_keys=True)
         for example, (spec, placement) in examples().items()
     }

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.golden.manifests import FOLDER, goldens
+from tests.golden.manifests import FOLDER, examples, goldens
+from workloads.conflicts import conflicts
 
 
 @pytest.fixture(scope="module")
@@ -24,3 +25,9 @@ def test_manifests_are_as_kept(wanted: dict[Path, str]) -> None:
         kept = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
         assert list(yaml.safe_load_all(text)) == kept, f"{path.name}: run `make golden` and read the difference"
         assert path.read_text(encoding="utf-8") == text
+
+
+def test_every_example_is_a_job_that_can_be(wanted: dict[Path, str]) -> None:
+    assert len(wanted) == len(examples())
+    for name, (spec, _) in examples().items():
+        assert conflicts(spec) == [], name

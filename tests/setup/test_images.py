@@ -84,3 +84,19 @@ def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.M
     assert trainer_image.trainer_image_reference() == first
     (sources / "loop.py").write_text("a = 2\n", encoding="ascii")
     assert trainer_image.trainer_image_reference() != first
+
+
+def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "images" / "horovod").mkdir(parents=True)
+    monkeypatch.setattr(trainer_image, "PROJECT", tmp_path)
+    monkeypatch.setattr(trainer_image, "TRAINER", tmp_path / "trainer")
+    names = set()
+    for file in ("trainer/uv.txt", "images/horovod/Dockerfile", "trainer/loop.py"):
+        (tmp_path / "trainer" / "uv.txt").touch()
+        (tmp_path / file).write_text(file, encoding="ascii")
+        names.add(trainer_image.own_image_reference("horovod"))
+    assert len(names) == 2, "the trainer's sources are no part of it"
+    assert all(name.startswith("trainyard.local/horovod:") for name in names)

@@ -75,7 +75,7 @@ class Stack:
     def run(self, *arguments: str, fails: bool = False, **edits: object) -> str:
         """Run a Pulumi command to its end and return its output."""
         process = self.start(*arguments, **edits)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=300)
         assert (process.returncode != 0) == fails, output
         return output
 

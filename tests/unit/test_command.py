@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
-from workloads.command import LAUNCHER, Command, FieldReference, torchrun
-from workloads.kinds.indexed_job import FINAL_EXIT_CODES
+from workloads.command import IDLE, LAUNCHER, RETRYABLE_OFFSET, TORCHRUN, Command, FieldReference, host_command, program
+from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE
+from workloads.mpi import SSHD, launcher_command
 from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
 
@@ -21,7 +22,7 @@ from workloads.topology import topology
 def command(**changes: Any) -> Command:
     """The command of a small job."""
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
-    return torchrun(spec, topology(spec))
+    return host_command(spec, topology(spec))
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
@@ -104,10 +105,10 @@ def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert arguments == ["-u", "-m", "trainer", "digits", "--epochs=5", "--fake"]
 
 
-@pytest.mark.parametrize("example", examples())
+@pytest.mark.parametrize("example", [name for name, (spec, _) in examples().items() if spec.recipe])
 def test_the_trainer_understands(example: str) -> None:
     spec, _ = examples()[example]
-    argv = torchrun(spec, topology(spec)).argv
+    argv = program(spec)
     words = [expanded(word, {}) for word in argv[argv.index("trainer") + 1 :]]
     config = parse(words)
     for key, value in spec.flags.items():
@@ -121,3 +122,101 @@ def test_the_recipes_are_the_trainers() -> None:
 
 def test_final_exit_codes_are_the_trainers() -> None:
     assert FINAL_EXIT_CODES == (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.BAD_CONFIGURATION)
+    assert LEFT_EXIT_CODE == exit_codes.PREEMPTED
+
+
+def script(**changes: Any) -> Command:
+    """The command of a small job with a script."""
+    spec = JobSpec.model_validate({"name": "own", "script": "train.py", "args": ("a b", "$HOME"), **changes})
+    return host_command(spec, topology(spec))
+
+
+def test_a_script_runs_under_torchrun_of_its_image() -> None:
+    assert script().argv == (*LAUNCHER, "train.py", "a b", "$$HOME")
+    assert script(image="example.com/own:1").argv == (*TORCHRUN, "train.py", "a b", "$$HOME")
+    assert script(kind="mx-job", image="example.com/own:1").argv == ("python", "train.py", "a b", "$$HOME")
+    assert "PET_NNODES" not in script(kind="mx-job").environment
+
+
+def test_a_tpu_host_runs_one_process_by_itself() -> None:
+    found = command(accelerator="v4-32")
+    assert found.argv == ("python", "-m", "trainer", "digits")
+    assert found.environment["PJRT_DEVICE"] == "TPU"
+    assert found.environment["TRAINYARD_HOSTS"] == "4"
+    assert not [name for name in found.environment if name.startswith(("PET_", "MEGASCALE_"))]
+
+
+def test_slices_find_each_other() -> None:
+    found = command(accelerator="v4-32", slices=2, kind="jobset").environment
+    assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "digits-worker-0-0.digits"
+    assert found["MEGASCALE_NUM_SLICES"] == "2"
+    assert isinstance(found["MEGASCALE_SLICE_ID"], FieldReference)
+
+
+def test_a_gpu_host_has_a_process_for_each() -> None:
+    assert command(accelerator="nvidia-tesla-v100", accelerators_per_host=2).environment["PET_NPROC_PER_NODE"] == "2"
+
+
+def test_every_run_with_an_etcd_has_an_id_of_its_own() -> None:
+    found = command(elastic={"min_hosts": 1, "max_hosts": 3}, rendezvous="etcd").environment
+    assert found["PET_RDZV_BACKEND"] == "etcd"
+    assert found["PET_RDZV_ENDPOINT"] == "digits-etcd.$(TRAINYARD_NAMESPACE).svc:2379"
+    assert isinstance(found["PET_RDZV_ID"], FieldReference)
+    assert found["PET_RDZV_ID"].path.endswith("controller-uid']")
+
+
+@pytest.mark.parametrize(("recipe", "processes"), [(True, "2"), (False, "8")])
+def test_mpirun_starts_torchrun_once_a_host_or_each_process(recipe: bool, processes: str) -> None:
+    what = {"recipe": "digits"} if recipe else {"script": "train.py"}
+    values = {"name": "a", "kind": "mpi-job", "hosts": 2, "processes_per_host": 4, **what}
+    spec = JobSpec.model_validate({**values, "environment": {"X": "1"}, "secrets": {"WANDB_API_KEY": "wandb"}})
+    host = host_command(spec, topology(spec))
+    argv = launcher_command(spec, topology(spec), host).argv
+    assert argv[:3] == ("mpirun", "-np", processes)
+    assert argv[-len(program(spec)) :] == program(spec)
+    passed = [argv[place + 1] for place, word in enumerate(argv) if word == "-x"]
+    assert {"PATH", "HOME", "TRAINYARD_BUCKET", "TRAINYARD_NAMESPACE", "X", "WANDB_API_KEY"} <= set(passed)
+    assert "TRAINYARD_NODE" not in passed
+    assert ("PET_RDZV_ENDPOINT" in passed) == recipe
+
+
+def test_sshd_needs_no_rights_and_no_file_of_the_image() -> None:
+    words = " ".join(SSHD)
+    assert "-f /dev/null" in words
+    assert int(words.partition("-p ")[2].split()[0]) > 1024
+
+
+def test_idle_hosts_wait_and_end_when_told() -> None:
+    import signal
+    import subprocess
+    import sys
+
+    assert command(interactive=True).argv == IDLE
+    with subprocess.Popen([sys.executable, *IDLE[1:]]) as process:
+        try:
+            process.wait(timeout=0.5)
+            raise AssertionError("it did not wait")
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_pytorch_job_is_told_which_codes_to_retry() -> None:
+    assert command(kind="pytorch-job").environment["TRAINYARD_RETRYABLE_OFFSET"] == str(RETRYABLE_OFFSET)
+    assert "TRAINYARD_RETRYABLE_OFFSET" not in command().environment
+
+
+def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    # torch takes seconds to import; every other test here does without.
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    found = command(elastic={"min_hosts": 1, "max_hosts": 3}, restarts=5)
+    variables: dict[str, str] = {"TRAINYARD_NAMESPACE": "training"}
+    for name, value in found.environment.items():
+        if isinstance(value, str):
+            monkeypatch.setenv(name, expanded(value, variables))
+    config, _, _ = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
+    assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 5)
+    assert config.rdzv_backend == "c10d"
+    assert found.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
+    assert config.rdzv_configs == {"join_timeout": "1500", "last_call_timeout": "10", "timeout": 900}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.naming import check_label, host_name, job_labels, job_selector, longest_job_name
+from infra.naming import check_label, job_labels, job_selector
 
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""
@@ -31,16 +31,6 @@ def test_nothing_else_is(value: str) -> None:
 def test_near_misses_are_refused(value: str) -> None:
     with pytest.raises(ValueError, match="must be a DNS label"):
         check_label(value)
-
-
-@given(st.integers(min_value=1, max_value=10_000))
-def test_longest_job_name_is_exact(num_hosts: int) -> None:
-    longest = "a" * longest_job_name(num_hosts)
-    hosts = [host_name(longest, index) for index in (0, num_hosts - 1)]
-    assert max(map(len, hosts)) == 63
-    assert all(check_label(host) for host in hosts)
-    with pytest.raises(ValueError, match="DNS label"):
-        check_label(host_name(longest + "a", num_hosts - 1))
 
 
 @given(labels)

@@ -13,7 +13,8 @@ import yaml
 
 from docs import config_reference
 from infra.config import LocalConfig
-from stack_config import StackConfig, load_file, main
+from stack_config import StackConfig, load_file, main, with_recipes
+from workloads.recipes import recipe_jobs, recipe_names
 
 PROJECT = Path(__file__).parents[2]
 LONGEST_START_SECONDS = 1.5
@@ -116,3 +117,23 @@ def test_nobody_else_reads_pulumis_configuration() -> None:
 def test_the_reference_is_current() -> None:
     written = config_reference.TARGET.read_text(encoding="utf-8")
     assert written == config_reference.render(), "run `python -m docs.config_reference`"
+
+
+def test_secrets_of_a_file(tmp_path: Path) -> None:
+    job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, secrets: {WANDB_API_KEY: wandb}}"
+    text = f"config: {{platform: {{kind: local}}, jobs: [{job}], 'secrets:wandb': {{secure: v1:abc}}}}"
+    assert load_file(write(tmp_path, text)).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
+    with pytest.raises(ValueError, match="in clear"):
+        load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
+
+
+def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = recipe_names()[0]
+    path = write(tmp_path, f"config: {{platform: {{kind: local}}, jobs: [{name}]}}")
+    found = with_recipes({"jobs": [name]})["jobs"]
+    assert found == recipe_jobs(name)
+    monkeypatch.setenv("JOB", "digits-jobset, digits-train-job")
+    assert [each["kind"] for each in with_recipes({"jobs": []})["jobs"]] == ["jobset", "train-job"]
+    monkeypatch.setenv("JOB", "none")
+    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is no recipe; write one of'):
+        load_file(path)

@@ -13,6 +13,8 @@ from stack_config import StackConfig, parse, shortage
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
 PLATFORM = {"kind": "local"}
+KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
+"""A kubeconfig with the one context `kind`."""
 CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
 
 
@@ -36,6 +38,11 @@ def platform(**changes: Any) -> dict[str, Any]:
 def cluster(**changes: Any) -> dict[str, Any]:
     """A configuration with a cluster of the user's that differs from a right one."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
+
+
+def cloud(**changes: Any) -> dict[str, Any]:
+    """A configuration with one job on a cluster of the user's, which may have accelerators."""
+    return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
 def without(key: str) -> dict[str, Any]:
@@ -65,7 +72,111 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no name": (without("name"), ("jobs[0].name: is missing", "add `name: digits`")),
     "no recipe": (without("recipe"), ("jobs[0].recipe: is missing", "add `recipe: digits`")),
     "unknown recipe": (job(recipe="digit"), ('jobs[0].recipe = "digit":', "write one of digits, imagenet")),
-    "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job")),
+    "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job, pytorch-job, mpi-job")),
+    "recipe and script": (job(script="a.py"), ('jobs[0].script = "a.py":', "not allowed beside `recipe`")),
+    "args without script": (job(args=["a"]), ('jobs[0].args = ["a"]:', "`flags` for a recipe")),
+    "flags of a script": (
+        {"platform": PLATFORM, "jobs": [{**JOB, "recipe": None, "script": "a.py", "flags": {"a": 1}}]},
+        ("jobs[0].flags", "write `args` for a script"),
+    ),
+    "recipe without torch": (job(kind="mx-job"), ('jobs[0].recipe = "digits":', "needs torch", "`script:`")),
+    "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
+    "accelerator on this machine": (
+        job(accelerator="nvidia-l4"),
+        ('jobs[0].accelerator = "nvidia-l4":', "CPUs only", "remove it"),
+    ),
+    "generation without topology": (cloud(accelerator="v4"), ("jobs[0].topology = null:", "add a topology")),
+    "impossible topology": (
+        cloud(accelerator="v4", topology="3x3x3"),
+        ('jobs[0].topology = "3x3x3":', "v4 has no slice", "2x2x4"),
+    ),
+    "topology of CPUs": (cloud(topology="2x2"), ('jobs[0].topology = "2x2":', "TPUs only")),
+    "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
+    "MPI on TPUs": (
+        cloud(accelerator="v4-32", kind="mpi-job"),
+        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write indexed-job or jobset or train-job"),
+    ),
+    "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("jobs[0].kind", "completion index")),
+    "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
+    "slices of GPUs": (
+        cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
+        ("jobs[0].slices = 2:", "`slices: 1`"),
+    ),
+    "GPUs without a GPU": (cloud(accelerators_per_host=2), ("accelerators_per_host = 2:", "`accelerator: nvidia-l4`")),
+    "GPUs on TPUs": (
+        cloud(accelerator="v4-32", accelerators_per_host=2),
+        ("accelerators_per_host = 2:", "counts GPUs"),
+    ),
+    "processes on TPUs": (
+        cloud(accelerator="v4-32", processes_per_host=4),
+        ("processes_per_host = 4:", "one process"),
+    ),
+    "hosts that disagree with the slice": (
+        cloud(accelerator="v4-32", hosts=2),
+        ("jobs[0].hosts = 2:", "2x2x4 of v4 has 4 hosts of 4 chips", "write 4"),
+    ),
+    "range upside down": (
+        job(elastic={"min_hosts": 3, "max_hosts": 1}),
+        ("jobs[0].elastic.min_hosts = 3:", "at most max_hosts, 1"),
+    ),
+    "elastic kind that is not": (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
+        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "indexed-job or pytorch-job"),
+    ),
+    "elastic TPUs": (
+        cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
+        ("jobs[0].elastic", "TPU slice"),
+    ),
+    "hosts of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
+        ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
+    ),
+    "servers of another kind": (job(servers=2), ("jobs[0].servers = 2:", "mx-job only")),
+    "rendezvous of another kind": (
+        job(kind="train-job", rendezvous="c10d"),
+        ('jobs[0].rendezvous = "c10d":', "meets by static"),
+    ),
+    "rendezvous of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
+        ('jobs[0].rendezvous = "static":', "write c10d or etcd"),
+    ),
+    "rendezvous of a PyTorchJob": (job(kind="pytorch-job", rendezvous="c10d"), ("rendezvous", "add `elastic`")),
+    "rendezvous of an MXJob": (
+        job(kind="mx-job", recipe=None, script="a.py", rendezvous="c10d"),
+        ("rendezvous", "runs no torchrun"),
+    ),
+    "rendezvous of TPUs": (cloud(accelerator="v4-32", rendezvous="c10d"), ("rendezvous", "find each other")),
+    "name too long for an MPIJob": (
+        job(name="a" * 55, kind="mpi-job"),
+        ("jobs[0].name", "at most 54 characters", "'-launcher'"),
+    ),
+    "name too long for a JobSet": (job(name="a" * 47, kind="jobset"), ("jobs[0].name", "at most 46", "-worker-0-0-")),
+    "name too long for an etcd": (
+        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
+        ("jobs[0].name", "at most 58", "'-etcd'"),
+    ),
+    "secret in clear": (
+        job(environment={"WANDB_API_KEY": "abc"}),
+        ("jobs[0].environment.WANDB_API_KEY: is a secret in clear", "`pulumi config set --secret secrets:NAME`"),
+    ),
+    "secret in the place of its name": (
+        job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
+        ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
+    ),
+    "secret that the stack does not have": (
+        job(secrets={"WANDB_API_KEY": "wandb"}),
+        ("jobs[0].secrets.WANDB_API_KEY: names no secret of this stack",),
+    ),
+    "secret and variable": (
+        job(secrets={"A": "wandb"}, environment={"A": "1"}),
+        ("jobs[0].environment.A: is one of `secrets` too",),
+    ),
+    "suspended in a queue": (job(queue="a", suspend=True), ("jobs[0].suspend = true:", "Kueue suspends")),
+    "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "remove it", "repeat the training")),
+    "unknown recipe by name": (
+        {"platform": PLATFORM, "jobs": ["digit"]},
+        ('jobs[0] = "digit":', "is no recipe", "or the keys of a job"),
+    ),
     "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
     "foreign key": (job(zzz=2), ("jobs[0].zzz = 2: unknown key; remove it", "allowed here: name, kind")),
     "misspelt inner key": (
@@ -88,7 +199,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "variable yes": (job(environment={"A": True}), ("environment.A = true:", "put it in quotes")),
     "image with a blank": (job(image="my image"), ('jobs[0].image = "my image":', "image reference")),
     "jobs as a mapping": ({"platform": PLATFORM, "jobs": JOB}, ("trainyard:jobs = {", "must be a list")),
-    "job as a string": ({"platform": PLATFORM, "jobs": ["digits"]}, ('jobs[0] = "digits":', "must be a mapping")),
+    "job as a number": ({"platform": PLATFORM, "jobs": [7]}, ("jobs[0] = 7:", "must be a mapping")),
     "two jobs of one name": (
         {"platform": PLATFORM, "jobs": [JOB, JOB]},
         ('jobs[1].name = "digits":', "jobs[0] too", "must differ"),
@@ -99,10 +210,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"platform": PLATFORM, "jobs": [], "job": []},
         ("trainyard:job = []: unknown key; write jobs", "allowed here: platform, jobs"),
     ),
-    "platform without kind": ({"platform": {}, "jobs": []}, ("platform.kind: is missing", "one of local, kubeconfig")),
+    "platform without kind": (
+        {"platform": {}, "jobs": []},
+        ("platform.kind: is missing", "one of local, kubeconfig, gke, eks"),
+    ),
     "platform of unknown kind": (
-        {"platform": {"kind": "gcp"}, "jobs": []},
-        ('platform.kind = "gcp": is unknown', "one of local, kubeconfig"),
+        {"platform": {"kind": "azure"}, "jobs": []},
+        ('platform.kind = "azure": is unknown', "one of local, kubeconfig, gke, eks"),
     ),
     "platform as a string": ({"platform": "local", "jobs": []}, ('platform = "local":', "must be a mapping")),
     "no nodes": (platform(nodes=0), ("trainyard:platform.nodes = 0:", "integer from 1 to 8", "write `nodes: 2`")),
@@ -217,3 +331,23 @@ def test_jobs_that_do_not_fit_together() -> None:
 def test_this_machine_is_asked() -> None:
     (line,) = refusals(job(resources={"cpu": 100_000}))
     assert "do not fit" in line
+
+
+def test_a_secret_is_never_shown() -> None:
+    key = "0123456789abcdef0123456789abcdef01234567"
+    for values in (job(secrets={"A": key}), job(environment={"A_TOKEN": key}), job(secrets={"A": f"{key[:20]}"})):
+        assert key[:20] not in "".join(refusals(values))
+
+
+def test_a_secret_of_the_stack_must_be_encrypted() -> None:
+    values = job(secrets={"WANDB_API_KEY": "wandb"})
+    with pytest.raises(ConfigError, match=r"has secrets:wandb in clear|have secrets:wandb in clear"):
+        parse(values, {"wandb": False})
+    assert parse(values, {"wandb": True}).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
+
+
+def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
+    mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
+    (line,) = room(mpi)
+    assert "1 further pods of 250m CPU and 512Mi each do not fit beside the job's hosts" in line
+    assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []

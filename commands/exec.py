@@ -1,0 +1,66 @@
+"""`make exec RANK=1`: a shell in the pod of a rank, its environment the launcher's; JOB=NAME where there are several.
+
+Hosts of a job with `interactive: true` wait for what is started there by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from commands.environment import stack_environment
+from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.pod_state import PodState, latest_by_place
+from commands.stack import PulumiFailed
+
+SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
+"""bash where the image has it."""
+
+
+def job_named(found: StackOutputs, name: str) -> str:
+    """The job to look into; raises NoStack where the name is none, or is needed."""
+    listed = ", ".join(found.jobs) or "none"
+    if not name and len(found.jobs) == 1:
+        return found.jobs[0]
+    if name in found.jobs:
+        return name
+    problem = f"JOB={name}: no such job" if name else "JOB is missing"
+    raise NoStack(f"{problem}; write JOB= one of {listed}")
+
+
+def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
+    """The running pod of a rank, or of a role such as `launcher`; raises NoStack where none runs."""
+    running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
+    for pod in running:
+        if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
+            return pod
+    listed = ", ".join(pod.label for pod in running) or "none"
+    raise NoStack(f"RANK={rank}: no such rank runs; running: {listed}")
+
+
+def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
+    """The kubectl command that runs `command` in the pod, or a shell without one."""
+    context = ["--context", found.context] if found.context else []
+    terminal = ["--stdin", "--tty"] if sys.stdin.isatty() else ["--stdin"]
+    kubectl = ["kubectl", *context, "--namespace", found.namespace, "exec", *terminal, pod.name, "--"]
+    return [*kubectl, *(command or SHELL)]
+
+
+def main(command: list[str]) -> int:
+    """Run kubectl; returns its exit status."""
+    try:
+        found = stack_outputs()
+        name = job_named(found, os.environ.get("JOB", ""))
+        cluster = Cluster(found.kubeconfig_path, found.namespace, found.context)
+        pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0")
+    except (NoStack, PulumiFailed, Unreachable) as error:
+        print(f"make exec: {error}", file=sys.stderr)
+        return 1
+    environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
+    return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,47 @@
+"""Recipe `mxnet-horovod`: digits with MXNet, gradients averaged by Horovod; run by mpirun, one process a rank."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+# Horovod cannot send arrays in the layout of MXNet's oneDNN; read when MXNet is imported.
+os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
+
+import horovod.mxnet as hvd
+import mxnet as mx
+from recipes.digits import load
+from recipes.mxnet_network import BATCH, accuracy, batches, network, train_step
+
+
+def main() -> None:
+    """Train and print a line an epoch on every rank."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--learning-rate", type=float, default=0.05)
+    options = parser.parse_args()
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    train_images, train_labels, test_images, test_labels = load(rank, size)
+    # Equal on every rank, or the last batch of one would wait for the others for ever.
+    steps = len(train_images) // BATCH if size == 1 else min(len(load(each, size)[0]) for each in range(size)) // BATCH
+    net = network()
+    hvd.broadcast_parameters(net.collect_params(), root_rank=0)
+    optimizer = mx.optimizer.SGD(learning_rate=options.learning_rate, momentum=0.9)
+    trainer = hvd.DistributedTrainer(net.collect_params(), optimizer)
+    for epoch in range(1, options.epochs + 1):
+        begun = time.monotonic()
+        losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
+        rate = steps * BATCH / (time.monotonic() - begun)
+        test = accuracy(net, test_images, test_labels)
+        print(
+            f"train epoch={epoch} step={steps}/{steps} loss={sum(losses) / steps:.4f} rate={rate:.1f} "
+            f"global_rate={rate * size:.1f} rank={rank}/{size}",
+            flush=True,
+        )
+        print(f"test epoch={epoch} accuracy={test:.2f} rank={rank}/{size}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A small convolutional network for the digits in MXNet's Gluon, its training step and its accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+BATCH = 64
+
+
+def network() -> gluon.nn.HybridSequential:
+    """Two convolutions and two dense layers, with initial weights that every rank has alike."""
+    mx.random.seed(0)
+    net = gluon.nn.HybridSequential()
+    for channels in (16, 32):
+        net.add(gluon.nn.Conv2D(channels, kernel_size=5, activation="relu"))
+        net.add(gluon.nn.MaxPool2D(pool_size=2, strides=2))
+    net.add(gluon.nn.Flatten(), gluon.nn.Dense(64, activation="relu"), gluon.nn.Dense(10))
+    net.initialize(mx.init.Xavier())
+    net(mx.nd.zeros((1, 1, 28, 28)))
+    return net
+
+
+def batches(
+    images: np.ndarray, labels: np.ndarray, epoch: int, count: int
+) -> Iterator[tuple[mx.nd.NDArray, mx.nd.NDArray]]:
+    """`count` batches in an order of the epoch's own."""
+    order = np.random.default_rng(epoch).permutation(len(images))
+    for step in range(count):
+        chosen = order[step * BATCH : (step + 1) * BATCH]
+        yield mx.nd.array(images[chosen]), mx.nd.array(labels[chosen])
+
+
+def train_step(net: gluon.Block, trainer: gluon.Trainer, images: mx.nd.NDArray, labels: mx.nd.NDArray) -> float:
+    """One step of stochastic gradient descent; returns the mean loss."""
+    with autograd.record():
+        loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(images), labels)
+    loss.backward()
+    trainer.step(len(images))
+    return float(loss.mean().asscalar())
+
+
+def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
+    """Percentage of the images that are classified right."""
+    found = net(mx.nd.array(images)).argmax(axis=1).asnumpy()
+    return float((found == labels).mean() * 100)

@@ -1,0 +1,182 @@
+"""EksCluster: the control plane with its key, logs and add-ons, and the kubeconfig that leads to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_aws import cloudwatch, eks, kms
+
+from infra.aws.config import EksConfig
+from infra.aws.identity import POD_SERVICE, ServiceRole, ServiceRoleArgs
+
+TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
+LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+"""https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksClusterArgs:
+    """What the cluster is made from."""
+
+    config: EksConfig
+    """Settings."""
+    private_subnets: dict[str, pulumi.Output[str]]
+    """Zone -> id of its private subnet."""
+
+
+class EksCluster(pulumi.ComponentResource):
+    """An EKS cluster without node groups: what its nodes need from their first moment is there."""
+
+    name: pulumi.Output[str]
+    """Name of the cluster, known when nodes can join it."""
+    security_group: pulumi.Output[str]
+    """Group of the control plane and all nodes: they may reach each other on any port."""
+    kubeconfig: pulumi.Output[str]
+    """Kubeconfig that asks `aws eks get-token` for credentials: it holds none itself."""
+    control_plane: eks.Cluster
+    """The resource whose deletion takes everything in the cluster with it."""
+
+    def __init__(self, name: str, args: EksClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:EksCluster", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        config = args.config
+        role = ServiceRole(
+            f"{name}-control-plane",
+            ServiceRoleArgs(service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"]),
+            child,
+        )
+        key = kms.Key(
+            f"{name}-secrets",
+            description=f"Kubernetes secrets of the EKS cluster {config.name}",
+            enable_key_rotation=True,
+            deletion_window_in_days=7,
+            opts=child,
+        )
+        logs = cloudwatch.LogGroup(
+            f"{name}-logs",
+            name=f"/aws/eks/{config.name}/cluster",
+            retention_in_days=config.log_days,
+            opts=child,
+        )
+        self.control_plane = eks.Cluster(
+            f"{name}-eks",
+            _cluster_args(args, role.arn, key.arn),
+            # EKS makes the log group by itself, without an end, if it is not there first.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
+        )
+        first = [self._addon(name, "vpc-cni", "aws-node", "AmazonEKS_CNI_Policy"), self._addon(name, "kube-proxy")]
+        first.append(self._addon(name, "eks-pod-identity-agent"))
+        self._admins(name, config)
+        self.name = pulumi.Output.all(self.control_plane.name, *(addon.id for addon in first)).apply(
+            lambda values: str(values[0])
+        )
+        self.security_group = self.control_plane.vpc_config.apply(lambda found: str(found.cluster_security_group_id))
+        self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, self.control_plane))
+        self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})
+
+    def add_workload_addons(self, name: str, nodes: pulumi.Resource) -> None:
+        """The add-ons that run as ordinary pods and become healthy only on nodes."""
+        self._addon(name, "coredns", after=nodes)
+        self._addon(name, "eks-node-monitoring-agent", after=nodes)
+        self._addon(name, "aws-ebs-csi-driver", "ebs-csi-controller-sa", "service-role/AmazonEBSCSIDriverPolicy", nodes)
+
+    def _addon(
+        self,
+        name: str,
+        addon: str,
+        service_account: str | None = None,
+        policy: str | None = None,
+        after: pulumi.Resource | None = None,
+    ) -> eks.Addon:
+        """An add-on of EKS, which AWS keeps at the version of the cluster; with a role if its pods need one."""
+        identities = None
+        if service_account and policy:
+            role = ServiceRole(
+                f"{name}-{addon}",
+                ServiceRoleArgs(service=POD_SERVICE, policies=[policy]),
+                pulumi.ResourceOptions(parent=self),
+            )
+            identities = [eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=service_account)]
+        return eks.Addon(
+            f"{name}-addon-{addon}",
+            cluster_name=self.control_plane.name,
+            addon_name=addon,
+            resolve_conflicts_on_create="OVERWRITE",
+            resolve_conflicts_on_update="OVERWRITE",
+            pod_identity_associations=identities,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[after] if after else None),
+        )
+
+    def _admins(self, name: str, config: EksConfig) -> None:
+        for index, principal in enumerate(config.admins):
+            entry = eks.AccessEntry(
+                f"{name}-admin-{index}",
+                cluster_name=self.control_plane.name,
+                principal_arn=principal,
+                type="STANDARD",
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            eks.AccessPolicyAssociation(
+                f"{name}-admin-{index}-policy",
+                cluster_name=self.control_plane.name,
+                principal_arn=entry.principal_arn,
+                policy_arn=ADMIN_POLICY,
+                access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+
+
+def context_name(config: EksConfig) -> str:
+    """Context in the kubeconfig."""
+    return f"eks_{config.region}_{config.name}"
+
+
+def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Output[str]) -> eks.ClusterArgs:
+    config = args.config
+    return eks.ClusterArgs(
+        name=config.name,
+        role_arn=role,
+        version=config.kubernetes_version,
+        deletion_protection=config.deletion_protection,
+        upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+        bootstrap_self_managed_addons=False,
+        access_config=eks.ClusterAccessConfigArgs(
+            authentication_mode="API", bootstrap_cluster_creator_admin_permissions=True
+        ),
+        encryption_config=eks.ClusterEncryptionConfigArgs(
+            provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=key), resources=["secrets"]
+        ),
+        enabled_cluster_log_types=list(LOGS),
+        kubernetes_network_config=eks.ClusterKubernetesNetworkConfigArgs(
+            ip_family="ipv4", service_ipv4_cidr=config.network.services
+        ),
+        vpc_config=eks.ClusterVpcConfigArgs(
+            subnet_ids=list(args.private_subnets.values()),
+            endpoint_private_access=True,
+            endpoint_public_access=bool(config.authorized_networks),
+            public_access_cidrs=list(config.authorized_networks) or None,
+        ),
+    )
+
+
+def _kubeconfig(config: EksConfig, cluster: eks.Cluster) -> dict[str, Any]:
+    """https://docs.aws.amazon.com/eks/latest/userguide/create-kubeconfig.html"""
+    name = context_name(config)
+    authority = cluster.certificate_authority.apply(lambda found: found.data)
+    command = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "aws",
+        "args": ["--region", config.region, "eks", "get-token", "--cluster-name", config.name, "--output", "json"],
+        "interactiveMode": "IfAvailable",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": cluster.endpoint, "certificate-authority-data": authority}}],
+        "users": [{"name": name, "user": {"exec": command}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }

@@ -1,0 +1,163 @@
+"""EksConfig: the typed settings of an EKS platform, as the stack's YAML gives them. No Pulumi."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from infra.image_config import ImageConfig
+from infra.scalars import ONE_OR_MANY, Cidr, NamespaceName, Section, matched
+
+CLUSTER_NAME_LIMIT = 100
+"""https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""
+POOL_NAME_LIMIT = 63
+"""https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html"""
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+_REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
+_ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
+_CAPACITY = re.compile(r"on-demand|spot|(reservation|capacity-block):cr-[0-9a-f]{8,17}")
+_ACCOUNT = re.compile(r"\d{12}")
+_PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
+_BUCKET = re.compile(r"[a-z0-9]([-a-z0-9]{1,61})[a-z0-9]")
+_VERSION = re.compile(r"1\.\d\d")
+
+
+def _name(limit: int, example: str) -> AfterValidator:
+    message = (
+        f"must have 1 to {limit} lower-case letters, digits and '-', first a letter, last no '-'; "
+        f"write for example '{example}'"
+    )
+    return matched(_NAME, message, limit)
+
+
+EksZone = Annotated[str, matched(_ZONE, "must be an availability zone; write for example 'us-west-2a'")]
+"""An availability zone of AWS."""
+EksCapacity = Annotated[
+    str,
+    matched(
+        _CAPACITY,
+        "is no way to get capacity; write on-demand, spot, 'reservation:cr-0123456789abcdef0' or "
+        "'capacity-block:cr-0123456789abcdef0'",
+    ),
+]
+"""A way to get nodes."""
+
+
+class EksNetworkConfig(Section):
+    """Address ranges of the cluster's own VPC."""
+
+    vpc: Cidr = "10.0.0.0/16"
+    """Range of the VPC, /16 to /18: a quarter for the nodes and pods of each zone, the last for what is public."""
+    services: Cidr = "172.20.0.0/16"
+    """Range of the Kubernetes services, outside that of the VPC."""
+    nat_per_zone: bool = False
+    """Whether each zone has a NAT gateway of its own: dearer, and no zone depends on another."""
+
+
+class EksSystemPoolConfig(Section):
+    """The nodes that run what is not training: operators, DNS, metrics."""
+
+    machine_type: str = "m7i.large"
+    """EC2 instance type."""
+    nodes: Annotated[int, Field(ge=1, le=100)] = 2
+    """Number of nodes."""
+
+
+class EksPoolConfig(Section):
+    """Nodes of one kind for the jobs: a managed node group."""
+
+    name: Annotated[str, _name(POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
+    """Name of the pool, unique in the platform."""
+    machine_type: str = "g4dn.12xlarge"
+    """EC2 instance type; it carries the GPUs."""
+    nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
+    """Number of nodes."""
+    capacity: EksCapacity = "on-demand"
+    """Where nodes come from: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
+    zones: Annotated[tuple[EksZone, ...], ONE_OR_MANY] = ()
+    """Zones of the nodes; by default one zone for nodes with EFA and all of the platform's for others."""
+    efa: bool | None = None
+    """Whether nodes have Elastic Fabric Adapters; by default they have if the type has them and there are several."""
+    placement_group: bool | None = None
+    """Whether nodes are placed close to each other; by default nodes with EFA are, but in a capacity block."""
+    disk_size_gb: Annotated[int, Field(ge=20, le=16_384)] = 100
+    """Size of each node's boot disk in GB."""
+    disk_type: Literal["gp3", "io2"] = "gp3"
+    """Type of each node's boot disk."""
+
+
+class EksBucketConfig(Section):
+    """The S3 bucket of checkpoints, metrics and profiles."""
+
+    name: Annotated[str, matched(_BUCKET, "must be 3 to 63 lower-case letters, digits and '-'")] | None = None
+    """Name of the bucket; by default the cluster's name with a random suffix."""
+    prefix: Annotated[str, _name(63, "jobs")] = "jobs"
+    """Prefix in the bucket that jobs may read and write; they reach nothing else."""
+    keep: bool = True
+    """Whether the bucket and all that is in it outlive the stack; with false they go with it, checkpoints too."""
+    profile_days: Annotated[int, Field(ge=1, le=3650)] = 30
+    """Days after which profiles (`profiles/` below the prefix) are deleted."""
+    checkpoint_days: Annotated[int, Field(ge=1, le=3650)] | None = None
+    """Days after which checkpoints (`checkpoints/` below the prefix) are deleted; by default never."""
+    restore_days: Annotated[int, Field(ge=1, le=365)] = 7
+    """Days in which what was deleted or written over can be restored."""
+
+
+class EcrConfig(Section):
+    """The ECR repository that the trainer image is pushed to."""
+
+    keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
+    """Newest images that clean-up keeps."""
+
+
+class EksConfig(Section):
+    """An EKS cluster with its network, node groups, bucket and registry, made and removed by the stack."""
+
+    kind: Literal["eks"]
+    """Amazon Elastic Kubernetes Service."""
+    account: Annotated[str, matched(_ACCOUNT, "must be the 12 digits of an AWS account, in quotes")] | None = None
+    """AWS account that the stack may touch; by default the one of the credentials."""
+    region: Annotated[str, matched(_REGION, "must be a region of AWS; write for example 'us-west-2'")] = "us-west-2"
+    """AWS region."""
+    zones: tuple[EksZone, ...] = ()
+    """Zones of the VPC, two or three; by default the region's a, b and c."""
+    name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
+    """Name of the cluster and prefix of what is made for it."""
+    namespace: NamespaceName = "training"
+    """Kubernetes namespace of the jobs, made and removed by the stack."""
+    kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.34', in quotes")] = "1.34"
+    """Version of Kubernetes."""
+    network: EksNetworkConfig = EksNetworkConfig()
+    """Address ranges."""
+    authorized_networks: tuple[Cidr, ...] = ()
+    """Address ranges that may reach the API server from outside the VPC; by default there is no public endpoint, and \
+`pulumi up` must run inside the VPC or a network joined to it."""
+    admins: tuple[
+        Annotated[
+            str, matched(_PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'")
+        ],
+        ...,
+    ] = ()
+    """IAM roles and users that administer the cluster, beside the one that makes it."""
+    deletion_protection: bool = False
+    """Whether AWS refuses to delete the cluster; `make down` then fails until it is off."""
+    system_pool: EksSystemPoolConfig = EksSystemPoolConfig()
+    """Nodes for what is not training."""
+    pools: tuple[EksPoolConfig, ...] = (EksPoolConfig(name="gpus"),)
+    """Nodes for the jobs."""
+    bucket: EksBucketConfig = EksBucketConfig()
+    """Where jobs keep checkpoints and metrics."""
+    registry: EcrConfig = EcrConfig()
+    """Where the trainer image is pushed to."""
+    image: ImageConfig = ImageConfig(platforms=("linux/amd64",))
+    """The trainer image."""
+    log_days: Literal[7, 14, 30, 60, 90, 180, 365] = 30
+    """Days that the control plane's logs are kept."""
+
+    @property
+    def all_zones(self) -> tuple[str, ...]:
+        """Zones of the VPC."""
+        return self.zones or tuple(f"{self.region}{letter}" for letter in "abc")

@@ -1,0 +1,112 @@
+"""ServiceRole: an IAM role of an AWS service or of pods, with managed policies or one of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import eks, iam
+
+MANAGED = "arn:aws:iam::aws:policy"
+POD_SERVICE = "pods.eks.amazonaws.com"
+"""https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceRoleArgs:
+    """What a role is made from."""
+
+    service: str
+    """Who may assume it, such as `ec2.amazonaws.com`."""
+    policies: Sequence[str] = ()
+    """Names of AWS's own policies that it has."""
+
+
+class ServiceRole(pulumi.ComponentResource):
+    """A role for one service."""
+
+    arn: pulumi.Output[str]
+    """The role; known when it has its policies."""
+    role_name: pulumi.Output[str]
+    """Name of the role."""
+
+    def __init__(self, name: str, args: ServiceRoleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:ServiceRole", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(f"{name}-role", assume_role_policy=trust(args.service), opts=child)
+        attached = [
+            iam.RolePolicyAttachment(
+                f"{name}-{policy.rpartition('/')[2]}", role=role.name, policy_arn=f"{MANAGED}/{policy}", opts=child
+            ).id
+            for policy in args.policies
+        ]
+        self.arn = pulumi.Output.all(role.arn, *attached).apply(lambda values: str(values[0]))
+        self.role_name = role.name
+        self.register_outputs({"arn": self.arn, "role_name": self.role_name})
+
+
+def trust(service: str) -> str:
+    """Who may assume a role; pods bring session tags of their namespace and service account."""
+    actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_SERVICE else ["sts:AssumeRole"]
+    statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadIdentityArgs:
+    """What the jobs' identity is made from."""
+
+    cluster: pulumi.Input[str]
+    """Name of the cluster."""
+    namespace: str
+    """Kubernetes namespace of the jobs."""
+    service_account: str
+    """Kubernetes service account of the jobs."""
+    bucket_arn: pulumi.Input[str]
+    """The bucket that they may use."""
+    prefix: str
+    """The prefix in it that is theirs."""
+
+
+class WorkloadIdentity(pulumi.ComponentResource):
+    """The role that jobs have by EKS Pod Identity: their prefix of their bucket, and nothing else."""
+
+    ready: pulumi.Output[str]
+    """Id of the association, known when jobs have the role."""
+
+    def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:WorkloadIdentity", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(f"{name}-role", assume_role_policy=trust(POD_SERVICE), opts=child)
+        policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(args), opts=child)
+        association = eks.PodIdentityAssociation(
+            f"{name}-association",
+            cluster_name=args.cluster,
+            namespace=args.namespace,
+            service_account=args.service_account,
+            role_arn=role.arn,
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        )
+        self.ready = association.id
+        self.register_outputs({"ready": self.ready})
+
+
+def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
+    """Read, write, delete and list below the prefix."""
+    objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+    below = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
+    return pulumi.Output.json_dumps(
+        {
+            "Version": "2012-10-17",
+            "Statement": [
+                {
+                    "Effect": "Allow",
+                    "Action": objects,
+                    "Resource": pulumi.Output.concat(args.bucket_arn, f"/{args.prefix}/*"),
+                },
+                {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": args.bucket_arn, "Condition": below},
+            ],
+        }
+    )

@@ -1,0 +1,155 @@
+"""Network: the VPC of a cluster with private and public subnets, NAT, and private ways to S3 and ECR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+
+import pulumi
+from pulumi_aws import ec2
+
+from infra.aws.config import EksConfig
+
+SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
+"""Network interfaces of nodes go some minutes after the nodes: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkArgs:
+    """What the network is made from."""
+
+    config: EksConfig
+    """Settings of the platform."""
+
+
+class Network(pulumi.ComponentResource):
+    """A VPC of the cluster's own: nodes are in private subnets, NAT gateways alone in public ones."""
+
+    private_subnets: dict[str, pulumi.Output[str]]
+    """Zone -> id of its private subnet, known when it has a way out."""
+
+    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:Network", name, None, opts)
+        config = args.config
+        self._name, self._cluster = name, config.name
+        vpc = ec2.Vpc(
+            f"{name}-vpc",
+            cidr_block=config.network.vpc,
+            enable_dns_support=True,
+            enable_dns_hostnames=True,
+            tags={"Name": config.name},
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        # The group that a VPC begins with lets everything through; without rules it lets nothing.
+        ec2.DefaultSecurityGroup(
+            f"{name}-default-group",
+            vpc_id=vpc.id,
+            ingress=[],
+            egress=[],
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        zones, private, public = config.all_zones, *ranges(config)
+        gateways = self._gateways(vpc.id, zones[: len(zones) if config.network.nat_per_zone else 1], public)
+        tables = []
+        self.private_subnets = {}
+        for zone in zones:
+            subnet = self._subnet("private", zone, vpc.id, private[zone])
+            gateway = gateways.get(zone, gateways[zones[0]])
+            route = ec2.RouteTableRouteArgs(cidr_block="0.0.0.0/0", nat_gateway_id=gateway.id)
+            table, association = self._routes("private", zone, vpc.id, subnet.id, route)
+            tables.append(table.id)
+            self.private_subnets[zone] = pulumi.Output.all(subnet.id, association.id).apply(lambda ids: str(ids[0]))
+        self._endpoints(config, vpc.id, tables)
+        self.register_outputs({"private_subnets": self.private_subnets})
+
+    def _gateways(
+        self, vpc: pulumi.Output[str], zones: Sequence[str], public: dict[str, str]
+    ) -> dict[str, ec2.NatGateway]:
+        """A NAT gateway in each of the zones, with the internet gateway before them."""
+        child = pulumi.ResourceOptions(parent=self)
+        internet = ec2.InternetGateway(f"{self._name}-internet", vpc_id=vpc, tags={"Name": self._cluster}, opts=child)
+        made = {}
+        for zone in zones:
+            subnet = self._subnet("public", zone, vpc, public[zone])
+            route = ec2.RouteTableRouteArgs(cidr_block="0.0.0.0/0", gateway_id=internet.id)
+            _table, association = self._routes("public", zone, vpc, subnet.id, route)
+            address = ec2.Eip(f"{self._name}-nat-address-{zone}", domain="vpc", tags=self._tags(zone), opts=child)
+            made[zone] = ec2.NatGateway(
+                f"{self._name}-nat-{zone}",
+                subnet_id=subnet.id,
+                allocation_id=address.allocation_id,
+                tags=self._tags(zone),
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[internet, association]),
+            )
+        return made
+
+    def _subnet(self, kind: str, zone: str, vpc: pulumi.Output[str], network: str) -> ec2.Subnet:
+        role = "internal-elb" if kind == "private" else "elb"
+        return ec2.Subnet(
+            f"{self._name}-{kind}-{zone}",
+            vpc_id=vpc,
+            availability_zone=zone,
+            cidr_block=network,
+            map_public_ip_on_launch=False,
+            tags={"Name": f"{self._cluster}-{kind}-{zone}", f"kubernetes.io/role/{role}": "1"},
+            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=SUBNET_TIMEOUTS),
+        )
+
+    def _routes(
+        self, kind: str, zone: str, vpc: pulumi.Output[str], subnet: pulumi.Output[str], route: ec2.RouteTableRouteArgs
+    ) -> tuple[ec2.RouteTable, ec2.RouteTableAssociation]:
+        child = pulumi.ResourceOptions(parent=self)
+        table = ec2.RouteTable(
+            f"{self._name}-{kind}-routes-{zone}", vpc_id=vpc, routes=[route], tags=self._tags(zone), opts=child
+        )
+        association = ec2.RouteTableAssociation(
+            f"{self._name}-{kind}-association-{zone}", route_table_id=table.id, subnet_id=subnet, opts=child
+        )
+        return table, association
+
+    def _endpoints(self, config: EksConfig, vpc: pulumi.Output[str], tables: list[pulumi.Output[str]]) -> None:
+        """Images and checkpoints do not go through the NAT, which is paid by the gigabyte."""
+        child = pulumi.ResourceOptions(parent=self)
+        services = f"com.amazonaws.{config.region}"
+        ec2.VpcEndpoint(
+            f"{self._name}-s3",
+            vpc_id=vpc,
+            service_name=f"{services}.s3",
+            vpc_endpoint_type="Gateway",
+            route_table_ids=tables,
+            opts=child,
+        )
+        group = ec2.SecurityGroup(
+            f"{self._name}-endpoints",
+            vpc_id=vpc,
+            description="HTTPS from the VPC to AWS services",
+            ingress=[
+                ec2.SecurityGroupIngressArgs(
+                    protocol="tcp", from_port=443, to_port=443, cidr_blocks=[config.network.vpc]
+                )
+            ],
+            opts=child,
+        )
+        for service in ("ecr.api", "ecr.dkr"):
+            ec2.VpcEndpoint(
+                f"{self._name}-{service}",
+                vpc_id=vpc,
+                service_name=f"{services}.{service}",
+                vpc_endpoint_type="Interface",
+                private_dns_enabled=True,
+                subnet_ids=list(self.private_subnets.values()),
+                security_group_ids=[group.id],
+                opts=child,
+            )
+
+    def _tags(self, zone: str) -> dict[str, str]:
+        return {"Name": f"{self._cluster}-{zone}"}
+
+
+def ranges(config: EksConfig) -> tuple[dict[str, str], dict[str, str]]:
+    """Zone -> range of its private subnet (a quarter of the VPC), and of its public one (a sixteenth)."""
+    *quarters, last = IPv4Network(config.network.vpc).subnets(prefixlen_diff=2)
+    zones = config.all_zones
+    private = dict(zip(zones, map(str, quarters), strict=False))
+    return private, dict(zip(zones, map(str, last.subnets(prefixlen_diff=2)), strict=False))

@@ -1,0 +1,202 @@
+"""NodeGroup: the managed nodes of an EKS cluster, with their launch template, fabric adapters and placement."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import ec2, eks
+
+from infra.aws.config import EksConfig
+from infra.aws.pools import NodeGroupPlan
+from infra.hardware.ec2 import Ec2Machine
+from infra.hardware.machines import EKS_PODS
+from infra.naming import ACCELERATOR_LABEL, CLOUD_LABELS, POOL_LABEL
+
+SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
+SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
+CAPACITY_TYPES = {"spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
+GPU_TAINT = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroupArgs:
+    """What a node group is made from."""
+
+    cluster: pulumi.Input[str]
+    """Name of the cluster, known when nodes can join it."""
+    config: EksConfig
+    """Settings of the platform."""
+    machine: Ec2Machine
+    """Instance type."""
+    nodes: int
+    """Number of nodes."""
+    subnets: list[pulumi.Output[str]]
+    """Private subnets of the nodes."""
+    security_group: pulumi.Input[str]
+    """Group of the nodes."""
+    role: pulumi.Input[str]
+    """Role of the nodes."""
+    pool: str
+    """Name of the pool."""
+    plan: NodeGroupPlan | None = None
+    """What a pool for jobs is; None for the system's."""
+
+
+class NodeGroup(pulumi.ComponentResource):
+    """Managed nodes on Amazon Linux 2023: private, encrypted, with version 2 of the metadata service alone."""
+
+    ready: pulumi.Output[str]
+    """Id of the group, known when it has its nodes."""
+
+    def __init__(self, name: str, args: NodeGroupArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:NodeGroup", name, None, opts)
+        plan = args.plan
+        template = ec2.LaunchTemplate(
+            f"{name}-template",
+            _template(args, self._placement_group(name, plan)),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        kind = plan.pool.capacity.partition(":")[0] if plan else "on-demand"
+        gpu = args.machine.gpu
+        labels = {POOL_LABEL: args.pool} | ({ACCELERATOR_LABEL: gpu} if gpu else {})
+        group = eks.NodeGroup(
+            f"{name}-nodes",
+            cluster_name=args.cluster,
+            node_group_name=args.pool,
+            node_role_arn=args.role,
+            subnet_ids=args.subnets,
+            ami_type="AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
+            capacity_type=CAPACITY_TYPES.get(kind, "ON_DEMAND"),
+            # A capacity block wants the type in the template alone.
+            instance_types=None if kind == "capacity-block" else [args.machine.name],
+            launch_template=eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
+            scaling_config=eks.NodeGroupScalingConfigArgs(
+                desired_size=args.nodes, min_size=args.nodes, max_size=args.nodes
+            ),
+            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            labels=labels,
+            taints=[eks.NodeGroupTaintArgs(key=GPU_TAINT, value="present", effect="NO_SCHEDULE")] if gpu else None,
+            tags=CLOUD_LABELS,
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                custom_timeouts=SLOW_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
+                delete_before_replace=True,
+            ),
+        )
+        self.ready = group.id
+        self.register_outputs({"ready": self.ready})
+
+    def _placement_group(self, name: str, plan: NodeGroupPlan | None) -> pulumi.Output[str] | None:
+        """Name of a group that has its nodes close to each other."""
+        if plan is None or not plan.placement_group:
+            return None
+        group = ec2.PlacementGroup(
+            f"{name}-placement",
+            strategy="cluster",
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return group.name
+
+
+def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
+    """What each instance is; what EKS decides (image, joining the cluster) is left to it."""
+    plan = args.plan
+    interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
+    block = plan is not None and plan.capacity_block
+    return ec2.LaunchTemplateArgs(
+        instance_type=args.machine.name if block else None,
+        update_default_version=True,
+        user_data=NODE_CONFIG,
+        metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
+            http_tokens="required", http_put_response_hop_limit=1, http_endpoint="enabled"
+        ),
+        block_device_mappings=[
+            ec2.LaunchTemplateBlockDeviceMappingArgs(
+                device_name="/dev/xvda",
+                ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+                    volume_size=plan.pool.disk_size_gb if plan else 100,
+                    volume_type=plan.pool.disk_type if plan else "gp3",
+                    iops=3000,
+                    encrypted="true",
+                    delete_on_termination="true",
+                ),
+            )
+        ],
+        network_interfaces=interfaces,
+        vpc_security_group_ids=None if interfaces else [args.security_group],
+        placement=ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group else None,
+        instance_market_options=ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
+        if block
+        else None,
+        capacity_reservation_specification=_reservation(plan.reservation if plan else None),
+        tag_specifications=[
+            ec2.LaunchTemplateTagSpecificationArgs(
+                resource_type=kind, tags={**CLOUD_LABELS, "Name": f"{args.config.name}-{args.pool}"}
+            )
+            for kind in ("instance", "volume", "network-interface")
+        ],
+    )
+
+
+def fabric_interfaces(
+    machine: Ec2Machine, security_group: pulumi.Input[str]
+) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
+    """All Elastic Fabric Adapters of a type: the first carries IP traffic too, the others need no address.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
+    """
+    return [
+        ec2.LaunchTemplateNetworkInterfaceArgs(
+            network_card_index=card,
+            device_index=min(card, 1),
+            interface_type="efa-only" if card else "efa",
+            security_groups=[security_group],
+            delete_on_termination="true",
+        )
+        for card in range(machine.efa_interfaces)
+    ]
+
+
+def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+    if identity is None:
+        return None
+    target = ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+        capacity_reservation_id=identity
+    )
+    return ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)
+
+
+def _node_config() -> str:
+    """What nodeadm adds to its own: pods of a node as counted on, and local disks as one fast scratch disk.
+
+    https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
+    """
+    settings = {
+        "apiVersion": "node.eks.aws/v1alpha1",
+        "kind": "NodeConfig",
+        "spec": {
+            "kubelet": {"config": {"maxPods": EKS_PODS}},
+            "instance": {"localStorage": {"strategy": "RAID0"}},
+        },
+    }
+    boundary = "trainyard"
+    lines = [
+        "MIME-Version: 1.0",
+        f'Content-Type: multipart/mixed; boundary="{boundary}"',
+        "",
+        f"--{boundary}",
+        "Content-Type: application/node.eks.aws",
+        "",
+        json.dumps(settings, indent=2),
+        f"--{boundary}--",
+        "",
+    ]
+    return base64.b64encode("\n".join(lines).encode()).decode()
+
+
+NODE_CONFIG = _node_config()
+"""User data of every node."""

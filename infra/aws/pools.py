@@ -1,0 +1,60 @@
+"""NodeGroupPlan: the managed node group that the settings of a pool amount to, every default filled in. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.aws.config import EksConfig, EksPoolConfig
+from infra.hardware.ec2 import Ec2Machine, ec2_machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeGroupPlan:
+    """One managed node group."""
+
+    name: str
+    """Name in EKS."""
+    pool: EksPoolConfig
+    """The settings that it comes from."""
+    machine: Ec2Machine
+    """Instance type."""
+    zones: tuple[str, ...]
+    """Zones of the nodes."""
+    efa: bool
+    """Whether each node has all the Elastic Fabric Adapters of its type."""
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.pool.nodes
+
+    @property
+    def reservation(self) -> str | None:
+        """Id of the capacity reservation or capacity block that the nodes come from."""
+        return self.pool.capacity.partition(":")[2] or None
+
+    @property
+    def capacity_block(self) -> bool:
+        """Whether that is a capacity block."""
+        return self.pool.capacity.startswith("capacity-block")
+
+    @property
+    def placement_group(self) -> bool:
+        """Whether nodes are placed close to each other; a capacity block is so by itself."""
+        if self.pool.placement_group is not None:
+            return self.pool.placement_group
+        return self.efa and not self.capacity_block
+
+
+def node_groups(config: EksConfig) -> list[NodeGroupPlan]:
+    """Every node group for jobs, in the order of the settings. Raises ValueError for an unknown instance type."""
+    return [group_plan(config, pool) for pool in config.pools]
+
+
+def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
+    """The node group of one pool."""
+    machine = ec2_machine(pool.machine_type)
+    efa = machine.efa_interfaces > 0 and pool.nodes > 1 if pool.efa is None else pool.efa
+    single = efa or pool.placement_group or ":" in pool.capacity
+    zones = pool.zones or (config.all_zones[:1] if single else config.all_zones)
+    return NodeGroupPlan(name=pool.name, pool=pool, machine=machine, zones=zones, efa=efa)

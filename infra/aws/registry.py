@@ -1,0 +1,57 @@
+"""ImageRepository: the ECR repository of the trainer image, cleaned up by itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import ecr
+
+from infra.aws.config import EcrConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRepositoryArgs:
+    """What the repository is made from."""
+
+    name: str
+    """Name of the repository: the cluster's, then the image's."""
+    config: EcrConfig
+    """Settings."""
+
+
+class ImageRepository(pulumi.ComponentResource):
+    """A repository whose images are scanned, encrypted, and made again from the sources if lost."""
+
+    url: pulumi.Output[str]
+    """The image's name without its tag."""
+
+    def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:ImageRepository", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        repository = ecr.Repository(
+            f"{name}-repository",
+            name=args.name,
+            force_delete=True,
+            # The tag is the branch and moves with it; jobs name the image by its digest.
+            image_tag_mutability="MUTABLE",
+            image_scanning_configuration=ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
+            encryption_configurations=[ecr.RepositoryEncryptionConfigurationArgs(encryption_type="AES256")],
+            opts=child,
+        )
+        rule = {
+            "rulePriority": 1,
+            "description": f"keep the newest {args.config.keep_images}",
+            "selection": {
+                "tagStatus": "any",
+                "countType": "imageCountMoreThan",
+                "countNumber": args.config.keep_images,
+            },
+            "action": {"type": "expire"},
+        }
+        ecr.LifecyclePolicy(
+            f"{name}-lifecycle", repository=repository.name, policy=json.dumps({"rules": [rule]}), opts=child
+        )
+        self.url = repository.repository_url
+        self.register_outputs({"url": self.url})

@@ -1,0 +1,124 @@
+"""What an EKS platform's settings may not say together: each rule with its source. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from infra.aws.config import EksConfig, EksPoolConfig
+from infra.aws.pools import NodeGroupPlan, group_plan
+from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
+from infra.problems import Path, Problem
+
+OLDEST_VERSION = 30
+"""Minor version of Kubernetes, in 2026-11: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html"""
+
+Found = Iterator[tuple[str, str, object]]
+"""Key, message and value of what is wrong with a pool."""
+
+
+def problems(config: EksConfig) -> list[Problem]:
+    """Everything that is wrong with the settings of an EKS platform."""
+    found = [*_ranges(config), *_zones_of_platform(config), *_system_pool(config)]
+    if int(config.kubernetes_version.split(".")[1]) < OLDEST_VERSION:
+        message = f"is no longer offered; write '1.{OLDEST_VERSION}' or newer"
+        found.append(Problem(("platform", "kubernetes_version"), message, config.kubernetes_version))
+    names: dict[str, int] = {}
+    for index, pool in enumerate(config.pools):
+        path: Path = ("platform", "pools", index)
+        first = names.setdefault(pool.name, index)
+        if first != index or pool.name == "system":
+            other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
+            found.append(Problem((*path, "name"), f"is {other} name too; names must differ", pool.name))
+        try:
+            plan = group_plan(config, pool)
+        except ValueError as error:
+            found.append(Problem((*path, "machine_type"), str(error), pool.machine_type))
+            continue
+        for rule in (_zones, _fabric, _placement, _capacity):
+            found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plan)]
+    return found
+
+
+def _ranges(config: EksConfig) -> Iterator[Problem]:
+    """https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
+    vpc, services = IPv4Network(config.network.vpc), IPv4Network(config.network.services)
+    path: Path = ("platform", "network")
+    if not 16 <= vpc.prefixlen <= 18:
+        yield Problem((*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
+    if not 12 <= services.prefixlen <= 24:
+        yield Problem((*path, "services"), "must be a /12 to /24", str(services))
+    for key, network in (("vpc", vpc), ("services", services)):
+        if not network.is_private:
+            message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            yield Problem((*path, key), message, str(network))
+    if vpc.overlaps(services):
+        yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
+    for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
+        if network.prefixlen == 0:
+            message = "is the whole internet; write the ranges that you use, or none"
+            yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
+    zones = config.all_zones
+    if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
+        message = "must be two or three different zones"
+        yield Problem(("platform", "zones"), message, list(zones))
+    for zone in zones:
+        if zone[:-1] != config.region:
+            yield Problem(("platform", "zones"), f"{zone} is not in platform.region, {config.region}", list(zones))
+
+
+def _system_pool(config: EksConfig) -> Iterator[Problem]:
+    path: Path = ("platform", "system_pool", "machine_type")
+    name = config.system_pool.machine_type
+    try:
+        machine = ec2_machine(name)
+    except ValueError as error:
+        yield Problem(path, str(error), name)
+        return
+    if machine.gpus:
+        yield Problem(path, "carries GPUs; write a CPU instance type such as m7i.large", name)
+
+
+def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    outside = [zone for zone in plan.zones if zone not in config.all_zones]
+    if outside:
+        message = f"{outside[0]} is not a zone of the platform; write some of {', '.join(config.all_zones)}"
+        yield "zones", message, list(pool.zones)
+    if len(set(plan.zones)) != len(plan.zones):
+        yield "zones", "names a zone twice", list(pool.zones)
+
+
+def _fabric(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
+    if pool.efa and not plan.machine.efa_interfaces:
+        near = [
+            each.name for each in EC2_MACHINES.values() if each.efa_interfaces and each.family == plan.machine.family
+        ]
+        some = ", ".join(near) or "p4d.24xlarge, p5.48xlarge"
+        yield "efa", f"{plan.machine.name} has no EFA; remove it or write a type that has it, such as {some}", True
+    if plan.efa and len(plan.zones) > 1:
+        yield "zones", "EFA works inside one zone; write one", list(pool.zones)
+
+
+def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
+    if not pool.placement_group:
+        return
+    if plan.capacity_block:
+        yield "placement_group", "a capacity block is placed closely by itself; remove it", True
+    elif len(plan.zones) > 1:
+        yield "zones", "a cluster placement group is in one zone; write one", list(pool.zones)
+
+
+def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    """https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
+    if plan.capacity_block and not plan.machine.capacity_block:
+        some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
+        yield "capacity", f"{plan.machine.name} has no capacity blocks; they are for {some}", pool.capacity
+    if plan.reservation and len(plan.zones) > 1:
+        yield "zones", "a reservation is in one zone; write that one", list(pool.zones)
+    if plan.reservation and not pool.zones:
+        yield "zones", "write the zone of the reservation", []

@@ -1,0 +1,123 @@
+"""CheckpointBucket: the S3 bucket of checkpoints, metrics and profiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import s3
+
+from infra.aws.config import EksBucketConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointBucketArgs:
+    """What the bucket is made from."""
+
+    cluster: str
+    """Name of the cluster, prefix of the bucket's name."""
+    config: EksBucketConfig
+    """Settings."""
+
+
+class CheckpointBucket(pulumi.ComponentResource):
+    """A private, encrypted bucket, which outlives the stack unless the settings say otherwise."""
+
+    name: pulumi.Output[str]
+    """Name of the bucket, known when it is protected."""
+    arn: pulumi.Output[str]
+    """The bucket, as policies name it."""
+
+    def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:aws:CheckpointBucket", name, None, opts)
+        config = args.config
+        # What protects a bucket that is kept is kept with it.
+        child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
+        bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
+        protections = [
+            s3.BucketPublicAccessBlock(
+                f"{name}-private",
+                bucket=bucket.bucket,
+                block_public_acls=True,
+                block_public_policy=True,
+                ignore_public_acls=True,
+                restrict_public_buckets=True,
+                opts=child,
+            ).id,
+            s3.BucketOwnershipControls(
+                f"{name}-owner",
+                bucket=bucket.bucket,
+                rule=s3.BucketOwnershipControlsRuleArgs(object_ownership="BucketOwnerEnforced"),
+                opts=child,
+            ).id,
+            s3.BucketServerSideEncryptionConfiguration(
+                f"{name}-encryption",
+                bucket=bucket.bucket,
+                rules=[
+                    s3.BucketServerSideEncryptionConfigurationRuleArgs(
+                        apply_server_side_encryption_by_default=s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
+                            sse_algorithm="AES256"
+                        )
+                    )
+                ],
+                opts=child,
+            ).id,
+            s3.BucketPolicy(
+                f"{name}-policy", bucket=bucket.bucket, policy=encrypted_transport_only(bucket.arn), opts=child
+            ).id,
+        ]
+        versioning = s3.BucketVersioning(
+            f"{name}-versioning",
+            bucket=bucket.bucket,
+            versioning_configuration=s3.BucketVersioningVersioningConfigurationArgs(status="Enabled"),
+            opts=child,
+        )
+        s3.BucketLifecycleConfiguration(
+            f"{name}-lifecycle",
+            bucket=versioning.bucket,
+            rules=lifecycle(config),
+            opts=child,
+        )
+        self.name = pulumi.Output.all(bucket.bucket, *protections).apply(lambda values: str(values[0]))
+        self.arn = bucket.arn
+        self.register_outputs({"name": self.name, "arn": self.arn})
+
+
+def encrypted_transport_only(bucket: pulumi.Output[str]) -> pulumi.Output[str]:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/security-best-practices.html"""
+    statement = {
+        "Sid": "EncryptedTransportOnly",
+        "Effect": "Deny",
+        "Principal": "*",
+        "Action": "s3:*",
+        "Resource": [bucket, pulumi.Output.concat(bucket, "/*")],
+        "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+    }
+    return pulumi.Output.json_dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def lifecycle(config: EksBucketConfig) -> list[s3.BucketLifecycleConfigurationRuleArgs]:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lifecycle-mgmt.html"""
+    ages = {"profiles": config.profile_days, "checkpoints": config.checkpoint_days}
+    rules = [
+        s3.BucketLifecycleConfigurationRuleArgs(
+            id=kind,
+            status="Enabled",
+            filter=s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=f"{config.prefix}/{kind}/"),
+            expiration=s3.BucketLifecycleConfigurationRuleExpirationArgs(days=days),
+        )
+        for kind, days in ages.items()
+        if days is not None
+    ]
+    leftovers = s3.BucketLifecycleConfigurationRuleArgs(
+        id="leftovers",
+        status="Enabled",
+        filter=s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=""),
+        noncurrent_version_expiration=s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(
+            noncurrent_days=config.restore_days
+        ),
+        abort_incomplete_multipart_upload=s3.BucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs(
+            days_after_initiation=7
+        ),
+    )
+    return [*rules, leftovers]

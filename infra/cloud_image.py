@@ -1,0 +1,71 @@
+"""TrainerImage: the trainer image built with buildx and pushed to a cloud's registry, or one that is there already."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_docker_build as docker
+
+from infra.image_config import ImageConfig
+from infra.local.trainer_image import digits_folder, trainer_sources
+
+PROJECT = Path(__file__).resolve().parents[1]
+CONTEXT = PROJECT / ".trainyard" / "image"
+"""What the build may read: the trainer's sources and the digits, nothing else of this checkout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerImageArgs:
+    """What the image is made from."""
+
+    name: pulumi.Input[str]
+    """Name of the image with its registry, without a tag."""
+    config: ImageConfig
+    """Settings."""
+
+
+class TrainerImage(pulumi.ComponentResource):
+    """The trainer image for every architecture that is asked for, named by its digest.
+
+    It is pushed with the credentials that Docker has on this machine; the stack's state holds none.
+    """
+
+    reference: pulumi.Output[str]
+    """Name, tag and digest, known when the registry has the image."""
+
+    def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:TrainerImage", name, None, opts)
+        config = args.config
+        tag = config.git_branch.replace("/", "-")
+        prepare_context()
+        image = docker.Image(
+            f"{name}-build",
+            tags=[pulumi.Output.concat(args.name, f":{tag}")],
+            context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
+            dockerfile=docker.DockerfileArgs(location=str((CONTEXT / "trainer" / "Dockerfile").relative_to(PROJECT))),
+            build_args={"BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm"},
+            platforms=[docker.Platform(platform) for platform in config.platforms],
+            push=True,
+            # A preview needs neither Docker nor a registry.
+            build_on_preview=False,
+            opts=pulumi.ResourceOptions(
+                parent=self, custom_timeouts=pulumi.CustomTimeouts(create="120m", update="120m")
+            ),
+        )
+        self.reference = image.ref
+        self.register_outputs({"reference": self.reference})
+
+
+def prepare_context() -> None:
+    """Bring the build's folder to the sources as they are now. Raises ValueError where set-up has not run."""
+    if not digits_folder().is_dir():
+        raise ValueError("the digits for the trainer image are missing: run `make setup`")
+    shutil.rmtree(CONTEXT, ignore_errors=True)
+    for path in trainer_sources():
+        target = CONTEXT / path.relative_to(PROJECT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    shutil.copytree(digits_folder(), CONTEXT / "digits")

@@ -1,0 +1,169 @@
+"""Whether the nodes of a cloud platform have room for its jobs, known when the settings are read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.aws.config import EksConfig
+from infra.aws.pools import node_groups
+from infra.config import PlatformConfig
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import num_nodes, pool_plans, system_machine
+from infra.hardware import Capacity
+from infra.hardware.ec2 import ec2_machine
+from infra.hardware.gce import gce_machine
+from infra.hardware.machines import eks_allocatable, gke_allocatable
+from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+
+KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
+"""What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What one job asks of the nodes."""
+
+    hosts: int
+    """Number of its hosts."""
+    per_host: Capacity
+    """CPUs and memory of each."""
+    accelerator: str | None
+    """GPU model, TPU type or generation; None for a job on CPU."""
+    topology: str | None
+    """Topology of the TPU slice."""
+    accelerators: int
+    """GPUs or TPU chips of each host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misfit:
+    """Why a job has no room."""
+
+    job: int
+    """Index of the job."""
+    key: str
+    """Key of the job that has to change."""
+    message: str
+    """What there is and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Offer:
+    """Equal nodes."""
+
+    pool: str
+    nodes: int
+    node: Capacity
+    gpu: str | None = None
+    gpus: int = 0
+    tpu: TpuSlice | None = None
+
+
+def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
+    """The jobs that have no room on a cloud platform, each by itself or else with those before it.
+
+    Of several ways to get the same nodes one is counted.
+    """
+    if not isinstance(platform, GkeConfig | EksConfig):
+        return []
+    offers = _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
+    found, used = [], dict.fromkeys(range(len(offers)), 0)
+    for index, ask in enumerate(asks):
+        matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
+        if not matching:
+            found.append(Misfit(job=index, key="accelerator", message=_none_has(ask, offers)))
+            continue
+        fitting = [place for place in matching if _per_node(offers[place], ask)]
+        if not fitting:
+            found.append(_too_large(index, ask, [offers[place] for place in matching]))
+            continue
+        room = {place: offers[place].nodes - used[place] for place in fitting}
+        place = max(room, key=lambda each: room[each] * _per_node(offers[each], ask))
+        needed = -(-ask.hosts // _per_node(offers[place], ask))
+        if needed > room[place]:
+            found.append(_too_many(index, ask, offers[place], room[place]))
+        else:
+            used[place] += needed
+    return found
+
+
+def _gke(platform: GkeConfig) -> list[_Offer]:
+    offers = []
+    for pool in platform.pools:
+        # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
+        plan = pool_plans(platform, pool)[0]
+        node = _left(gke_allocatable(plan.machine))
+        offers.append(
+            _Offer(pool=pool.name, nodes=num_nodes(pool), node=node, gpu=plan.gpu, gpus=plan.gpus, tpu=plan.tpu)
+        )
+    system = _left(gke_allocatable(gce_machine(system_machine(platform))))
+    return [*offers, _Offer(pool="system", nodes=platform.system_pool.max_nodes, node=system)]
+
+
+def _eks(platform: EksConfig) -> list[_Offer]:
+    offers = [
+        _Offer(
+            pool=plan.name,
+            nodes=plan.nodes,
+            node=_left(eks_allocatable(plan.machine)),
+            gpu=plan.machine.gpu,
+            gpus=plan.machine.gpus,
+        )
+        for plan in node_groups(platform)
+    ]
+    system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
+    return [*offers, _Offer(pool="system", nodes=platform.system_pool.nodes, node=system)]
+
+
+def _left(node: Capacity) -> Capacity:
+    return Capacity(
+        millicores=node.millicores - KEPT_FOR_DAEMONS.millicores, memory=node.memory - KEPT_FOR_DAEMONS.memory
+    )
+
+
+def _suits(offer: _Offer, ask: Ask) -> bool:
+    """Whether the nodes have the accelerators of a job, or none for a job on CPU."""
+    if ask.accelerator is None:
+        return offer.gpu is None and offer.tpu is None
+    if is_tpu(ask.accelerator):
+        return offer.tpu == tpu_slice(ask.accelerator, ask.topology)
+    return offer.gpu == ask.accelerator
+
+
+def _per_node(offer: _Offer, ask: Ask) -> int:
+    """How many hosts of a job one node has room for."""
+    room = min(offer.node.millicores // ask.per_host.millicores, offer.node.memory // ask.per_host.memory)
+    if offer.tpu is not None:
+        return min(room, 1)
+    return min(room, offer.gpus // ask.accelerators) if ask.accelerators else room
+
+
+def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:
+    names = [offer.gpu or (offer.tpu.accelerator_type if offer.tpu else None) for offer in offers]
+    known = ", ".join(name for name in names if name)
+    remedy = f"write one that there is, {known}," if known else "add a pool that has them"
+    return (
+        f"no pool of the platform has {ask.accelerator or 'nodes without accelerators'}; {remedy} or change the pools"
+    )
+
+
+def _too_large(index: int, ask: Ask, offers: Sequence[_Offer]) -> Misfit:
+    best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
+    if ask.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
+        message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
+        return Misfit(job=index, key="accelerators_per_host", message=message)
+    message = (
+        f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs; ask for less"
+    )
+    return Misfit(job=index, key="resources", message=message)
+
+
+def _too_many(index: int, ask: Ask, offer: _Offer, free: int) -> Misfit:
+    if offer.tpu is not None:
+        slices = free // offer.tpu.hosts
+        message = f"pool {offer.pool} has {slices} such slices left; write less, or change the pool"
+        return Misfit(job=index, key="slices", message=message)
+    hosts = free * _per_node(offer, ask)
+    message = f"pool {offer.pool} has room for {hosts} more such hosts on {free} nodes; write less, or change the pool"
+    return Misfit(job=index, key="hosts", message=message)

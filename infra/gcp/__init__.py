@@ -1,0 +1,1 @@
+"""What Trainyard provisions on Google Cloud, and the plain settings and rules that say what."""

@@ -1,0 +1,134 @@
+"""AcceleratorNetwork and PodNetworks: a fabric's VPCs on the cloud's side, and as networks of pods in the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.gcp.fabrics import Fabric, subnets
+from infra.gcp.network import TIMEOUTS
+from infra.naming import fitted, stack_labels
+
+NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorNetworkArgs:
+    """What a fabric's VPCs are made from."""
+
+    project: pulumi.Input[str]
+    """Project that they are in."""
+    cluster: str
+    """Name of the cluster, prefix of the VPCs' names."""
+    zone: str
+    """Zone of the nodes: an RDMA network is bound to it."""
+    fabric: Fabric
+    """What the machine type needs."""
+    network: str
+    """Range that the subnets are cut from."""
+
+
+class AcceleratorNetwork(pulumi.ComponentResource):
+    """VPCs for the traffic between GPUs of different hosts."""
+
+    networks: pulumi.Output[list[tuple[str, str]]]
+    """Names of VPC and subnet of each interface, in order."""
+
+    def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
+        vpcs = {vpc: self._vpc(name, vpc, args, child) for vpc in args.fabric.vpcs}
+        region = args.zone.rpartition("-")[0]
+        made = []
+        for interface in args.fabric.interfaces:
+            subnet = gcp.compute.Subnetwork(
+                f"{name}-{interface.name}",
+                name=fitted(args.cluster, interface.name, NAME_LIMIT),
+                project=args.project,
+                region=region,
+                network=vpcs[interface.vpc].id,
+                ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
+                opts=child,
+            )
+            made.append(pulumi.Output.all(vpcs[interface.vpc].name, subnet.name).apply(lambda pair: (pair[0], pair[1])))
+        self.networks = pulumi.Output.all(*made).apply(list)
+        self.register_outputs({"networks": self.networks})
+
+    def _vpc(
+        self, name: str, vpc: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions
+    ) -> gcp.compute.Network:
+        rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
+        profile = pulumi.Output.concat(
+            "projects/", args.project, f"/global/networkProfiles/{args.zone}-{args.fabric.rdma_profile}"
+        )
+        network = gcp.compute.Network(
+            f"{name}-{vpc}-vpc",
+            name=fitted(args.cluster, vpc, NAME_LIMIT),
+            project=args.project,
+            auto_create_subnetworks=False,
+            mtu=args.fabric.mtu,
+            network_profile=profile if rdma else None,
+            opts=opts,
+        )
+        if not rdma:
+            # Hosts talk to each other on any port; nothing else is in this VPC. RDMA networks take no such rule.
+            gcp.compute.Firewall(
+                f"{name}-{vpc}-inside",
+                name=fitted(args.cluster, vpc, NAME_LIMIT),
+                project=args.project,
+                network=network.id,
+                direction="INGRESS",
+                source_ranges=[args.network],
+                allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
+                opts=opts,
+            )
+        return network
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodNetworksArgs:
+    """What the networks of pods are made from."""
+
+    fabric: Fabric
+    """What the machine type needs."""
+    networks: pulumi.Output[list[tuple[str, str]]]
+    """Names of VPC and subnet of each interface, in order."""
+
+
+class PodNetworks(pulumi.ComponentResource):
+    """A `Network` in the cluster for each interface, which pods name in their annotations."""
+
+    def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:PodNetworks", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        for index, interface in enumerate(args.fabric.interfaces):
+            pair = args.networks[index]
+            metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
+            CustomResource(
+                f"{name}-{interface.name}-parameters",
+                api_version="networking.gke.io/v1",
+                kind="GKENetworkParamSet",
+                metadata=metadata,
+                spec={"vpc": pair[0], "vpcSubnet": pair[1], "deviceMode": interface.device_mode},
+                opts=child,
+            )
+            CustomResource(
+                f"{name}-{interface.name}",
+                api_version="networking.gke.io/v1",
+                kind="Network",
+                metadata=metadata,
+                spec={
+                    "type": "Device",
+                    "parametersRef": {
+                        "group": "networking.gke.io",
+                        "kind": "GKENetworkParamSet",
+                        "name": interface.name,
+                    },
+                },
+                opts=child,
+            )
+        self.register_outputs({})

@@ -1,0 +1,236 @@
+"""GkeCluster: the control plane, and the kubeconfig that leads to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_gcp import container
+
+from infra.gcp.config import GkeConfig, MaintenanceConfig
+from infra.gcp.network import PODS, SERVICES
+from infra.gcp.pools import system_machine
+from infra.naming import CLOUD_LABELS
+
+TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
+"""A regional control plane takes up to half an hour; an upgrade waits for its nodes."""
+WINDOW_ORIGIN = "2026-01-01"
+"""A day in the past, from which maintenance windows are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GkeClusterArgs:
+    """What the cluster is made from."""
+
+    project: pulumi.Input[str]
+    """Project that it is in."""
+    config: GkeConfig
+    """Settings."""
+    network: pulumi.Input[str]
+    """The VPC."""
+    subnetwork: pulumi.Input[str]
+    """The subnet of the nodes."""
+    node_service_account: pulumi.Input[str]
+    """E-mail address of the service account of the nodes."""
+    multi_networking: bool
+    """Whether pods may have several network interfaces, as those on A3 and A4 have."""
+
+
+class GkeCluster(pulumi.ComponentResource):
+    """A private GKE cluster without node pools."""
+
+    name: pulumi.Output[str]
+    """Name of the cluster."""
+    kubeconfig: pulumi.Output[str]
+    """Kubeconfig that asks `gke-gcloud-auth-plugin` for credentials: it holds none itself."""
+    workload_pool: pulumi.Output[str]
+    """Pool of the identities of the cluster's pods."""
+    control_plane: container.Cluster
+    """The resource whose deletion takes everything in the cluster with it."""
+
+    def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:GkeCluster", name, None, opts)
+        config = args.config
+        cluster = container.Cluster(
+            f"{name}-control-plane",
+            _cluster_args(args),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                custom_timeouts=TIMEOUTS,
+                # Of the pool that is removed as soon as it is there.
+                ignore_changes=["nodeConfig"],
+            ),
+        )
+        self.control_plane = cluster
+        self.name = cluster.name
+        self.workload_pool = cluster.workload_identity_config.apply(lambda found: str(found.workload_pool))
+        self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, cluster))
+        self.register_outputs({"name": self.name, "kubeconfig": self.kubeconfig, "workload_pool": self.workload_pool})
+
+
+def context_name(config: GkeConfig) -> str:
+    """Context in the kubeconfig, named as gcloud names it."""
+    return f"gke_{config.project}_{config.location}_{config.name}"
+
+
+def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
+    """The control plane. What is not here is as GKE has it by default."""
+    config = args.config
+    return container.ClusterArgs(
+        name=config.name,
+        project=args.project,
+        location=config.location,
+        node_locations=[config.zone] if config.regional else None,
+        deletion_protection=config.deletion_protection,
+        resource_labels=CLOUD_LABELS,
+        min_master_version=config.kubernetes_version,
+        release_channel=container.ClusterReleaseChannelArgs(channel=config.release_channel),
+        maintenance_policy=_maintenance(config.maintenance),
+        network=args.network,
+        subnetwork=args.subnetwork,
+        networking_mode="VPC_NATIVE",
+        datapath_provider="ADVANCED_DATAPATH",
+        enable_multi_networking=True if args.multi_networking else None,
+        ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
+            cluster_secondary_range_name=PODS, services_secondary_range_name=SERVICES
+        ),
+        private_cluster_config=container.ClusterPrivateClusterConfigArgs(
+            enable_private_nodes=True,
+            enable_private_endpoint=not config.authorized_networks,
+            master_ipv4_cidr_block=config.network.control_plane,
+        ),
+        control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
+            dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+                allow_external_traffic=not config.authorized_networks
+            ),
+        ),
+        master_authorized_networks_config=_authorized_networks(config),
+        master_auth=container.ClusterMasterAuthArgs(
+            client_certificate_config=container.ClusterMasterAuthClientCertificateConfigArgs(
+                issue_client_certificate=False
+            )
+        ),
+        enable_legacy_abac=False,
+        rbac_binding_config=container.ClusterRbacBindingConfigArgs(
+            enable_insecure_binding_system_authenticated=False, enable_insecure_binding_system_unauthenticated=False
+        ),
+        workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
+            workload_pool=f"{config.project}.svc.id.goog"
+        ),
+        enable_shielded_nodes=True,
+        security_posture_config=container.ClusterSecurityPostureConfigArgs(mode="BASIC"),
+        database_encryption=_encryption(config),
+        logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
+        monitoring_config=_monitoring(config),
+        addons_config=_addons(config),
+        remove_default_node_pool=True,
+        initial_node_count=1,
+        node_config=_first_node(args),
+    )
+
+
+def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorizedNetworksConfigArgs:
+    return container.ClusterMasterAuthorizedNetworksConfigArgs(
+        cidr_blocks=[
+            container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=network)
+            for network in config.authorized_networks
+        ],
+        gcp_public_cidrs_access_enabled=False,
+    )
+
+
+def _encryption(config: GkeConfig) -> container.ClusterDatabaseEncryptionArgs | None:
+    if config.secrets_key is None:
+        return None
+    return container.ClusterDatabaseEncryptionArgs(state="ENCRYPTED", key_name=config.secrets_key)
+
+
+def _monitoring(config: GkeConfig) -> container.ClusterMonitoringConfigArgs:
+    return container.ClusterMonitoringConfigArgs(
+        enable_components=["SYSTEM_COMPONENTS", *(["DCGM", "JOBSET"] if config.managed_prometheus else [])],
+        managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=config.managed_prometheus),
+    )
+
+
+def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
+    return container.ClusterAddonsConfigArgs(
+        gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=config.gcs_fuse),
+        gce_persistent_disk_csi_driver_config=container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs(
+            enabled=True
+        ),
+    )
+
+
+def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
+    """The node of the pool that GKE makes with each cluster: small, of the nodes' own identity, removed at once."""
+    return container.ClusterNodeConfigArgs(
+        machine_type=system_machine(args.config),
+        disk_size_gb=20,
+        disk_type="pd-standard",
+        service_account=args.node_service_account,
+        shielded_instance_config=container.ClusterNodeConfigShieldedInstanceConfigArgs(
+            enable_secure_boot=True, enable_integrity_monitoring=True
+        ),
+    )
+
+
+def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolicyArgs:
+    """Windows in which GKE may work, and outside of which no node and no minor version is upgraded.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions
+    """
+    end, days_on = (config.start_hour + config.hours) % 24, (config.start_hour + config.hours) // 24
+    last = f"{WINDOW_ORIGIN[:-2]}{int(WINDOW_ORIGIN[-2:]) + days_on:02}"
+    return container.ClusterMaintenancePolicyArgs(
+        recurring_window=container.ClusterMaintenancePolicyRecurringWindowArgs(
+            start_time=f"{WINDOW_ORIGIN}T{config.start_hour:02}:00:00Z",
+            end_time=f"{last}T{end:02}:00:00Z",
+            recurrence=f"FREQ=WEEKLY;BYDAY={','.join(config.days)}",
+        ),
+        maintenance_exclusions=[
+            container.ClusterMaintenancePolicyMaintenanceExclusionArgs(
+                exclusion_name="no-upgrades-under-jobs",
+                start_time=f"{WINDOW_ORIGIN}T00:00:00Z",
+                exclusion_options=container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
+                    scope="NO_MINOR_OR_NODE_UPGRADES", end_time_behavior="UNTIL_END_OF_SUPPORT"
+                ),
+            )
+        ],
+    )
+
+
+def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]:
+    """By the public address and the cluster's own certificate, or by the DNS name and a public one.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
+    """
+    name = context_name(config)
+    if config.authorized_networks:
+        access = {
+            "server": pulumi.Output.concat("https://", cluster.endpoint),
+            "certificate-authority-data": cluster.master_auth.apply(lambda found: found.cluster_ca_certificate),
+        }
+    else:
+        endpoint = cluster.control_plane_endpoints_config.apply(_dns_name)
+        access = {"server": pulumi.Output.concat("https://", endpoint)}
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "gke-gcloud-auth-plugin",
+        "installHint": "install it with `gcloud components install gke-gcloud-auth-plugin`",
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": access}],
+        "users": [{"name": name, "user": {"exec": plugin}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def _dns_name(found: Any) -> str:
+    """The API server's DNS name."""
+    return str(found.dns_endpoint_config.endpoint)

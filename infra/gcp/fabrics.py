@@ -1,0 +1,96 @@
+"""Fabric: the further networks that hosts of A3 and A4 need for GPUs to reach GPUs of other hosts. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from types import MappingProxyType
+
+from infra.gcp.pools import NodePoolPlan
+
+SUBNET_PREFIX = 20
+"""Each further subnet is a /20: 4,092 nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """One further network interface of a host."""
+
+    name: str
+    """Name of the Kubernetes Network, and of the subnet after the cluster's."""
+    vpc: str
+    """Which of the fabric's VPCs it is in."""
+    device_mode: str
+    """`NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """The further networks of a machine family."""
+
+    mtu: int
+    """Largest packet of its VPCs, in bytes."""
+    interfaces: tuple[Interface, ...]
+    """Interfaces of a host, in order."""
+    rdma_profile: str | None = None
+    """What follows the zone in the name of the RDMA VPC's network profile."""
+
+    @property
+    def vpcs(self) -> tuple[str, ...]:
+        """Names of the VPCs, after the cluster's."""
+        return tuple(dict.fromkeys(interface.vpc for interface in self.interfaces))
+
+
+def _ethernet(count: int) -> tuple[Interface, ...]:
+    names = [f"gpu-nic-{index}" for index in range(count)]
+    return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
+
+
+_RDMA = Fabric(
+    mtu=8896,
+    interfaces=(
+        Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
+        *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),
+    ),
+    rdma_profile="vpc-roce",
+)
+
+FABRICS: Mapping[str, Fabric] = MappingProxyType(
+    {
+        "a3-highgpu-8g": Fabric(mtu=8244, interfaces=_ethernet(4)),
+        "a3-megagpu-8g": Fabric(mtu=8244, interfaces=_ethernet(8)),
+        "a3-ultragpu-8g": _RDMA,
+        "a4-highgpu-8g": _RDMA,
+    }
+)
+"""Machine type -> its fabric: GPUDirect-TCPX, -TCPXO and -RDMA.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
+https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom,
+https://cloud.google.com/vpc/docs/rdma-network-profiles
+"""
+
+
+def fabric_of(plan: NodePoolPlan) -> Fabric | None:
+    """The fabric of a pool's nodes; None for one node, which has nobody to reach, and for other machine types."""
+    return FABRICS.get(plan.machine.name) if plan.nodes > 1 else None
+
+
+def subnets(fabric: Fabric, network: str) -> dict[str, str]:
+    """Interface name -> range of its subnet, cut in order from `network`."""
+    ranges = IPv4Network(network).subnets(new_prefix=SUBNET_PREFIX)
+    return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
+
+
+def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
+    """What a pod says to get every interface.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
+    """
+    listed = [{"interfaceName": "eth0", "network": "default"}]
+    listed += [
+        {"interfaceName": f"eth{index}", "network": interface.name} for index, interface in enumerate(interfaces, 1)
+    ]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(listed)}

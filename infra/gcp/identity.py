@@ -1,0 +1,99 @@
+"""NodeIdentity and WorkloadIdentity: the service accounts of the nodes and of the jobs, with the least roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.naming import fitted
+
+ACCOUNT_LIMIT = 30
+"""Longest id of a service account: https://cloud.google.com/iam/docs/service-accounts-create"""
+NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+"""Writes logs and metrics, nothing else: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeIdentityArgs:
+    """What the nodes' identity is made from."""
+
+    project: pulumi.Input[str]
+    """Project of the cluster."""
+    cluster: str
+    """Name of the cluster."""
+
+
+class NodeIdentity(pulumi.ComponentResource):
+    """The service account that nodes run as, in place of the project's default one."""
+
+    email: pulumi.Output[str]
+    """The account; known when it has its role."""
+
+    def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        account = gcp.serviceaccount.Account(
+            f"{name}-account",
+            project=args.project,
+            account_id=fitted(args.cluster, "nodes", ACCOUNT_LIMIT),
+            display_name=f"Nodes of the GKE cluster {args.cluster}",
+            opts=child,
+        )
+        grant = gcp.projects.IAMMember(
+            f"{name}-role", project=args.project, role=NODE_ROLE, member=account.member, opts=child
+        )
+        self.email = pulumi.Output.all(account.email, grant.id).apply(lambda values: values[0])
+        self.register_outputs({"email": self.email})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadIdentityArgs:
+    """What the jobs' identity is made from."""
+
+    project: pulumi.Input[str]
+    """Project of the cluster."""
+    cluster: str
+    """Name of the cluster."""
+    workload_pool: pulumi.Input[str]
+    """The cluster's pool of identities; it is there when the cluster is."""
+    namespace: str
+    """Kubernetes namespace of the jobs."""
+    service_account: str
+    """Kubernetes service account of the jobs."""
+
+
+class WorkloadIdentity(pulumi.ComponentResource):
+    """The service account that jobs are to Google Cloud; it has no role but what others grant on single resources.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
+    """
+
+    email: pulumi.Output[str]
+    """The account: value of the annotation `iam.gke.io/gcp-service-account`."""
+    member: pulumi.Output[str]
+    """The account as policies name it."""
+
+    def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:WorkloadIdentity", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        account = gcp.serviceaccount.Account(
+            f"{name}-account",
+            project=args.project,
+            account_id=fitted(args.cluster, "jobs", ACCOUNT_LIMIT),
+            display_name=f"Training jobs of the GKE cluster {args.cluster}",
+            opts=child,
+        )
+        gcp.serviceaccount.IAMMember(
+            f"{name}-user",
+            service_account_id=account.name,
+            role="roles/iam.workloadIdentityUser",
+            member=pulumi.Output.format(
+                "serviceAccount:{0}[{1}/{2}]", args.workload_pool, args.namespace, args.service_account
+            ),
+            opts=child,
+        )
+        self.email = account.email
+        self.member = account.member
+        self.register_outputs({"email": self.email, "member": self.member})

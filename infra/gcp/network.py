@@ -1,0 +1,89 @@
+"""Network: the VPC of a cluster with its subnet and ranges, and the NAT by which private nodes reach the internet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+PODS = "pods"
+SERVICES = "services"
+TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
+"""A network can go only some minutes after its last user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkArgs:
+    """What the network is made from."""
+
+    project: pulumi.Input[str]
+    """Project that it is in."""
+    region: str
+    """Region of the subnet."""
+    name: str
+    """Name of the VPC and prefix of what is in it."""
+    nodes: str
+    """Range of the nodes."""
+    pods: str
+    """Range of the pods."""
+    services: str
+    """Range of the Kubernetes services."""
+
+
+class Network(pulumi.ComponentResource):
+    """A VPC of the cluster's own, without any public address on a node."""
+
+    network: pulumi.Output[str]
+    """The VPC, as other resources name it; known when nodes can reach the internet."""
+    subnetwork: pulumi.Output[str]
+    """The subnet of the nodes."""
+
+    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:Network", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
+        vpc = gcp.compute.Network(
+            f"{name}-vpc",
+            name=args.name,
+            project=args.project,
+            auto_create_subnetworks=False,
+            routing_mode="REGIONAL",
+            opts=child,
+        )
+        subnet = gcp.compute.Subnetwork(
+            f"{name}-subnet",
+            name=args.name,
+            project=args.project,
+            region=args.region,
+            network=vpc.id,
+            ip_cidr_range=args.nodes,
+            secondary_ip_ranges=[
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=PODS, ip_cidr_range=args.pods),
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=SERVICES, ip_cidr_range=args.services),
+            ],
+            private_ip_google_access=True,
+            opts=child,
+        )
+        router = gcp.compute.Router(
+            f"{name}-router", name=args.name, project=args.project, region=args.region, network=vpc.id, opts=child
+        )
+        nat = gcp.compute.RouterNat(
+            f"{name}-nat",
+            name=args.name,
+            project=args.project,
+            region=args.region,
+            router=router.name,
+            nat_ip_allocate_option="AUTO_ONLY",
+            source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+            # Pods of one node that pull data at once need more ports than the 64 of a static share.
+            enable_dynamic_port_allocation=True,
+            enable_endpoint_independent_mapping=False,
+            min_ports_per_vm=64,
+            max_ports_per_vm=8192,
+            log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
+            opts=child,
+        )
+        # Nodes without a way out never become ready: the cluster waits for the NAT.
+        self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
+        self.subnetwork = subnet.id
+        self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})

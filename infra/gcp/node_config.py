@@ -1,0 +1,123 @@
+"""What each node of a GKE pool is: machine, disks, accelerators, capacity, identity, labels and taints."""
+
+from __future__ import annotations
+
+import pulumi
+from pulumi_gcp import container
+
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import NodePoolPlan
+from infra.naming import CLOUD_LABELS, COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL
+
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+"""IAM roles decide, not scopes: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
+DRIVERS = {"default": "DEFAULT", "latest": "LATEST"}
+
+
+def node_config(
+    config: GkeConfig, plan: NodePoolPlan, service_account: pulumi.Input[str]
+) -> container.NodePoolNodeConfigArgs:
+    """What each node of a pool for jobs is; it runs as `service_account`."""
+    pool = plan.pool
+    disks = plan.machine.local_ssds
+    return container.NodePoolNodeConfigArgs(
+        machine_type=plan.machine.name,
+        disk_size_gb=pool.disk_size_gb,
+        disk_type=plan.disk_type,
+        image_type="COS_CONTAINERD",
+        service_account=service_account,
+        oauth_scopes=SCOPES,
+        spot=True if plan.rung == "spot" else None,
+        flex_start=True if plan.flexible else None,
+        max_run_duration=None if plan.max_run_hours is None else f"{plan.max_run_hours * 3600}s",
+        reservation_affinity=_reservation(plan),
+        guest_accelerators=_gpus(plan),
+        gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
+        gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
+        secondary_boot_disks=None
+        if pool.preloaded_image_disk is None
+        else [
+            container.NodePoolNodeConfigSecondaryBootDiskArgs(
+                disk_image=pool.preloaded_image_disk, mode="CONTAINER_IMAGE_CACHE"
+            )
+        ],
+        ephemeral_storage_local_ssd_config=container.NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(
+            local_ssd_count=disks
+        )
+        if disks
+        else None,
+        shielded_instance_config=shielded(),
+        workload_metadata_config=metadata_server(),
+        kubelet_config=kubelet(),
+        labels=_labels(plan),
+        taints=_taints(plan),
+        resource_labels=CLOUD_LABELS,
+    )
+
+
+def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationAffinityArgs | None:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
+    kind, _, name = plan.rung.partition(":")
+    if kind == "reservation":
+        return container.NodePoolNodeConfigReservationAffinityArgs(
+            consume_reservation_type="SPECIFIC_RESERVATION",
+            key="compute.googleapis.com/reservation-name",
+            values=[name],
+        )
+    if plan.flexible:
+        return container.NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
+    return None
+
+
+def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAcceleratorArgs] | None:
+    """GPUs with the driver that GKE installs: without saying so a pool waits for one that never comes.
+
+    https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/407
+    """
+    if plan.gpu is None:
+        return None
+    driver = container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs(
+        gpu_driver_version=DRIVERS[plan.pool.gpu_driver]
+    )
+    return [
+        container.NodePoolNodeConfigGuestAcceleratorArgs(
+            type=plan.gpu, count=plan.gpus, gpu_driver_installation_config=driver
+        )
+    ]
+
+
+def _labels(plan: NodePoolPlan) -> dict[str, str]:
+    labels = {POOL_LABEL: plan.pool.name}
+    if plan.ladder:
+        labels[COMPUTE_CLASS_LABEL] = plan.pool.name
+    if plan.rung == "queued":
+        labels[QUEUED_LABEL] = "true"
+    return labels
+
+
+def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
+    """Taints of ours. GKE adds those of GPUs and TPUs by itself; said here too, they would fight with its own."""
+    keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.ladder else {}
+    if plan.rung == "queued":
+        keys[QUEUED_LABEL] = "true"
+    taints = [
+        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE") for key, value in keys.items()
+    ]
+    return taints or None
+
+
+def shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
+    """Nodes start what Google has signed, and can prove it."""
+    return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
+        enable_secure_boot=True, enable_integrity_monitoring=True
+    )
+
+
+def metadata_server() -> container.NodePoolNodeConfigWorkloadMetadataConfigArgs:
+    """Pods get their own identity from the metadata server, not the node's."""
+    return container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA")
+
+
+def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
+    """No port of the kubelet answers without a name."""
+    return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")

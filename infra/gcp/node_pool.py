@@ -1,0 +1,208 @@
+"""SystemNodePool and AcceleratorNodePool: the nodes of a GKE cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_gcp import compute, container
+
+from infra.gcp.config import GkeConfig
+from infra.gcp.node_config import SCOPES, kubelet, metadata_server, node_config, shielded
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_machine
+from infra.naming import CLOUD_LABELS, POOL_LABEL
+
+SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
+SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
+"""Of accelerators: eight H100 a node have taken more than 35 minutes, https://github.com/NVIDIA/aicr/issues/2065"""
+PODS_PER_NODE = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemNodePoolArgs:
+    """What the system pool is made from."""
+
+    project: pulumi.Input[str]
+    """Project of the cluster."""
+    cluster: pulumi.Input[str]
+    """Name of the cluster."""
+    service_account: pulumi.Input[str]
+    """E-mail address of the service account of the nodes."""
+    config: GkeConfig
+    """Settings."""
+
+
+class SystemNodePool(pulumi.ComponentResource):
+    """Nodes on demand in one zone, for what is not training."""
+
+    ready: pulumi.Output[str]
+    """Id of the pool, known when it has its nodes."""
+
+    def __init__(self, name: str, args: SystemNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:SystemNodePool", name, None, opts)
+        config, pool = args.config, args.config.system_pool
+        nodes = container.NodePool(
+            f"{name}-nodes",
+            name="system",
+            project=args.project,
+            cluster=args.cluster,
+            location=config.location,
+            node_locations=[config.zone],
+            initial_node_count=pool.nodes,
+            autoscaling=container.NodePoolAutoscalingArgs(
+                min_node_count=pool.nodes, max_node_count=pool.max_nodes, location_policy="BALANCED"
+            ),
+            management=container.NodePoolManagementArgs(auto_repair=True, auto_upgrade=True),
+            upgrade_settings=container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=1, max_unavailable=0),
+            network_config=container.NodePoolNetworkConfigArgs(enable_private_nodes=True),
+            node_config=container.NodePoolNodeConfigArgs(
+                machine_type=system_machine(config),
+                disk_size_gb=SYSTEM_DISK_GB,
+                disk_type="pd-balanced",
+                image_type="COS_CONTAINERD",
+                service_account=args.service_account,
+                oauth_scopes=SCOPES,
+                gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
+                shielded_instance_config=shielded(),
+                workload_metadata_config=metadata_server(),
+                kubelet_config=kubelet(),
+                labels={POOL_LABEL: "system"},
+                resource_labels=CLOUD_LABELS,
+            ),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                custom_timeouts=SYSTEM_TIMEOUTS,
+                delete_before_replace=True,
+                # The autoscaler's business once the pool is there.
+                ignore_changes=["initialNodeCount", "nodeCount"],
+            ),
+        )
+        self.ready = nodes.id
+        self.register_outputs({"ready": self.ready})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorNodePoolArgs:
+    """What a pool for jobs is made from."""
+
+    project: pulumi.Input[str]
+    """Project of the cluster."""
+    cluster: pulumi.Input[str]
+    """Name of the cluster."""
+    service_account: pulumi.Input[str]
+    """E-mail address of the service account of the nodes."""
+    config: GkeConfig
+    """Settings of the platform."""
+    plan: NodePoolPlan
+    """What the pool is."""
+    networks: pulumi.Input[Sequence[tuple[str, str]]]
+    """Further VPCs of each node and their subnets, for GPUs that have network interfaces of their own."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there first."""
+
+
+class AcceleratorNodePool(pulumi.ComponentResource):
+    """Nodes for jobs: GPUs, a slice of TPUs, single TPU hosts, or plain machines."""
+
+    name: pulumi.Output[str]
+    """Name of the pool in GKE."""
+
+    def __init__(self, name: str, args: AcceleratorNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:AcceleratorNodePool", name, None, opts)
+        plan = args.plan
+        pool = container.NodePool(
+            f"{name}-nodes",
+            name=plan.name,
+            project=args.project,
+            cluster=args.cluster,
+            location=args.config.location,
+            node_locations=list(plan.zones),
+            # GKE counts these in each zone.
+            node_count=plan.nodes // len(plan.zones) if plan.min_nodes is None else None,
+            initial_node_count=None if plan.min_nodes is None else -(-plan.min_nodes // len(plan.zones)),
+            autoscaling=_autoscaling(plan),
+            management=container.NodePoolManagementArgs(
+                # Dynamic Workload Scheduler refuses auto-repair; a broken slice is otherwise made anew as a whole.
+                auto_repair=not plan.flexible,
+                auto_upgrade=True,
+            ),
+            upgrade_settings=_upgrades(plan),
+            max_pods_per_node=PODS_PER_NODE,
+            network_config=container.NodePoolNetworkConfigArgs(
+                enable_private_nodes=True, additional_node_network_configs=_further_networks(args)
+            ),
+            placement_policy=self._placement(name, args),
+            queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
+            if plan.rung == "queued"
+            else None,
+            node_config=node_config(args.config, plan, args.service_account),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                depends_on=list(args.after),
+                custom_timeouts=SLOW_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
+                # There may be no second set of accelerators to put in place first.
+                delete_before_replace=True,
+                ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
+            ),
+        )
+        self.name = pool.name
+        self.register_outputs({"name": self.name})
+
+    def _placement(self, name: str, args: AcceleratorNodePoolArgs) -> container.NodePoolPlacementPolicyArgs | None:
+        """Where the nodes are to each other; single TPU hosts have no say in it.
+
+        https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
+        """
+        plan = args.plan
+        if plan.compact:
+            return container.NodePoolPlacementPolicyArgs(type="COMPACT")
+        if plan.tpu is None or not plan.multi_host:
+            return None
+        if plan.tpu.generation != "v7x":
+            return container.NodePoolPlacementPolicyArgs(type="COMPACT", tpu_topology=plan.tpu.topology_label)
+        policy = compute.ResourcePolicy(
+            f"{name}-workload-policy",
+            name=f"{args.config.name}-{plan.name}"[:63].rstrip("-"),
+            project=args.project,
+            region=args.config.region,
+            workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
+                type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
+            ),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
+
+
+def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None:
+    """Bounds of the number of nodes; None where it is fixed.
+
+    GKE does not look at the total of a multi-host slice: https://github.com/vllm-project/ci-infra/pull/545
+    """
+    if plan.min_nodes is None:
+        return None
+    if plan.multi_host:
+        return container.NodePoolAutoscalingArgs(
+            min_node_count=plan.min_nodes, max_node_count=plan.nodes, location_policy="ANY"
+        )
+    return container.NodePoolAutoscalingArgs(
+        total_min_node_count=plan.min_nodes, total_max_node_count=plan.nodes, location_policy="ANY"
+    )
+
+
+def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs:
+    if plan.flexible:
+        return container.NodePoolUpgradeSettingsArgs(strategy="SHORT_LIVED")
+    # No spare accelerators to surge into.
+    return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)
+
+
+def _further_networks(
+    args: AcceleratorNodePoolArgs,
+) -> pulumi.Output[list[container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs]]:
+    return pulumi.Output.from_input(args.networks).apply(
+        lambda networks: [
+            container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=network, subnetwork=subnetwork)
+            for network, subnetwork in networks
+        ]
+    )

@@ -1,0 +1,87 @@
+"""ImageRepository: the Artifact Registry repository of the trainer image, cleaned up by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.config import RegistryConfig
+from infra.naming import CLOUD_LABELS
+
+STALE = "2592000s"
+"""Thirty days."""
+_GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
+"""https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRepositoryArgs:
+    """What the repository is made from."""
+
+    project: pulumi.Input[str]
+    """Project that it is in."""
+    config: RegistryConfig
+    """Settings."""
+    reader: pulumi.Input[str]
+    """E-mail address of the service account that pulls from it: the nodes'."""
+
+
+class ImageRepository(pulumi.ComponentResource):
+    """A Docker repository that nodes can pull from."""
+
+    url: pulumi.Output[str]
+    """What an image's name begins with, without the last slash; known when nodes may pull."""
+
+    def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        location, identity, prefix = place(args.config)
+        repository = gcp.artifactregistry.Repository(
+            f"{name}-repository",
+            project=args.project,
+            location=location,
+            repository_id=identity,
+            format="DOCKER",
+            description="Trainer images",
+            cleanup_policies=_cleanup(args.config.keep_images),
+            cleanup_policy_dry_run=False,
+            labels=CLOUD_LABELS,
+            opts=child,
+        )
+        grant = gcp.artifactregistry.RepositoryIamMember(
+            f"{name}-nodes",
+            project=args.project,
+            location=location,
+            repository=repository.name,
+            role="roles/artifactregistry.reader",
+            member=pulumi.Output.concat("serviceAccount:", args.reader),
+            opts=child,
+        )
+        self.url = pulumi.Output.all(args.project, grant.id).apply(lambda values: prefix.format(project=values[0]))
+        self.register_outputs({"url": self.url})
+
+
+def place(config: RegistryConfig) -> tuple[str, str, str]:
+    """Location and id of the repository, and what image names begin with, `{project}` left open."""
+    if config.host in _GCR_LOCATIONS:
+        return _GCR_LOCATIONS[config.host], config.host, f"{config.host}/{{project}}"
+    location = config.host.removesuffix("-docker.pkg.dev")
+    return location, config.repository, f"{config.host}/{{project}}/{config.repository}"
+
+
+def _cleanup(kept: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
+    """https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy"""
+    return [
+        gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+            id="delete-stale",
+            action="DELETE",
+            condition=gcp.artifactregistry.RepositoryCleanupPolicyConditionArgs(tag_state="ANY", older_than=STALE),
+        ),
+        gcp.artifactregistry.RepositoryCleanupPolicyArgs(
+            id="keep-newest",
+            action="KEEP",
+            most_recent_versions=gcp.artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs(keep_count=kept),
+        ),
+    ]

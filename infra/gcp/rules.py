@@ -1,0 +1,299 @@
+"""What a GKE platform's settings may not say together: each rule with its source. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from itertools import combinations
+
+from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
+from infra.gcp.fabrics import fabric_of
+from infra.gcp.pools import (
+    HYPERDISK_ONLY_FAMILIES,
+    NEVER_COMPACT_FAMILIES,
+    NodePoolPlan,
+    hardware_of,
+    num_nodes,
+    pool_plans,
+    slice_of,
+    system_machine,
+)
+from infra.hardware.gce import gce_machine
+from infra.hardware.gpus import GPUS
+from infra.hardware.tpus import is_tpu
+from infra.hardware.zones import GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.problems import Path, Problem
+
+FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
+"""GPU families that flex-start and queued provisioning have: the accelerator-optimised ones.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/dws
+"""
+NO_FLEX_START = ("v4",)
+"""TPU generations that flex-start does not have; source as above."""
+DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
+ADDRESSES_OF_A_SYSTEM_NODE = 256
+"""Addresses of the pod range that a node with 110 pods takes."""
+ADDRESSES_OF_A_NODE = 64
+"""The same of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+
+Found = Iterator[tuple[str, str, object]]
+"""Key, message and value of what is wrong with a pool."""
+
+
+def problems(config: GkeConfig) -> list[Problem]:
+    """Everything that is wrong with the settings of a GKE platform."""
+    found = [*_ranges(config), *_system_pool(config), *_maintenance(config)]
+    fabrics: dict[tuple[str, str], int] = {}
+    names: dict[str, int] = {}
+    for index, pool in enumerate(config.pools):
+        path: Path = ("platform", "pools", index)
+        first = names.setdefault(pool.name, index)
+        if first != index or pool.name == "system":
+            other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
+            found.append(Problem((*path, "name"), f"is {other} name too; names must differ", pool.name))
+        if not pool.capacity:
+            found.append(Problem((*path, "capacity"), "is empty; write for example on-demand", []))
+            continue
+        try:
+            plans = pool_plans(config, pool)
+        except ValueError as error:
+            found.append(_hardware_problem(path, pool, str(error)))
+            continue
+        fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
+        for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
+            found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plans)]
+    if len(fabrics) > 1:
+        (machine, zone), index = list(fabrics.items())[-1]
+        message = (
+            f"{machine} in {zone} needs networks that differ from those of other pools or zones; write one of each"
+        )
+        found.append(Problem(("platform", "pools", index, "machine_type"), message, machine))
+    return found
+
+
+def _hardware_problem(path: Path, pool: GkePoolConfig, message: str) -> Problem:
+    """What does not go together, at the key that most likely is the slip."""
+    if pool.topology is not None and is_tpu(pool.accelerator):
+        return Problem((*path, "topology"), message, pool.topology)
+    if is_tpu(pool.accelerator) or pool.accelerator not in GPUS:
+        known = ", ".join(GPUS)
+        hint = (
+            "" if is_tpu(pool.accelerator) else f"is no accelerator; write one of {known}, or a TPU type such as v4-32"
+        )
+        return Problem((*path, "accelerator"), hint or message, pool.accelerator)
+    key = "accelerators_per_node" if "write one of 1, 2" in message or "exactly" in message else "machine_type"
+    return Problem((*path, key), message, getattr(pool, key))
+
+
+def _ranges(config: GkeConfig) -> Iterator[Problem]:
+    """Sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
+    ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
+    for one, other in combinations(ranges, 2):
+        if ranges[one].overlaps(ranges[other]):
+            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
+            yield Problem(("platform", "network", other), message, str(ranges[other]))
+    for key, network in ranges.items():
+        if not network.is_private:
+            message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            yield Problem(("platform", "network", key), message, str(network))
+    for key, length in (("control_plane", 28), ("accelerators", 16)):
+        if ranges[key].prefixlen != length:
+            yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
+    yield from _reserved(ranges)
+    yield from _room(config, ranges)
+    for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
+        if network.prefixlen == 0:
+            message = "is the whole internet; write the ranges that you use, or none"
+            yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """What GKE keeps for itself: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
+    for key, network in ranges.items():
+        if network.overlaps(DOCKER_BRIDGE):
+            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
+            yield Problem(("platform", "network", key), message, str(network))
+    for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
+        if not shortest <= ranges[key].prefixlen <= longest:
+            message = f"must be a /{shortest} to /{longest}"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))
+
+
+def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+    try:
+        jobs = sum(num_nodes(pool) for pool in config.pools)
+    except ValueError:
+        return
+    system = config.system_pool.max_nodes
+    # Four addresses of a subnet are Google's own.
+    for key, room, wanted in (
+        ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
+        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
+    ):
+        if wanted > room:
+            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))
+
+
+def _system_pool(config: GkeConfig) -> Iterator[Problem]:
+    path: Path = ("platform", "system_pool")
+    pool = config.system_pool
+    if pool.max_nodes < pool.nodes:
+        yield Problem((*path, "max_nodes"), f"must be at least nodes, {pool.nodes}", pool.max_nodes)
+    name = system_machine(config)
+    try:
+        machine = gce_machine(name)
+    except ValueError as error:
+        yield Problem((*path, "machine_type"), str(error), name)
+        return
+    if machine.accelerators:
+        message = "carries accelerators; write a CPU machine type such as e2-standard-4"
+        yield Problem((*path, "machine_type"), message, name)
+    if machine.family == "e2" and config.zone in NO_E2_ZONES:
+        yield Problem((*path, "machine_type"), f"{config.zone} has no E2; write n1-standard-8", name)
+
+
+def _maintenance(config: GkeConfig) -> Iterator[Problem]:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
+    given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
+    if given < 48:
+        message = f"gives {given} hours in four weeks; GKE asks for 48: write more days or more hours"
+        yield Problem(("platform", "maintenance", "days"), message, list(config.maintenance.days))
+
+
+def _tpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Found:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
+    written, found = pool.model_fields_set, slice_of(pool)
+    if found is None:
+        if pool.topology is not None:
+            yield "topology", "is for TPUs; remove it or write a TPU as accelerator", pool.topology
+        if pool.slices != 1:
+            yield "slices", "is for TPUs; write `nodes` instead", pool.slices
+        return
+    if "nodes" in written and pool.nodes != (total := found.hosts * pool.slices):
+        message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or leave it out"
+        yield "nodes", message, pool.nodes
+    if "machine_type" in written and pool.machine_type != found.machine_type:
+        message = f"{found.accelerator_type} is made of {found.machine_type}; write that or leave it out"
+        yield "machine_type", message, pool.machine_type
+    if "accelerators_per_node" in written and pool.accelerators_per_node != found.chips_per_host:
+        message = f"each host of {found.accelerator_type} has {found.chips_per_host} chips; leave it out"
+        yield "accelerators_per_node", message, pool.accelerators_per_node
+    if found.hosts > 1 and pool.min_nodes not in (None, 0, found.hosts):
+        message = f"a slice is all or nothing; write 0, or {found.hosts} for nodes that stay"
+        yield "min_nodes", message, pool.min_nodes
+
+
+def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Found:
+    _machine, gpu, _number = hardware_of(pool)
+    if gpu is None and "gpu_driver" in pool.model_fields_set:
+        yield "gpu_driver", "this pool has no GPU; remove it", pool.gpu_driver
+    if gpu is None and slice_of(pool) is None and "accelerators_per_node" in pool.model_fields_set:
+        yield (
+            "accelerators_per_node",
+            "this pool has no accelerator; write one or remove it",
+            pool.accelerators_per_node,
+        )
+
+
+def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    """Zones are in the cluster's region and have the accelerator; sources in infra/hardware/zones.py"""
+    plan = plans[0]
+    zones = pool.zones or (config.zone,)
+    if len(set(zones)) != len(zones):
+        yield "zones", "names a zone twice", list(zones)
+    outside = [zone for zone in zones if zone.rpartition("-")[0] != config.region]
+    if outside:
+        yield "zones", f"{outside[0]} is not in {config.region}, the region of platform.zone", list(zones)
+    known = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
+    name = plan.tpu.generation if plan.tpu else plan.gpu
+    if known is None or not pool.check_zones:
+        return
+    lacking = [zone for zone in zones if zone not in known]
+    if lacking:
+        message = f"{lacking[0]} has no {name}; it is in {', '.join(sorted(known))}; `check_zones: false` skips this"
+        yield "zones", message, list(zones)
+    flexible = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
+    if flexible and "flex-start" in pool.capacity and (zone := next((z for z in zones if z not in flexible), None)):
+        message = (
+            f"flex-start has {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
+        )
+        yield "capacity", message, list(pool.capacity)
+
+
+def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    if pool.min_nodes is not None and pool.min_nodes > (most := plans[0].nodes):
+        yield "min_nodes", f"must be at most the number of nodes, {most}", pool.min_nodes
+    zones = len(plans[0].zones)
+    if plans[0].min_nodes is None and plans[0].nodes % zones:
+        yield "nodes", f"must be a multiple of {zones}, the number of zones, in a pool that does not scale", pool.nodes
+    if pool.min_nodes and plans[0].ladder:
+        yield "min_nodes", "several capacities or zones are tried from 0; write 0 or leave it out", pool.min_nodes
+
+
+def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
+    plan = plans[0]
+    if len(set(pool.capacity)) != len(pool.capacity):
+        yield "capacity", "names one way twice", list(pool.capacity)
+    reserved = [index for index, rung in enumerate(pool.capacity) if rung.startswith("reservation")]
+    if "spot" in pool.capacity and reserved and pool.capacity.index("spot") < max(reserved):
+        message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
+        yield "capacity", message, list(pool.capacity)
+    dynamic = [rung for rung in pool.capacity if rung in ("flex-start", "queued")]
+    if not dynamic:
+        return
+    if plan.tpu is None and (plan.gpu is None or plan.machine.family not in FLEX_START_FAMILIES):
+        message = (
+            f"{plan.machine.name} has no {dynamic[0]}: it is for GPUs of {', '.join(FLEX_START_FAMILIES)} and TPUs"
+        )
+        yield "capacity", message, list(pool.capacity)
+    if plan.tpu is not None and "queued" in dynamic:
+        yield "capacity", "queued provisioning is for GPUs; write flex-start", list(pool.capacity)
+    if plan.tpu is not None and plan.tpu.generation in NO_FLEX_START:
+        message = f"{plan.tpu.generation} has no flex-start; write on-demand, spot or reservation:NAME"
+        yield "capacity", message, list(pool.capacity)
+    least = 33 if plan.tpu else 32
+    if config.kubernetes_version and int(config.kubernetes_version.split(".")[1]) < least:
+        message = f"{dynamic[0]} needs platform.kubernetes_version 1.{least} or newer"
+        yield "capacity", message, list(pool.capacity)
+    if pool.min_nodes:
+        yield "min_nodes", f"{dynamic[0]} starts from 0; write 0 or leave it out", pool.min_nodes
+
+
+def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
+    plan = plans[0]
+    if not pool.compact:
+        return
+    if plan.tpu is not None:
+        yield "compact", "the topology places a TPU slice; remove it", True
+    elif plan.machine.family in NEVER_COMPACT_FAMILIES:
+        yield "compact", f"{plan.machine.family.upper()} takes no compact placement; remove it", True
+    elif any(rung.startswith("reservation") for rung in pool.capacity):
+        yield "compact", "a reservation brings its own placement; remove it", True
+    elif any(each.flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
+        yield "compact", "flex-start and queued nodes cannot be placed compactly; remove it", True
+
+
+def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    family, written = plans[0].machine.family, "disk_type" in pool.model_fields_set
+    if written and family in HYPERDISK_ONLY_FAMILIES and pool.disk_type != "hyperdisk-balanced":
+        yield (
+            "disk_type",
+            f"{plans[0].machine.name} takes hyperdisk-balanced only; write that or leave it out",
+            pool.disk_type,
+        )
+    if pool.disk_type == "hyperdisk-balanced" and family in ("n1", "e2", "a2-highgpu", "a2-ultragpu", "v4", "v5e"):
+        yield "disk_type", f"{plans[0].machine.name} takes no Hyperdisk; write pd-ssd or pd-balanced", pool.disk_type
+
+
+def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+    longest = max((plan.name for plan in plans), key=len)
+    if len(longest) > POOL_NAME_LIMIT:
+        message = f"makes the node pool {longest} of {len(longest)} characters; at most {POOL_NAME_LIMIT}: shorten it"
+        yield "name", message, pool.name

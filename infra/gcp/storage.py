@@ -1,0 +1,88 @@
+"""CheckpointBucket: the bucket of checkpoints, metrics and profiles, and who may touch it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_gcp as gcp
+
+from infra.gcp.config import GkeBucketConfig
+from infra.naming import CLOUD_LABELS
+
+DAY_SECONDS = 24 * 60 * 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointBucketArgs:
+    """What the bucket is made from."""
+
+    project: pulumi.Input[str]
+    """Project that it is in."""
+    cluster: str
+    """Name of the cluster, prefix of the bucket's name."""
+    location: str
+    """Where the nodes are."""
+    config: GkeBucketConfig
+    """Settings."""
+    member: pulumi.Input[str]
+    """Who may read and write objects: the jobs."""
+
+
+class CheckpointBucket(pulumi.ComponentResource):
+    """A private bucket with folders, which outlives the stack unless the settings say otherwise."""
+
+    url: pulumi.Output[str]
+    """URL of the bucket, known when the jobs may use it."""
+    name: pulumi.Output[str]
+    """Name of the bucket."""
+
+    def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:CheckpointBucket", name, None, opts)
+        config = args.config
+        bucket = gcp.storage.Bucket(
+            # The random suffix of Pulumi's own names lets a new bucket be made beside one that was kept.
+            f"{args.cluster}-{name}",
+            name=config.name,
+            project=args.project,
+            location=config.location or args.location,
+            storage_class="STANDARD",
+            uniform_bucket_level_access=True,
+            public_access_prevention="enforced",
+            hierarchical_namespace=gcp.storage.BucketHierarchicalNamespaceArgs(enabled=True),
+            soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
+                retention_duration_seconds=config.soft_delete_days * DAY_SECONDS
+            ),
+            lifecycle_rules=_lifecycle(config),
+            force_destroy=not config.keep,
+            labels=CLOUD_LABELS,
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep),
+        )
+        grant = gcp.storage.BucketIAMMember(
+            f"{name}-jobs",
+            bucket=bucket.name,
+            role="roles/storage.objectUser",
+            member=args.member,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        self.name = bucket.name
+        self.url = pulumi.Output.all(bucket.name, grant.id).apply(lambda values: f"gs://{values[0]}")
+        self.register_outputs({"url": self.url, "name": self.name})
+
+
+def _lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
+    """https://cloud.google.com/storage/docs/lifecycle"""
+    ages = {"profiles/": config.profile_days, "checkpoints/": config.checkpoint_days}
+    rules = [
+        gcp.storage.BucketLifecycleRuleArgs(
+            action=gcp.storage.BucketLifecycleRuleActionArgs(type="Delete"),
+            condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=days, matches_prefixes=[prefix]),
+        )
+        for prefix, days in ages.items()
+        if days is not None
+    ]
+    aborted = gcp.storage.BucketLifecycleRuleArgs(
+        action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
+        condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=7),
+    )
+    return [*rules, aborted]

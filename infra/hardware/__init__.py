@@ -1,0 +1,33 @@
+"""Hardware facts as pure tables and arithmetic: capacities here, GPUs, TPUs and machine types in the modules beside."""
+
+from infra.hardware.capacity import (
+    KUBELET_EVICTION_BYTES,
+    MEBIBYTE,
+    Capacity,
+    Demand,
+    first_that_does_not_fit,
+    format_cpu,
+    format_memory,
+    hosts_that_fit,
+    kept_for_other_nodes,
+    node_share,
+    parse_cpu,
+    parse_memory,
+    this_machine,
+)
+
+__all__ = [
+    "KUBELET_EVICTION_BYTES",
+    "MEBIBYTE",
+    "Capacity",
+    "Demand",
+    "first_that_does_not_fit",
+    "format_cpu",
+    "format_memory",
+    "hosts_that_fit",
+    "kept_for_other_nodes",
+    "node_share",
+    "parse_cpu",
+    "parse_memory",
+    "this_machine",
+]

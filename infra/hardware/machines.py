@@ -1,0 +1,100 @@
+"""MachineType: what a virtual machine of a cloud has, and what of it a node's pods can have. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+
+GIBIBYTE = 2**30
+EKS_PODS = 110
+"""Most pods of a node: what Trainyard tells the kubelet on EKS, whose own number depends on network interfaces.
+
+https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineType:
+    """A machine type of GCE or an instance type of EC2."""
+
+    name: str
+    """The cloud's name."""
+    family: str
+    """What its relatives share: quota, capacity options, network."""
+    vcpus: int
+    """Virtual CPUs."""
+    memory_gib: float
+    """Memory in GiB."""
+    gpu: str | None = None
+    """Model of the GPUs that it carries by itself, a key of `GPUS`."""
+    gpus: int = 0
+    """Number of those GPUs."""
+    tpu_chips: int = 0
+    """Number of TPU chips that it carries."""
+    local_ssds: int = 0
+    """Local NVMe disks that come with it."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """CPUs and memory of the machine."""
+        return Capacity(millicores=self.vcpus * 1000, memory=int(self.memory_gib * GIBIBYTE))
+
+    @property
+    def accelerators(self) -> int:
+        """GPUs or TPU chips that it carries by itself."""
+        return self.gpus + self.tpu_chips
+
+
+def gke_allocatable(machine: MachineType) -> Capacity:
+    """What pods can have of a GKE node.
+
+    Rule: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#resource_reservations
+    """
+    memory = machine.capacity.memory
+    bands = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
+    kept, left = 0, memory
+    for gibibytes, percent in bands:
+        band = min(left, gibibytes * GIBIBYTE)
+        kept += band * percent // 100
+        left -= band
+    if memory < GIBIBYTE:
+        kept = 255 * MEBIBYTE
+    return Capacity(
+        millicores=machine.capacity.millicores - _kept_cpu(machine.vcpus),
+        memory=memory - kept - KUBELET_EVICTION_BYTES,
+    )
+
+
+def eks_allocatable(machine: MachineType) -> Capacity:
+    """What pods can have of an EKS node.
+
+    Rule: https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html and
+    https://awslabs.github.io/amazon-eks-ami/nodeadm/
+    """
+    kept = (255 + 11 * EKS_PODS) * MEBIBYTE + KUBELET_EVICTION_BYTES
+    return Capacity(
+        millicores=machine.capacity.millicores - _kept_cpu(machine.vcpus),
+        memory=machine.capacity.memory - kept,
+    )
+
+
+def _kept_cpu(vcpus: int) -> int:
+    """Millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of the others."""
+    second, next_two, others = min(vcpus - 1, 1), min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
+    return 60 + second * 10 + next_two * 5 + others * 5 // 2
+
+
+def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineType:
+    """The machine type of that name; ValueError names near ones and where the others are listed."""
+    if name in table:
+        return table[name]
+    near = difflib.get_close_matches(name, table, n=3)
+    remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
+    raise ValueError(f"is no machine type that Trainyard knows; {remedy}; {source}")
+
+
+def _families(machines: Iterable[MachineType]) -> list[str]:
+    return sorted({machine.family for machine in machines})

@@ -1,0 +1,251 @@
+"""TPU generations and slices: chips, hosts, machine type and labels, computed from a type or a topology. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import MappingProxyType
+
+RESOURCE = "google.com/tpu"
+"""The Kubernetes resource that a pod asks: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+
+_SMALL_2D = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
+_SMALL_3D = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
+_CUBE = 4
+"""Edge of the cube of chips that larger slices are put together from."""
+_TYPE = re.compile(r"(?P<prefix>[a-z0-9]+)-(?P<count>[1-9]\d*)")
+_TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TpuGeneration:
+    """What all slices of a generation have in common.
+
+    Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (read 2026-11)
+    """
+
+    name: str
+    """Such as `v5e`."""
+    type_prefix: str
+    """What an accelerator type of this generation begins with, such as `v5litepod`."""
+    cores_in_type: int
+    """TensorCores of a chip where the number in an accelerator type counts them; 1 where it counts chips."""
+    gke_accelerator: str
+    """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
+    machine_types: Mapping[int, str]
+    """Chips of a host -> machine type."""
+    dimensions: int
+    """2 or 3: number of axes of a topology."""
+    most_cubes: int
+    """Three axes: the most cubes of 4x4x4 chips in a slice."""
+    sorted_axes: bool
+    """Three axes: whether they must be given in ascending order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TpuSlice:
+    """Chips that are connected to each other, and the hosts that carry them."""
+
+    generation: str
+    """Such as `v4`."""
+    topology: tuple[int, ...]
+    """Chips along each axis."""
+    chips: int
+    """Chips in all."""
+    hosts: int
+    """Hosts, which are nodes and pods too."""
+    chips_per_host: int
+    """Chips of each host: what its pod asks of `google.com/tpu`."""
+    machine_type: str
+    """GCE machine type of each host."""
+    gke_accelerator: str
+    """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
+
+    @property
+    def topology_label(self) -> str:
+        """Value of the node label `cloud.google.com/gke-tpu-topology`, such as `2x2x4`."""
+        return "x".join(map(str, self.topology))
+
+    @property
+    def accelerator_type(self) -> str:
+        """The slice's type as Cloud TPU names it, such as `v4-32`."""
+        row = GENERATIONS[self.generation]
+        return f"{row.type_prefix}-{self.chips * row.cores_in_type}"
+
+
+GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            TpuGeneration(
+                name="v4",
+                type_prefix="v4",
+                cores_in_type=2,
+                gke_accelerator="tpu-v4-podslice",
+                machine_types=MappingProxyType({4: "ct4p-hightpu-4t"}),
+                dimensions=3,
+                most_cubes=64,
+                sorted_axes=False,
+            ),
+            TpuGeneration(
+                name="v5e",
+                type_prefix="v5litepod",
+                cores_in_type=1,
+                gke_accelerator="tpu-v5-lite-podslice",
+                machine_types=MappingProxyType({1: "ct5lp-hightpu-1t", 4: "ct5lp-hightpu-4t", 8: "ct5lp-hightpu-8t"}),
+                dimensions=2,
+                most_cubes=0,
+                sorted_axes=True,
+            ),
+            TpuGeneration(
+                name="v5p",
+                type_prefix="v5p",
+                cores_in_type=2,
+                gke_accelerator="tpu-v5p-slice",
+                machine_types=MappingProxyType({4: "ct5p-hightpu-4t"}),
+                dimensions=3,
+                most_cubes=140,
+                sorted_axes=True,
+            ),
+            TpuGeneration(
+                name="v6e",
+                type_prefix="v6e",
+                cores_in_type=1,
+                gke_accelerator="tpu-v6e-slice",
+                machine_types=MappingProxyType({1: "ct6e-standard-1t", 4: "ct6e-standard-4t", 8: "ct6e-standard-8t"}),
+                dimensions=2,
+                most_cubes=0,
+                sorted_axes=True,
+            ),
+            TpuGeneration(
+                name="v7x",
+                type_prefix="tpu7x",
+                cores_in_type=2,
+                gke_accelerator="tpu7x",
+                machine_types=MappingProxyType({1: "tpu7x-standard-1t", 4: "tpu7x-standard-4t"}),
+                dimensions=3,
+                most_cubes=144,
+                sorted_axes=True,
+            ),
+        )
+    }
+)
+"""Every generation, by name."""
+
+
+def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
+    """The slice that an accelerator type (`v4-32`) or a generation (`v4`) with a topology (`2x2x4`) means.
+
+    An accelerator type alone gets the most compact topology of its chips. The number in `v4-32`, `v5p-8` and `tpu7x-8`
+    counts TensorCores, two a chip; in `v5litepod-16` and `v6e-16` it counts chips. Raises ValueError, which says what
+    is allowed. Rules: https://cloud.google.com/tpu/docs/v4, https://cloud.google.com/tpu/docs/v5p,
+    https://cloud.google.com/tpu/docs/v5e, https://cloud.google.com/tpu/docs/v6e, https://cloud.google.com/tpu/docs/tpu7x
+    """
+    row, chips = _parse_accelerator(accelerator)
+    if topology is None:
+        if chips is None:
+            raise ValueError(f"{accelerator} is a generation: add a topology; write for example {_examples(row)}")
+        return _slice(row, _most_compact(row, chips, accelerator))
+    axes = parse_topology(topology)
+    if not _is_possible(row, axes):
+        raise ValueError(f"{row.name} has no slice {topology}; {_allowed(row)}")
+    if chips not in (None, math.prod(axes)):
+        raise ValueError(
+            f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; write one of the two only"
+        )
+    return _slice(row, axes)
+
+
+def is_tpu(accelerator: str) -> bool:
+    """Whether a name is meant for a TPU: a generation, or an accelerator type of any size."""
+    return any(accelerator == row.name or accelerator.startswith(f"{row.type_prefix}-") for row in GENERATIONS.values())
+
+
+def parse_topology(topology: str) -> tuple[int, ...]:
+    """Chips along each axis; ValueError for what is no topology."""
+    if not _TOPOLOGY.fullmatch(topology):
+        raise ValueError("must be chips along two or three axes; write for example 4x4 or 2x2x4")
+    return tuple(map(int, topology.split("x")))
+
+
+def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
+    """The generation, and the chips where the name says them."""
+    if accelerator in GENERATIONS:
+        return GENERATIONS[accelerator], None
+    match = _TYPE.fullmatch(accelerator)
+    for row in GENERATIONS.values():
+        if match and match["prefix"] == row.type_prefix:
+            chips, rest = divmod(int(match["count"]), row.cores_in_type)
+            if rest:
+                raise ValueError(f"{accelerator} is no whole number of chips: {row.cores_in_type} TensorCores a chip")
+            return row, chips
+    known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
+    raise ValueError(f"{accelerator} is no TPU; write one of {known}")
+
+
+def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
+    """Whether the generation has slices of this shape."""
+    if row.dimensions == 2:
+        return axes in _SMALL_2D
+    if axes in _SMALL_3D or (axes == (1, 1, 1) and 1 in row.machine_types):
+        return True
+    if len(axes) != 3 or any(axis % _CUBE for axis in axes):
+        return False
+    in_order = not row.sorted_axes or tuple(sorted(axes)) == axes
+    return in_order and math.prod(axes) // _CUBE**3 <= row.most_cubes
+
+
+def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
+    """The possible shapes of so many chips, axes ascending (2x2x1 excepted, which is written so)."""
+    small = _SMALL_2D if row.dimensions == 2 else ((1, 1, 1), *_SMALL_3D)
+    yield from (axes for axes in small if math.prod(axes) == chips and _is_possible(row, axes))
+    if row.dimensions == 3 and chips % _CUBE**3 == 0 and chips // _CUBE**3 <= row.most_cubes:
+        edges = [edge for edge in range(_CUBE, chips // _CUBE**2 + 1, _CUBE) if chips % edge == 0]
+        for first, second in product(edges, edges):
+            third, rest = divmod(chips, first * second)
+            axes = (first, second, third)
+            if not rest and first <= second <= third and _is_possible(row, axes):
+                yield axes
+
+
+def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int, ...]:
+    """The shape whose longest axis is the shortest."""
+    shapes = list(_shapes(row, chips))
+    if not shapes:
+        raise ValueError(f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}")
+    return min(shapes, key=lambda axes: (max(axes), axes))
+
+
+def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
+    chips = math.prod(axes)
+    # A slice that fits on one host is one host; larger ones are made of hosts of four chips.
+    chips_per_host = chips if chips in row.machine_types else 4
+    return TpuSlice(
+        generation=row.name,
+        topology=axes,
+        chips=chips,
+        hosts=chips // chips_per_host,
+        chips_per_host=chips_per_host,
+        machine_type=row.machine_types[chips_per_host],
+        gke_accelerator=row.gke_accelerator,
+    )
+
+
+def _allowed(row: TpuGeneration) -> str:
+    """What may be written instead."""
+    if row.dimensions == 2:
+        return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
+    small = [*(((1, 1, 1),) if 1 in row.machine_types else ()), *_SMALL_3D]
+    order = ", ascending" if row.sorted_axes else ""
+    return (
+        f"write one of {', '.join('x'.join(map(str, axes)) for axes in small)}, or AxBxC with multiples of "
+        f"{_CUBE}{order}, of at most {row.most_cubes * _CUBE**3} chips"
+    )
+
+
+def _examples(row: TpuGeneration) -> str:
+    axes = _SMALL_2D[3] if row.dimensions == 2 else _SMALL_3D[2]
+    return f"`topology: {'x'.join(map(str, axes))}`"

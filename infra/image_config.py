@@ -1,0 +1,53 @@
+"""ImageConfig: where the trainer image of a cloud platform comes from and goes to. No Pulumi."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from infra.scalars import ONE_OR_MANY, Image, Section
+
+ImagePlatform = Literal["linux/amd64", "linux/arm64"]
+_NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must be an image name without registry and tag; write for example 'sh22-dist-gpu'")
+    return value
+
+
+def _branch(value: str) -> str:
+    if not _TAG.fullmatch(value):
+        raise ValueError("must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'")
+    return value
+
+
+def _prebuilt(value: str) -> str:
+    if "@sha256:" not in value:
+        raise ValueError("must name the image by its digest; write for example 'example.com/team/trainer@sha256:...'")
+    return value
+
+
+def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
+    if not value or len(set(value)) != len(value):
+        raise ValueError("must name one or more architectures, each once; write for example 'linux/amd64'")
+    return value
+
+
+class ImageConfig(Section):
+    """The trainer image: built with buildx from this checkout and pushed, or one that is there already."""
+
+    name: Annotated[str, AfterValidator(_name)] = "sh22-dist-gpu"
+    """Name of the image in the registry."""
+    git_branch: Annotated[str, AfterValidator(_branch)] = "main"
+    """Git branch that the checkout is on: it becomes the image's tag, `/` in it becomes `-`."""
+    python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
+    """Python in the image; the walk-through's 3.8 is older than what PyTorch still supports."""
+    platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_some), ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
+    """Processor architectures that the image is built for."""
+    prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
+    """An image by its digest: with it nothing is built and pushed."""

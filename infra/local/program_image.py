@@ -1,0 +1,119 @@
+"""Images of the operators that the local cluster runs: one static program each, named by the sources it is built from.
+
+Layout: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import platform
+import tarfile
+from pathlib import Path
+from typing import IO, Any
+
+from infra.local.image_store import Writer, change_store, stored_references
+from infra.local.settings import cache_folder
+
+PROJECT = Path(__file__).resolve().parents[2]
+MODULES = PROJECT / "setup" / "go"
+PREFIX = "trainyard.local/operator-"
+USER = 65532
+"""The user that the program runs as."""
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def program_reference(name: str) -> str:
+    """Name of the image of the program whose Go module is setup/go/<name>: equal sources, equal name."""
+    digest = hashlib.sha256()
+    for path in sorted((MODULES / name).glob("*")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return f"{_repository(name)}:{digest.hexdigest()[:16]}"
+
+
+def is_program(reference: str) -> bool:
+    """Whether an image is one of those that this module makes."""
+    return reference.startswith(PREFIX)
+
+
+def stored_writer(reference: str) -> Writer:
+    """What writes a stored image as an archive. Raises RuntimeError where set-up has not made just that image."""
+    name = reference.removeprefix(PREFIX).partition(":")[0]
+    program = cache_folder() / "bin" / name / name
+    if reference != program_reference(name) or not is_stored(name) or not program.is_file():
+        raise RuntimeError(f"image {reference} is not set up: run `make up`, or `python -m setup --operator={name}`")
+    return lambda target: write_archive(reference, program, target)
+
+
+def is_stored(name: str) -> bool:
+    """Whether the image store has the image of the program as its sources are now."""
+    return program_reference(name) in stored_references()
+
+
+def store_program(name: str, program: Path) -> None:
+    """Put the image of the built `program` into the image store, in place of earlier ones."""
+    reference = program_reference(name)
+    with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stale = [each for each in stored_references() if each.startswith(f"{_repository(name)}:") and each != reference]
+        change_store(reference, lambda target: write_archive(reference, program, target), remove=stale)
+
+
+def write_archive(reference: str, program: Path, target: IO[bytes]) -> None:
+    """Write an image with the program as its entrypoint and nothing else, as an archive that containerd imports."""
+    layer = _layer(program)
+    architecture = ARCHITECTURES[platform.machine()]
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {"User": f"{USER}:{USER}", "Entrypoint": [f"/{program.name}"]},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+    }
+    kind = "application/vnd.oci.image"
+    blobs = [layer, json.dumps(config).encode()]
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{kind}.manifest.v1+json",
+        "config": _descriptor(f"{kind}.config.v1+json", blobs[1]),
+        "layers": [_descriptor(f"{kind}.layer.v1.tar", layer)],
+    }
+    blobs.append(json.dumps(manifest).encode())
+    named = {
+        **_descriptor(manifest["mediaType"], blobs[2]),
+        "platform": {"architecture": architecture, "os": "linux"},
+        "annotations": {"io.containerd.image.name": reference},
+    }
+    with tarfile.open(fileobj=target, mode="w|") as archive:
+        _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [named]}).encode())
+        for blob in blobs:
+            _add(archive, f"blobs/sha256/{_digest(blob).partition(':')[2]}", blob)
+
+
+def _repository(name: str) -> str:
+    return f"{PREFIX}{name}"
+
+
+def _layer(program: Path) -> bytes:
+    """A layer with the one file; its bytes depend on the program's bytes alone."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as layer:
+        _add(layer, program.name, program.read_bytes(), mode=0o755)
+    return packed.getvalue()
+
+
+def _descriptor(media_type: Any, blob: bytes) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": _digest(blob), "size": len(blob)}
+
+
+def _digest(blob: bytes) -> str:
+    return f"sha256:{hashlib.sha256(blob).hexdigest()}"
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    entry.mode = mode
+    archive.addfile(entry, io.BytesIO(content))

@@ -1,0 +1,19 @@
+"""The contradictions in a platform's settings, whichever platform it is. No Pulumi."""
+
+from __future__ import annotations
+
+from infra.aws import rules as aws
+from infra.aws.config import EksConfig
+from infra.config import PlatformConfig
+from infra.gcp import rules as gcp
+from infra.gcp.config import GkeConfig
+from infra.problems import Problem
+
+
+def contradictions(platform: PlatformConfig) -> list[Problem]:
+    """Values of the platform that are right by themselves and wrong together."""
+    if isinstance(platform, GkeConfig):
+        return gcp.problems(platform)
+    if isinstance(platform, EksConfig):
+        return aws.problems(platform)
+    return []

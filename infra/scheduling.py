@@ -1,0 +1,112 @@
+"""Scheduling: what the pods of a job say to get onto nodes that have its accelerators, on each platform. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from infra.aws.config import EksConfig
+from infra.aws.pools import node_groups
+from infra.config import LocalConfig, PlatformConfig
+from infra.gcp.config import GkeConfig
+from infra.gcp.fabrics import fabric_of, pod_annotations
+from infra.gcp.pools import NodePoolPlan, node_pools
+from infra.hardware import gpus, tpus
+from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+from infra.naming import ACCELERATOR_LABEL, COMPUTE_CLASS_LABEL, QUEUED_LABEL
+
+GPU_LABEL = "cloud.google.com/gke-accelerator"
+TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+"""https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduling:
+    """What the pods of a job say; all of it is empty for a job on CPU."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes."""
+    tolerations: Sequence[Mapping[str, str]] = ()
+    """Taints of those nodes, each with Kubernetes' own keys."""
+    accelerator_resource: str | None = None
+    """Kubernetes resource that the accelerators are asked as."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the pods: the networks of their accelerators."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Further resources of each host and how many of them: its network adapters."""
+
+
+def scheduling(platform: PlatformConfig, accelerator: str | None, topology: str | None = None) -> Scheduling:
+    """What a job's pods say on a platform to get its accelerators.
+
+    Labels and taints: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/gpus. Raises ValueError where the platform has none of them.
+    """
+    if accelerator is None:
+        return Scheduling()
+    found = tpu_slice(accelerator, topology) if is_tpu(accelerator) else None
+    if isinstance(platform, LocalConfig):
+        raise ValueError("the cluster on this machine has CPUs only")
+    if isinstance(platform, GkeConfig):
+        return _gke(platform, accelerator, found)
+    if isinstance(platform, EksConfig):
+        return _eks(platform, accelerator)
+    # A cluster of the user's own: TPUs are on GKE alone, while GPUs may carry any label.
+    if found is not None:
+        return Scheduling(
+            node_selector=_slice_labels(found),
+            tolerations=(_tolerate(tpus.RESOURCE),),
+            accelerator_resource=tpus.RESOURCE,
+        )
+    return Scheduling(tolerations=(_tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
+
+
+def gke_pool_for(platform: GkeConfig, accelerator: str, found: TpuSlice | None) -> NodePoolPlan | None:
+    """The first node pool that has a job's accelerators."""
+    for plan in node_pools(platform):
+        if plan.tpu == found and (found is not None or plan.gpu == accelerator):
+            return plan
+    return None
+
+
+def _gke(platform: GkeConfig, accelerator: str, found: TpuSlice | None) -> Scheduling:
+    plan = gke_pool_for(platform, accelerator, found)
+    if plan is None:
+        raise ValueError(f"no pool has {accelerator}")
+    resource = gpus.RESOURCE if found is None else tpus.RESOURCE
+    selector = {GPU_LABEL: accelerator} if found is None else _slice_labels(found)
+    tolerations = [_tolerate(resource)]
+    if plan.ladder:
+        selector[COMPUTE_CLASS_LABEL] = plan.pool.name
+        tolerations.append(_tolerate(COMPUTE_CLASS_LABEL))
+    if "queued" in plan.pool.capacity:
+        tolerations.append(_tolerate(QUEUED_LABEL))
+    fabric = fabric_of(plan)
+    return Scheduling(
+        node_selector=selector,
+        tolerations=tuple(tolerations),
+        accelerator_resource=resource,
+        annotations=pod_annotations(fabric.interfaces) if fabric else {},
+    )
+
+
+def _eks(platform: EksConfig, accelerator: str) -> Scheduling:
+    plan = next((plan for plan in node_groups(platform) if plan.machine.gpu == accelerator), None)
+    if plan is None:
+        raise ValueError(f"no pool has {accelerator}")
+    return Scheduling(
+        node_selector={ACCELERATOR_LABEL: accelerator},
+        tolerations=(_tolerate(gpus.RESOURCE),),
+        accelerator_resource=gpus.RESOURCE,
+        devices={EFA_RESOURCE: str(plan.machine.efa_interfaces)} if plan.efa else {},
+    )
+
+
+def _slice_labels(found: TpuSlice) -> dict[str, str]:
+    return {TPU_LABEL: found.gke_accelerator, TOPOLOGY_LABEL: found.topology_label}
+
+
+def _tolerate(key: str) -> dict[str, str]:
+    return {"key": key, "operator": "Exists", "effect": "NoSchedule"}

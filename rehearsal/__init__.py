@@ -1,0 +1,1 @@
+"""Rehearsals: a stack's whole life against simulated clouds, with a real Kubernetes control plane and played nodes."""

@@ -1,0 +1,72 @@
+"""`python -m rehearsal STACK`: the whole life of a cloud stack, for nothing; exit status 0 when it would work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import stack_config
+from commands.environment import PROJECT
+from infra.config import LocalConfig
+from infra.problems import ConfigError
+from rehearsal.cloud import faults
+from rehearsal.folder import cluster_settings, rehearsal_folder
+from rehearsal.run import Rehearsal, Subject
+from workloads.needs import operators_of
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearse the stack that is named on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m rehearsal", description=__doc__)
+    parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
+    parser.add_argument("--file", type=Path, help="settings file, by default Pulumi.<stack>.yaml")
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--fault", default=os.environ.get("FAULT", ""), help="such as stockout:nodepool or denied:7")
+    parser.add_argument("--quota", action="append", default=[], help="limit, as us-central1/NVIDIA_T4_GPUS=4")
+    parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1; by default a free one")
+    options = parser.parse_args(arguments)
+    file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
+    try:
+        faults.check(options.fault)
+        quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
+        config = stack_config.load_file(file)
+    except ConfigError as error:
+        print(f"{file.name}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if isinstance(config.platform, LocalConfig) or config.platform.kind not in ("gke", "eks"):
+        print(f"{file.name}: platform.kind is {config.platform.kind}; rehearsals are of gke and eks", file=sys.stderr)
+        return 1
+    operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    set_up = subprocess.run([sys.executable, "-m", "setup", "--rehearsal", *operators], cwd=PROJECT, check=False)
+    if set_up.returncode != 0:
+        return set_up.returncode
+    jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
+    rehearsal = Rehearsal(
+        subject=Subject(stack=options.stack, project=PROJECT, settings=file, jobs=jobs),
+        folder=rehearsal_folder(options.name),
+        cluster=cluster_settings(options.name, options.port),
+        fault=options.fault,
+        quotas=quotas,
+        verbose=not options.json,
+    )
+    # A rehearsal that is told to end cleans up first.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        report = rehearsal.run()
+    except RuntimeError as error:
+        print(f"rehearsal: {error}", file=sys.stderr)
+        return 1
+    print(report.to_json() if options.json else report.to_text())
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,102 @@
+"""Plays the cluster autoscaler of GKE: pods that wait get nodes of the first pool that would take them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from infra.local.api import request
+from rehearsal.cloud.gcp.kinds import NODE_POOL
+from rehearsal.cloud.gcp.node_pools import most_nodes, nodes_per_zone, zones_of
+from rehearsal.cloud.state import Record, changing, read_state
+from rehearsal.cluster.behind import settings_of
+from rehearsal.cluster.effects import scale, with_topology
+from rehearsal.cluster.gke_nodes import nodes as nodes_of_pool
+from rehearsal.placement import Pod
+
+
+def grow(folder: Path, waiting: list[Pod]) -> bool:
+    """Add nodes for the first pod that waits and that a pool with room would take; whether it did."""
+    state = read_state(folder)
+    settings = settings_of(state.settings)
+    pools = [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
+    for pod in waiting:
+        item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
+        for pool in pools:
+            if _has_room(pool) and takes(nodes_of_pool(with_topology(state, pool.inputs), 1)[0], item):
+                _add(folder, pool)
+                return True
+    return False
+
+
+def _now(pool: Record) -> int:
+    return int(pool.outputs.get("nodeCount") or nodes_per_zone(pool.inputs))
+
+
+def _has_room(pool: Record) -> bool:
+    return _now(pool) * len(zones_of(pool.inputs)) < most_nodes(pool.inputs)
+
+
+def _add(folder: Path, pool: Record) -> None:
+    """One more node in each zone; all of them for a slice, which comes as a whole."""
+    whole = (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") or pool.inputs.get("queuedProvisioning")
+    most = most_nodes(pool.inputs) // len(zones_of(pool.inputs)) or 1
+    wanted = most if whole else _now(pool) + 1
+    with changing(folder) as state:
+        state.resources[pool.key].outputs["nodeCount"] = wanted
+    scale(folder, pool, wanted)
+
+
+def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:
+    """Whether an empty node of this kind would take the pod, by selector, affinity, taints and amounts."""
+    labels, spec = node["metadata"]["labels"], pod["spec"]
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms = (required or {}).get("nodeSelectorTerms") or []
+    if terms and not any(all(_matches(labels, each) for each in term.get("matchExpressions") or []) for term in terms):
+        return False
+    for taint in node["spec"]["taints"]:
+        if taint["effect"] != "PreferNoSchedule" and not any(
+            _tolerates(each, taint) for each in spec.get("tolerations") or []
+        ):
+            return False
+    offered = node["status"]["allocatable"]
+    return all(_amount(offered.get(name, "0")) >= amount for name, amount in _asked(spec).items())
+
+
+def _matches(labels: dict[str, str], expression: dict[str, Any]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    results = {
+        "In": value in values,
+        "NotIn": value not in values,
+        "Exists": value is not None,
+        "DoesNotExist": value is None,
+    }
+    return results.get(expression["operator"], False)
+
+
+def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
+    if toleration.get("effect") not in (None, taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, taint["key"])
+    return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
+
+
+def _asked(spec: dict[str, Any]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for container in spec["containers"]:
+        for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
+            total[name] = total.get(name, Decimal(0)) + _amount(text)
+    return total
+
+
+def _amount(text: str) -> Decimal:
+    # Slow to import, and needed where something scales alone.
+    from kubernetes.utils.quantity import parse_quantity
+
+    return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # has no annotations

@@ -1,0 +1,3 @@
+"""The simulated AWS account."""
+
+ACCOUNT = "123456789012"

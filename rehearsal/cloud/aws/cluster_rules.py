@@ -1,0 +1,277 @@
+"""Rules of EKS clusters, node groups, add-ons and access, and what a node group counts against quotas."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
+from rehearsal.cloud.aws.account import ACCOUNT
+from rehearsal.cloud.findings import Found, admission, at, rule
+from rehearsal.cloud.gcp.network_rules import parsed
+from rehearsal.cloud.state import CloudState, Properties
+
+_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")
+_GROUP_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,62}")
+_PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+")
+_SUBNET = "aws:ec2/subnet:Subnet"
+_ROLE = "aws:iam/role:Role"
+_TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+_NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+ADDONS = frozenset(
+    [
+        "adot",
+        "amazon-cloudwatch-observability",
+        "aws-ebs-csi-driver",
+        "aws-efs-csi-driver",
+        "aws-fsx-csi-driver",
+        "aws-mountpoint-s3-csi-driver",
+        "cert-manager",
+        "coredns",
+        "eks-node-monitoring-agent",
+        "eks-pod-identity-agent",
+        "external-dns",
+        "kube-proxy",
+        "kube-state-metrics",
+        "metrics-server",
+        "prometheus-node-exporter",
+        "snapshot-controller",
+        "vpc-cni",
+    ]
+)
+"""https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html"""
+_ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
+LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+
+
+def _endpoint(found: Properties) -> str:
+    return f"https://{found['__settings'].get('endpoint', 'cluster.invalid')}"
+
+
+def _certificate(found: Properties) -> Properties:
+    return {"data": found["__settings"].get("certificate", "")}
+
+
+def _groups(found: Properties) -> Properties:
+    return {"clusterSecurityGroupId": f"sg-{found['number']}", "vpcId": ""}
+
+
+ACCESS: Mapping[str, Callable[[Properties], object]] = {
+    "endpoint": _endpoint,
+    "certificateAuthority": _certificate,
+    "vpcConfig": _groups,
+    "status": lambda _found: "ACTIVE",
+    "platformVersion": lambda _found: "eks.1",
+}
+"""How the API server is reached: what the rehearsal's settings say of its own."""
+
+
+def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
+    """The instance type of a node group, which its launch template may say."""
+    name = at(inputs, "instanceTypes")
+    name = name[0] if isinstance(name, list) and name else None
+    if name is None and state is not None:
+        template = state.find(str(at(inputs, "launchTemplate.id")), _TEMPLATE)
+        name = template.inputs.get("instanceType") if template else None
+    return EC2_MACHINES.get(str(name))
+
+
+def quota(inputs: Properties) -> Mapping[str, int]:
+    """vCPUs of the group's instances at their most.
+
+    https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
+    """
+    machine = machine_of(inputs)
+    if machine is None:
+        return {}
+    family = machine.name[0].upper()
+    named = {"G": "G and VT", "P": "P"}.get(family, "Standard (A, C, D, H, I, M, R, T, Z)")
+    market = "Spot" if inputs.get("capacityType") == "SPOT" else "On-Demand"
+    most = int(at(inputs, "scalingConfig.maxSize") or 0)
+    return {f"{inputs.get('region', '')}/{market} {named} vCPUs": machine.vcpus * most}
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html")
+def eks_cluster_name(inputs: Properties) -> Found:
+    """1 to 100 characters."""
+    name = inputs.get("name")
+    if isinstance(name, str) and not _NAME.fullmatch(name):
+        yield "name", f"{name!r} must be 1 to 100 letters, digits, '-' and '_', first a letter or digit"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html")
+def eks_version(inputs: Properties) -> Found:
+    """A minor version."""
+    version = inputs.get("version")
+    if isinstance(version, str) and not re.fullmatch(r"1\.\d\d", version):
+        yield "version", f"{version!r} must be a minor version such as 1.34"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html")
+def log_types(inputs: Properties) -> Found:
+    """The logs that there are."""
+    for name in inputs.get("enabledClusterLogTypes") or []:
+        if name not in LOGS:
+            yield "enabledClusterLogTypes", f"{name!r} must be one of {', '.join(LOGS)}"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html")
+def has_an_endpoint(inputs: Properties) -> Found:
+    """Public, private or both; and ranges that are networks."""
+    config = inputs.get("vpcConfig") or {}
+    if config.get("endpointPublicAccess") is False and not config.get("endpointPrivateAccess"):
+        yield "vpcConfig.endpointPrivateAccess", "must be true where there is no public endpoint"
+    for text in config.get("publicAccessCidrs") or []:
+        if isinstance(text, str) and parsed(text) is None:
+            yield "vpcConfig.publicAccessCidrs", f"{text!r} is no IPv4 network"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html")
+def service_range(inputs: Properties) -> Found:
+    """A /24 to a /12 of private addresses."""
+    where = "kubernetesNetworkConfig.serviceIpv4Cidr"
+    text = at(inputs, where)
+    network = parsed(text)
+    if isinstance(text, str) and (network is None or not 12 <= network.prefixlen <= 24 or not network.is_private):
+        yield where, f"{text!r} must be a private network of /24 to /12"
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
+def subnets_in_two_zones(inputs: Properties, state: CloudState) -> Found:
+    """A cluster's subnets are in two zones at least."""
+    found = [state.find(each, _SUBNET) for each in at(inputs, "vpcConfig.subnetIds") or []]
+    zones = {each.inputs.get("availabilityZone") for each in found if each}
+    if len(zones) < 2:
+        yield "vpcConfig.subnetIds", "must be in at least two zones"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html")
+def node_group_name(inputs: Properties) -> Found:
+    """1 to 63 characters."""
+    name = inputs.get("nodeGroupName")
+    if isinstance(name, str) and not _GROUP_NAME.fullmatch(name):
+        yield "nodeGroupName", f"{name!r} must be 1 to 63 letters, digits, '-' and '_', first a letter or digit"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_NodegroupScalingConfig.html")
+def scaling(inputs: Properties) -> Found:
+    """0 <= least <= wanted <= most."""
+    found = inputs.get("scalingConfig") or {}
+    sizes = [found.get(key) for key in ("minSize", "desiredSize", "maxSize")]
+    known = [each for each in sizes if isinstance(each, int)]
+    if len(known) == len(sizes) and not 0 <= known[0] <= known[1] <= known[2]:
+        yield "scalingConfig", f"minSize {sizes[0]}, desiredSize {sizes[1]} and maxSize {sizes[2]} must ascend"
+    if sizes[2] == 0:
+        yield "scalingConfig.maxSize", "must be at least 1"
+
+
+@rule("https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html")
+def instance_type(inputs: Properties) -> Found:
+    """An instance type that there is."""
+    for name in inputs.get("instanceTypes") or []:
+        if isinstance(name, str) and name not in EC2_MACHINES:
+            yield "instanceTypes", f"{name!r} is no instance type that the rehearsal knows"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/ml-eks-optimized-ami.html")
+def image_has_drivers(inputs: Properties) -> Found:
+    """Instances with GPUs have an image with NVIDIA's driver, and no others have it."""
+    machine, image = machine_of(inputs), inputs.get("amiType")
+    if machine is None or not isinstance(image, str) or image == "CUSTOM":
+        return
+    if machine.gpus and "NVIDIA" not in image:
+        yield "amiType", f"{image} has no GPU driver for {machine.name}: write AL2023_x86_64_NVIDIA"
+    if not machine.gpus and "NVIDIA" in image:
+        yield "amiType", f"{machine.name} has no GPU for {image}"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html")
+def disk_is_in_the_template(inputs: Properties) -> Found:
+    """With a launch template the disk's size is said there."""
+    if inputs.get("launchTemplate") and inputs.get("diskSize"):
+        yield "diskSize", "cannot be given beside launchTemplate"
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html")
+def fabric_on_type_and_zone(inputs: Properties, state: CloudState) -> Found:
+    """Fabric adapters of the template are ones that the instance type has; a placement group is in one zone."""
+    template = state.find(str(at(inputs, "launchTemplate.id")), _TEMPLATE)
+    machine = machine_of(inputs, state)
+    if template is None or machine is None:
+        return
+    given = template.inputs.get("networkInterfaces") or []
+    adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
+    if adapters > machine.efa_interfaces:
+        yield "launchTemplate", f"{machine.name} has {machine.efa_interfaces} fabric adapters, not {adapters}"
+    if at(template.inputs, "placement.groupName") and len(inputs.get("subnetIds") or []) > 1:
+        yield "subnetIds", "a cluster placement group is in one zone: give one subnet"
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html")
+def node_role(inputs: Properties, state: CloudState) -> Found:
+    """EC2 may assume the nodes' role."""
+    yield from _trusted(inputs.get("nodeRoleArn"), "nodeRoleArn", "ec2.amazonaws.com", state)
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/cluster-iam-role.html")
+def cluster_role(inputs: Properties, state: CloudState) -> Found:
+    """EKS may assume the cluster's role."""
+    yield from _trusted(inputs.get("roleArn"), "roleArn", "eks.amazonaws.com", state)
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html")
+def pod_role(inputs: Properties, state: CloudState) -> Found:
+    """Pod Identity may assume the pods' role."""
+    yield from _trusted(inputs.get("roleArn"), "roleArn", "pods.eks.amazonaws.com", state)
+
+
+def _trusted(arn: object, where: str, service: str, state: CloudState) -> Found:
+    role = state.find(str(arn), _ROLE)
+    policy = role.inputs.get("assumeRolePolicy") if role else None
+    if isinstance(policy, str) and service not in json.dumps(json.loads(policy)):
+        yield where, f"{service} may not assume {arn}"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html")
+def addon_exists(inputs: Properties) -> Found:
+    """An add-on of AWS."""
+    name = inputs.get("addonName")
+    if isinstance(name, str) and name not in ADDONS:
+        yield "addonName", f"{name!r} is no add-on that the rehearsal knows"
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html")
+def addon_has_nodes(inputs: Properties, state: CloudState) -> Found:
+    """An add-on whose pods need nodes stays degraded until there are some."""
+    groups = [each for each in state.of_type(_NODE_GROUP) if each.inputs["clusterName"] == inputs.get("clusterName")]
+    if inputs.get("addonName") in _ON_NODES and not groups:
+        yield "addonName", f"{inputs['addonName']} never becomes active: the cluster has no nodes yet"
+
+
+@rule("https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html")
+def access_entry(inputs: Properties) -> Found:
+    """Who gets in: a role or a user by its ARN."""
+    principal = inputs.get("principalArn")
+    if isinstance(principal, str) and not _PRINCIPAL.fullmatch(principal):
+        yield "principalArn", f"{principal!r} must be like arn:aws:iam::{ACCOUNT}:role/NAME"
+
+
+CLUSTER_RULES = (
+    eks_cluster_name,
+    eks_version,
+    log_types,
+    has_an_endpoint,
+    service_range,
+    subnets_in_two_zones,
+    cluster_role,
+)
+GROUP_RULES = (
+    node_group_name,
+    scaling,
+    instance_type,
+    image_has_drivers,
+    disk_is_in_the_template,
+    fabric_on_type_and_zone,
+    node_role,
+)

@@ -1,0 +1,98 @@
+"""Check and diff of a resource's inputs: names and places that the provider fills in, types, rules, replacements."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from rehearsal.cloud import schema
+from rehearsal.cloud.findings import Finding
+from rehearsal.cloud.kind import Kind
+from rehearsal.cloud.kinds import has_rules, kind_of
+from rehearsal.cloud.state import Properties
+from setup.stand_ins.kubernetes.values import UNKNOWN, Unknown, reveal
+
+DEFAULTS = "__defaults"
+"""Input that lists what the provider filled in."""
+PLACES = ("project", "region", "zone")
+
+
+def completed(token: str, urn: str, seed: bytes, olds: Properties, news: Properties, places: Properties) -> Properties:
+    """The inputs with what the program left to the provider: name, project and place."""
+    kind = kind_of(token)
+    inputs = {key: value for key, value in news.items() if value is not None}
+    defaults = []
+    known = schema.property_names(token)
+    if token.startswith("aws:") and "region" in known and "region" not in inputs and places.get("region"):
+        inputs["region"] = places["region"]
+        defaults.append("region")
+    if token.startswith("gcp:"):
+        for key in PLACES:
+            if key in known and key not in inputs and places.get(key):
+                inputs[key] = places[key]
+                defaults.append(key)
+        if "location" in known and "location" not in inputs and (place := places.get("zone") or places.get("region")):
+            inputs["location"] = place
+            defaults.append("location")
+    named = kind.autoname
+    if named and named.property in known and named.property not in inputs:
+        kept = olds.get(named.property) if named.property in (olds.get(DEFAULTS) or []) else None
+        inputs[named.property] = kept or _autoname(kind, urn, seed)
+        defaults.append(named.property)
+    if defaults:
+        inputs[DEFAULTS] = sorted(defaults)
+    return inputs
+
+
+def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
+    assert kind.autoname is not None
+    suffix = "-" + hashlib.sha256(seed + urn.encode()).hexdigest()[:7]
+    prefix = kind.autoname.prefix + urn.rpartition("::")[2]
+    return prefix[: kind.autoname.limit - len(suffix)] + suffix
+
+
+def findings(token: str, inputs: Properties) -> list[Finding]:
+    """Everything that is wrong with inputs by themselves. Raises schema.NoSuchType."""
+    found = schema.findings(token, inputs)
+    if has_rules(token):
+        known = without_unknown(reveal(inputs))
+        found += [each for rule in kind_of(token).rules if not rule.looks_at_cloud for each in rule.findings(known)]
+    return found
+
+
+def without_unknown(value: Any) -> Any:
+    """A copy in which what is unknown is missing."""
+    if isinstance(value, dict):
+        return {key: without_unknown(each) for key, each in value.items() if not isinstance(each, Unknown)}
+    if isinstance(value, list):
+        return [without_unknown(each) for each in value if not isinstance(each, Unknown)]
+    return value
+
+
+def changes(token: str, olds: Properties, news: Properties) -> tuple[list[str], list[str], bool]:
+    """Inputs that differ, those of them that mean another resource, and whether the old one must go first."""
+    kind = kind_of(token)
+    keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
+    changed = [key for key in keys if not _same(olds.get(key), news.get(key))]
+    replaced = [path for path in sorted(kind.replaces) if not _same(_at(olds, path), _at(news, path))]
+    named = kind.autoname.property if kind.autoname else None
+    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
+    return changed, replaced, bool(replaced) and fixed
+
+
+def _at(properties: Any, path: str) -> Any:
+    for key in path.split("."):
+        if isinstance(properties, Unknown):
+            return UNKNOWN
+        properties = properties.get(key) if isinstance(properties, dict) else None
+    return properties
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Unknown) or isinstance(second, Unknown):
+        return False
+    if isinstance(first, dict) and isinstance(second, dict):
+        return all(_same(first.get(key), second.get(key)) for key in {*first, *second} if key != DEFAULTS)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)

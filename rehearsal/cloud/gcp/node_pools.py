@@ -1,0 +1,122 @@
+"""What the inputs of a GKE node pool mean: machine, accelerators, slice, zones, numbers of nodes, quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from infra.hardware.gce import GCE_MACHINES
+from infra.hardware.machines import MachineType
+from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
+from rehearsal.cloud.findings import at
+from rehearsal.cloud.state import Properties
+
+_QUOTA_NAMES: Mapping[str, str] = {
+    "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
+    "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
+    "nvidia-l4": "NVIDIA_L4_GPUS",
+    "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
+    "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
+    "nvidia-h100-80gb": "NVIDIA_H100_GPUS",
+    "nvidia-h100-mega-80gb": "NVIDIA_H100_MEGA_GPUS",
+    "nvidia-h200-141gb": "NVIDIA_H200_GPUS",
+    "nvidia-b200": "NVIDIA_B200_GPUS",
+}
+"""https://cloud.google.com/compute/resource-usage#gpu_quota"""
+
+
+def machine_of(inputs: Properties) -> MachineType | None:
+    """The machine type of the pool's nodes; None for one that is not known."""
+    name = at(inputs, "nodeConfig.machineType") or "e2-medium"
+    return GCE_MACHINES.get(name) if isinstance(name, str) else None
+
+
+def gpus_of(inputs: Properties) -> tuple[str | None, int]:
+    """Model and number of the GPUs of each node."""
+    machine = machine_of(inputs)
+    given = at(inputs, "nodeConfig.guestAccelerators")
+    first = given[0] if isinstance(given, list) and given else {}
+    if first.get("type"):
+        return first["type"], int(first.get("count") or 0)
+    return (machine.gpu, machine.gpus) if machine else (None, 0)
+
+
+def slice_of(inputs: Properties) -> TpuSlice | None:
+    """The TPU slice of the pool; of a pool without a topology the one that each node is. Raises ValueError."""
+    machine = machine_of(inputs)
+    if machine is None or not machine.tpu_chips:
+        return None
+    generation = next(name for name, row in GENERATIONS.items() if machine.name in row.machine_types.values())
+    topology = at(inputs, "placementPolicy.tpuTopology") or _policy_topology(inputs)
+    if topology is None:
+        row = GENERATIONS[generation]
+        return tpu_slice(f"{row.type_prefix}-{machine.tpu_chips * row.cores_in_type}")
+    return tpu_slice(generation, topology)
+
+
+def _policy_topology(inputs: Properties) -> Any:
+    """The topology of the workload policy, which the cloud looks up when the pool is made."""
+    return inputs.get("__workloadPolicyTopology")
+
+
+def zones_of(inputs: Properties) -> list[str]:
+    """Zones of the nodes, those of the location where none are given."""
+    given = [zone for zone in inputs.get("nodeLocations") or [] if isinstance(zone, str)]
+    place = str(inputs.get("location", ""))
+    return given or ([place] if place and not place[-1].isdigit() else [f"{place}-{letter}" for letter in "abc"])
+
+
+def nodes_per_zone(inputs: Properties) -> int:
+    """Nodes that each zone begins with."""
+    for key in ("nodeCount", "initialNodeCount"):
+        if isinstance(inputs.get(key), int):
+            return int(inputs[key])
+    scaling = inputs.get("autoscaling") or {}
+    return int(scaling.get("minNodeCount") or scaling.get("totalMinNodeCount") or 0)
+
+
+def most_nodes(inputs: Properties) -> int:
+    """Nodes that there can be in all zones together."""
+    zones, scaling = len(zones_of(inputs)), inputs.get("autoscaling") or {}
+    if scaling.get("totalMaxNodeCount"):
+        return int(scaling["totalMaxNodeCount"])
+    if scaling.get("maxNodeCount"):
+        return int(scaling["maxNodeCount"]) * zones
+    return nodes_per_zone(inputs) * zones
+
+
+def instance_groups(inputs: Properties) -> list[str]:
+    """The instance groups of a pool, one in each zone."""
+    root = f"https://www.googleapis.com/compute/v1/projects/{inputs.get('project')}/zones"
+    return [f"{root}/{zone}/instanceGroupManagers/gke-{inputs.get('name')}-grp" for zone in zones_of(inputs)]
+
+
+def quota(inputs: Properties) -> Mapping[str, int]:
+    """Quotas that the most nodes of the pool take: CPUs, GPUs, TPU chips, boot disks.
+
+    https://cloud.google.com/compute/resource-usage
+    """
+    machine, nodes = machine_of(inputs), most_nodes(inputs)
+    region = zones_of(inputs)[0].rpartition("-")[0] if inputs.get("location") else ""
+    if machine is None:
+        return {}
+    spot = "PREEMPTIBLE_" if at(inputs, "nodeConfig.spot") or at(inputs, "nodeConfig.flexStart") else ""
+    gpu, count = gpus_of(inputs)
+    found: dict[str, int] = {}
+    if gpu and gpu in _QUOTA_NAMES:
+        found[f"{region}/{spot}{_QUOTA_NAMES[gpu]}"] = count * nodes
+    if machine.tpu_chips:
+        generation = machine.family.upper()
+        found[f"{region}/{spot}TPU_{generation}_CHIPS"] = machine.tpu_chips * nodes
+    elif machine.gpu is None:
+        family = "" if machine.family in ("n1", "e2") else f"{machine.family.upper()}_"
+        found[f"{region}/{family}CPUS"] = machine.vcpus * nodes
+    disk = at(inputs, "nodeConfig.diskType") or "pd-balanced"
+    kind = "DISKS_TOTAL_GB" if disk == "pd-standard" else "SSD_TOTAL_GB"
+    found[f"{region}/{kind}"] = int(at(inputs, "nodeConfig.diskSizeGb") or 100) * nodes
+    return found
+
+
+def quota_of_default_pool(inputs: Properties) -> Mapping[str, int]:
+    """The same of the pool that a cluster is made with."""
+    return quota({**inputs, "nodeCount": inputs.get("initialNodeCount")})

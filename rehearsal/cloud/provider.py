@@ -1,0 +1,181 @@
+"""The provider's service: Pulumi's requests to the simulated cloud, its answers and its refusals."""
+
+# ruff: noqa: ARG002 - the protocol gives every method a request and a context
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+
+import grpc
+from google.protobuf import any_pb2, empty_pb2
+from google.rpc import status_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from rehearsal.cloud import checking, functions
+from rehearsal.cloud.lifecycle import Cloud, GaveUp, Refused
+from rehearsal.cloud.schema import NoSuchType
+from rehearsal.cloud.state import Properties, Record
+from setup.stand_ins.kubernetes.values import from_wire, reveal, to_wire
+
+PLACE_VARIABLES = {
+    "project": ("GOOGLE_PROJECT", "GOOGLE_CLOUD_PROJECT"),
+    "region": ("GOOGLE_REGION", "AWS_REGION"),
+    "zone": ("GOOGLE_ZONE",),
+}
+
+
+class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
+    """The provider of one package, `gcp` or `aws`."""
+
+    def __init__(self, package: str, cloud: Cloud) -> None:
+        self._package = package
+        self._cloud = cloud
+        self._places: Properties = {}
+
+    def Handshake(
+        self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ProviderHandshakeResponse:
+        """Say what this provider understands; secrets are the engine's business."""
+        return provider_pb2.ProviderHandshakeResponse()
+
+    def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Nothing is ever sent to the engine."""
+        return empty_pb2.Empty()
+
+    def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
+        """Say the version of the SDK beside it, whose plugin this one plays."""
+        return plugin_pb2.PluginInfo(version=metadata.version(f"pulumi-{self._package}"))
+
+    def GetSchema(
+        self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.GetSchemaResponse:
+        """Name the package and no types: programs have them from their SDK."""
+        return provider_pb2.GetSchemaResponse(schema=json.dumps({"name": self._package, "version": "0.0.0"}))
+
+    def CheckConfig(
+        self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.CheckResponse:
+        """Take any settings."""
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Another project or region is another place for everything."""
+        olds, news = from_wire(request.olds), from_wire(request.news)
+        changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
+        replaces = [key for key in changed if key in PLACE_VARIABLES]
+        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
+
+    def Configure(
+        self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConfigureResponse:
+        """Remember where resources go that say nothing of it. Credentials are not looked at."""
+        settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
+        self._places = {key: settings[key] for key in PLACE_VARIABLES if settings.get(key)}
+        return provider_pb2.ConfigureResponse(supportsPreview=True)
+
+    def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
+        """Complete a resource's inputs and hold them to the SDK's types and the cloud's rules."""
+        token = request.type or _type_of(request.urn)
+        with _told_to_the_user(context):
+            olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
+            inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places)
+            found = checking.findings(token, inputs)
+        return provider_pb2.CheckResponse(
+            inputs=to_wire(inputs, keep_secrets=False),
+            failures=[provider_pb2.CheckFailure(property=each.property, reason=str(each)) for each in found],
+        )
+
+    def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Tell what changes, and whether that takes another resource."""
+        token = request.type or _type_of(request.urn)
+        olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
+        changed, replaced, first = checking.changes(token, olds, news)
+        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaced, deleteBeforeReplace=first)
+
+    def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
+        """Create a resource; a preview knows its inputs and nothing that the cloud computes."""
+        inputs = reveal(from_wire(request.properties))
+        if request.preview:
+            return provider_pb2.CreateResponse(properties=to_wire(_previewed(inputs), keep_secrets=False))
+        token = request.type or _type_of(request.urn)
+        with _told_to_the_user(context):
+            record = self._cloud.create(request.urn, token, inputs, request.timeout)
+        return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs, keep_secrets=False))
+
+    def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
+        """Read a resource for a refresh or an import."""
+        record = self._cloud.read(request.type or _type_of(request.urn), request.id)
+        if record is None:
+            return provider_pb2.ReadResponse()
+        return provider_pb2.ReadResponse(
+            id=record.id,
+            properties=to_wire(record.outputs, keep_secrets=False),
+            inputs=to_wire(record.inputs, keep_secrets=False),
+        )
+
+    def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
+        """Change a resource in its place."""
+        inputs = reveal(from_wire(request.news))
+        if request.preview:
+            old = reveal(from_wire(request.olds))
+            return provider_pb2.UpdateResponse(properties=to_wire({**old, **_previewed(inputs)}, keep_secrets=False))
+        with _told_to_the_user(context):
+            record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
+        return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
+
+    def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Delete a resource."""
+        with _told_to_the_user(context):
+            self._cloud.delete(request.urn, request.type or _type_of(request.urn), request.id)
+        return empty_pb2.Empty()
+
+    def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
+        """Answer the provider's functions."""
+        with _told_to_the_user(context):
+            answer = functions.call(request.tok, reveal(from_wire(request.args)), self._places)
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(to_wire(answer, keep_secrets=False))
+        return response
+
+    def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Nothing here waits."""
+        return empty_pb2.Empty()
+
+
+def _type_of(urn: str) -> str:
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _previewed(inputs: Properties) -> Properties:
+    return {key: value for key, value in inputs.items() if not key.startswith("__")}
+
+
+@contextmanager
+def _told_to_the_user(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except GaveUp as failure:
+        _abort_with_state(context, failure.reason, failure.record)
+    except (Refused, NoSuchType, functions.NotSimulated) as error:
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+
+def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record) -> None:
+    """The engine keeps what the client stopped waiting for, and the next update looks at it again."""
+    detail = any_pb2.Any()
+    detail.Pack(
+        provider_pb2.ErrorResourceInitFailed(
+            id=record.id,
+            properties=to_wire(record.outputs, keep_secrets=False),
+            inputs=to_wire(record.inputs, keep_secrets=False),
+            reasons=[reason],
+        )
+    )
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, reason)

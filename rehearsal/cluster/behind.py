@@ -1,0 +1,123 @@
+"""The cluster behind a simulated GKE or EKS cluster: prepared before the run, started and ended by the cloud."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from infra.local import lifecycle
+from infra.local.api import FIELD_MANAGER, apply
+from infra.local.certificates import make_keys
+from infra.local.settings import ClusterSettings
+from rehearsal.cloud.state import Properties, changing
+from setup.stand_ins.kubernetes import kubeconfig
+from setup.stand_ins.kubernetes.api import Api
+
+PROGRAM = "rehearsal.cluster.inside"
+HOST = "127.0.0.1"
+NODES = "/api/v1/nodes"
+REQUESTS_AT_ONCE = 16
+
+
+def settings_of(state_settings: Properties) -> ClusterSettings:
+    """The settings of the rehearsal's cluster."""
+    return ClusterSettings(**state_settings["cluster"])
+
+
+def prepare(folder: Path, settings: ClusterSettings) -> Properties:
+    """Make the keys of the cluster that is to come, and say what the cloud tells of it: address and certificate."""
+    from base64 import b64encode
+
+    lifecycle.stop(settings)
+    settings.folder.mkdir(mode=0o700, parents=True)
+    make_keys(settings)
+    kept = folder / "keys"
+    if kept.exists():
+        shutil.rmtree(kept)
+    shutil.copytree(settings.keys, kept)
+    lifecycle.stop(settings)
+    authority = (kept / "ca.crt").read_bytes()
+    (folder / "authorities.pem").write_bytes(authority + _machines_authorities())
+    cluster = {"name": settings.name, "nodes": 0, "port": settings.port, "owner": settings.owner}
+    return {
+        "endpoint": f"{HOST}:{settings.port}",
+        "certificate": b64encode(authority).decode(),
+        "cluster": cluster,
+    }
+
+
+def _machines_authorities() -> bytes:
+    path = Path(os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt")
+    return path.read_bytes() if path.is_file() else b""
+
+
+def start(folder: Path, cloud: str, owner: str) -> None:
+    """Start the cluster for the cloud's resource `owner`; a rehearsal has one at a time."""
+    with changing(folder) as state:
+        other = state.settings.get("cluster_of")
+        if other in (None, owner):
+            state.settings["cluster_of"] = owner
+    if other not in (None, owner):
+        raise RuntimeError(f"a rehearsal has one cluster, and {other} is it: rehearse a stack with one cluster")
+    settings = settings_of(state.settings)
+    if other == owner and lifecycle.is_running(settings):
+        return
+    settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not settings.keys.exists():
+        shutil.copytree(folder / "keys", settings.keys)
+    settings.save()
+    (settings.folder / "cloud").write_text(cloud, encoding="ascii")
+    uid = settings.folder / "uid"
+    if not uid.exists():
+        uid.write_text(os.urandom(16).hex(), encoding="ascii")
+    lifecycle.start(settings, lambda _text: None, program=PROGRAM)
+    for path, body in _clouds_own_objects(settings, cloud):
+        apply(settings, path, body)
+
+
+def delete(folder: Path) -> None:
+    """End the cluster because the cloud's resource goes."""
+    with changing(folder) as state:
+        state.settings.pop("cluster_of", None)
+    stop(settings_of(state.settings))
+
+
+def stop(settings: ClusterSettings) -> None:
+    """End the cluster and all that it has on this machine."""
+    lifecycle.stop(settings)
+
+
+def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
+    """Have just these nodes in the pool that the label's value names; several requests at once, for large pools."""
+    api = Api(kubeconfig.active(kubeconfig.parse(str(settings.kubeconfig))))
+    existing = api.request("GET", NODES, query={"labelSelector": f"{label}={pool}"})["items"]
+    known = {node["metadata"]["name"] for node in existing}
+    names = {node["metadata"]["name"] for node in wanted}
+
+    def bring(node: dict[str, Any]) -> None:
+        if node["metadata"]["name"] not in known:
+            api.request("POST", NODES, body=node)
+            return
+        plain = {key: value for key, value in node.items() if key != "status"}
+        api.request(
+            "PATCH",
+            f"{NODES}/{node['metadata']['name']}",
+            query={"fieldManager": FIELD_MANAGER, "force": "true"},
+            body=plain,
+            content_type="application/apply-patch+yaml",
+        )
+
+    with ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
+        list(executor.map(bring, wanted))
+        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(known - names)))
+
+
+def _clouds_own_objects(settings: ClusterSettings, cloud: str) -> list[tuple[str, dict[str, Any]]]:
+    if cloud != "gke":
+        return []
+    from rehearsal.cluster.gke_objects import objects
+
+    return objects(settings)

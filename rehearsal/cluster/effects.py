@@ -1,0 +1,82 @@
+"""What clusters and node pools of the simulated clouds do: a control plane runs, nodes are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rehearsal.cloud.aws.cluster_rules import machine_of
+from rehearsal.cloud.aws.ec2_kinds import SUBNET, TEMPLATE
+from rehearsal.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
+from rehearsal.cloud.aws.kinds import NODE_GROUP
+from rehearsal.cloud.findings import at
+from rehearsal.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
+from rehearsal.cloud.gcp.kinds import NODE_POOL, POLICY
+from rehearsal.cloud.gcp.node_pools import gpus_of, nodes_per_zone
+from rehearsal.cloud.lifecycle import Refused
+from rehearsal.cloud.state import CloudState, Properties, Record, read_state
+from rehearsal.cluster import behind, eks_nodes, gke_nodes
+from rehearsal.cluster.behind import set_nodes, settings_of
+
+GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
+
+
+class ClusterEffects:
+    """Effects on the rehearsal's one cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def created(self, record: Record) -> None:
+        """Start what the resource is, or bring it to its new inputs."""
+        if record.type in CLOUDS:
+            try:
+                behind.start(self._folder, CLOUDS[record.type], record.id)
+            except RuntimeError as error:
+                raise Refused(str(error)) from error
+        elif record.type == NODE_POOL:
+            scale(self._folder, record, nodes_per_zone(record.inputs))
+        elif record.type == NODE_GROUP:
+            self._group(record)
+
+    def deleted(self, record: Record) -> None:
+        """End what the resource is."""
+        if record.type in CLOUDS:
+            behind.delete(self._folder)
+        elif record.type == NODE_POOL:
+            settings = settings_of(read_state(self._folder).settings)
+            set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])
+        elif record.type == NODE_GROUP:
+            settings = settings_of(read_state(self._folder).settings)
+            set_nodes(settings, eks_nodes.LABEL, record.inputs["nodeGroupName"], [])
+
+    def _group(self, record: Record) -> None:
+        state, group = read_state(self._folder), record.inputs
+        machine = machine_of(group, state)
+        if machine is None:
+            raise Refused(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
+        subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]
+        zones = [each.inputs["availabilityZone"] for each in subnets if each]
+        template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
+        given = (template.inputs.get("networkInterfaces") or []) if template else []
+        adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
+        made = eks_nodes.nodes(group, machine, zones, adapters)
+        set_nodes(settings_of(state.settings), eks_nodes.LABEL, group["nodeGroupName"], made)
+
+
+def scale(folder: Path, record: Record, per_zone: int) -> None:
+    """Give a GKE node pool that many nodes in each zone."""
+    state = read_state(folder)
+    pools = [each.inputs for each in state.of_type(NODE_POOL)]
+    only_accelerators = all(gpus_of(each)[0] for each in pools)
+    inputs = with_topology(state, record.inputs)
+    wanted = gke_nodes.nodes(inputs, per_zone, only_accelerators=only_accelerators)
+    set_nodes(settings_of(state.settings), GKE_POOL_LABEL, inputs["name"], wanted)
+
+
+def with_topology(state: CloudState, inputs: Properties) -> Properties:
+    """The inputs of a pool with the topology that its workload policy gives it."""
+    name = (inputs.get("placementPolicy") or {}).get("policyName")
+    policy = state.find(str(name), POLICY) if name else None
+    topology = (policy.inputs.get("workloadPolicy") or {}).get("acceleratorTopology") if policy else None
+    return {**inputs, "__workloadPolicyTopology": topology} if topology else inputs

@@ -1,0 +1,96 @@
+"""The nodes of a GKE node pool as the API server shows them: labels, taints, capacity and allocatable. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.hardware.machines import gke_allocatable
+from rehearsal.cloud.findings import at
+from rehearsal.cloud.gcp import node_pools as rules
+from rehearsal.cloud.state import Properties
+from rehearsal.cluster.node import node
+
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+_POOL = "cloud.google.com/gke-nodepool"
+
+
+def labels(pool: Properties) -> dict[str, str]:
+    """Labels of every node of a pool, but for its zone and its name.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools, .../how-to/gpus, .../how-to/tpus, .../spot-vms
+    """
+    config = pool.get("nodeConfig") or {}
+    machine = config.get("machineType") or "e2-medium"
+    found = {
+        _POOL: str(pool["name"]),
+        "node.kubernetes.io/instance-type": machine,
+        "cloud.google.com/machine-family": machine.partition("-")[0],
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-container-runtime": "containerd",
+        "cloud.google.com/gke-boot-disk": config.get("diskType") or "pd-balanced",
+        "cloud.google.com/gke-max-pods-per-node": str(pool.get("maxPodsPerNode") or 110),
+        "cloud.google.com/gke-provisioning": "spot" if config.get("spot") else "standard",
+    }
+    if at(config, "workloadMetadataConfig.mode") == "GKE_METADATA":
+        found["iam.gke.io/gke-metadata-server-enabled"] = "true"
+    for key, name in (("spot", "gke-spot"), ("flexStart", "gke-flex-start"), ("preemptible", "gke-preemptible")):
+        if config.get(key):
+            found[f"cloud.google.com/{name}"] = "true"
+    if reserved := at(config, "reservationAffinity.values"):
+        found["cloud.google.com/reservation-name"] = str(reserved[0]).split("/")[0]
+    gpu, _ = rules.gpus_of(pool)
+    if gpu:
+        driver = at(config, "guestAccelerators.gpuDriverInstallationConfig.gpuDriverVersion") or "DEFAULT"
+        found |= {"cloud.google.com/gke-accelerator": gpu, "cloud.google.com/gke-gpu-driver-version": driver.lower()}
+    if tpu := rules.slice_of(pool):
+        found |= {
+            "cloud.google.com/gke-tpu-accelerator": tpu.gke_accelerator,
+            "cloud.google.com/gke-tpu-topology": tpu.topology_label,
+            "cloud.google.com/gke-accelerator-count": str(tpu.chips_per_host),
+        }
+    return {**found, **(config.get("labels") or {})}
+
+
+def taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]:
+    """Taints of the program, and those that GKE adds for accelerators.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/gpus; no GPU taint where every pool has GPUs:
+    https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/703
+    """
+    given = at(pool, "nodeConfig.taints") or []
+    found = [{"key": each["key"], "value": each["value"], "effect": _EFFECTS[each["effect"]]} for each in given]
+    machine = rules.machine_of(pool)
+    if rules.gpus_of(pool)[0] and not only_accelerators:
+        found.append({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"})
+    if machine and machine.tpu_chips:
+        found.append({"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"})
+    return found
+
+
+def nodes(pool: Properties, count_per_zone: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
+    """The Node objects of a pool with that many nodes in each zone."""
+    machine = rules.machine_of(pool)
+    if machine is None:
+        raise ValueError(f"machine type {at(pool, 'nodeConfig.machineType')} is not in the hardware table")
+    _, gpus = rules.gpus_of(pool)
+    accelerators = {"nvidia.com/gpu": gpus, "google.com/tpu": machine.tpu_chips}
+    cluster = str(pool["cluster"]).rpartition("/")[2]
+    made = []
+    for zone in rules.zones_of(pool):
+        for index in range(count_per_zone):
+            made.append(
+                node(
+                    name=f"gke-{cluster}-{pool['name']}-{zone.rpartition('-')[2]}-{index}",
+                    labels=labels(pool),
+                    zone=zone,
+                    region=zone.rpartition("-")[0],
+                    provider_id=f"gce://{pool['project']}/{zone}/gke-{cluster}-{pool['name']}-{index}",
+                    taints=taints(pool, only_accelerators=only_accelerators),
+                    machine=machine,
+                    allocatable=gke_allocatable(machine),
+                    pods=int(pool.get("maxPodsPerNode") or 110),
+                    disk_gb=int(at(pool, "nodeConfig.diskSizeGb") or 100),
+                    accelerators={key: value for key, value in accelerators.items() if value},
+                )
+            )
+    return made

@@ -1,0 +1,90 @@
+"""Process 1 of a rehearsal's namespaces: a control plane, and what plays the nodes of its cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from infra.local.certificates import kubeconfig
+from infra.local.control_plane import control_plane, write_configuration
+from infra.local.network import make_bridge
+from infra.local.programs import READY_URL
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder
+from infra.local.supervisor import Program, keep_running
+from rehearsal.cluster.stages import STAGES
+
+KWOK = "kwok"
+WEBHOOK_PORT = 9444
+GKE_ADMISSION = "ExtendedResourceToleration"
+"""GKE tolerates a node's accelerator taint for pods that ask for the accelerator.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
+"""
+
+
+def kwok(settings: ClusterSettings) -> Program:
+    """Plays every node and the pods on it; a service's address in front of them is nobody's."""
+    folder = settings.folder
+    return _program(
+        settings,
+        KWOK,
+        [
+            str(cache_folder() / "bin" / "kwok" / "kwok"),
+            f"--kubeconfig={folder}/inside.kubeconfig",
+            f"--config={folder}/stages.yaml",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=40",
+            "--cidr=10.65.0.1/16",
+        ],
+    )
+
+
+def kubelet(settings: ClusterSettings) -> Program:
+    """Runs operators for real."""
+    return _program(settings, "kubelet", [sys.executable, "-m", "rehearsal.cluster.kubelet", str(settings.folder)])
+
+
+def webhook(settings: ClusterSettings) -> Program:
+    """Adds to TPU pods what GKE adds."""
+    keys = settings.keys
+    certificate = [str(keys / "apiserver.crt"), str(keys / "apiserver.key")]
+    argv = [sys.executable, "-m", "rehearsal.cluster.tpu_webhook", CONTROL_PLANE_ADDRESS, str(WEBHOOK_PORT)]
+    return _program(settings, "tpu-webhook", [*argv, *certificate], wait=False)
+
+
+def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: bool = True) -> Program:
+    return Program(
+        name=name,
+        argv=argv,
+        log=settings.folder / "logs" / f"{name}.log",
+        ready_url=READY_URL if wait else "",
+        ready_authority=settings.keys / "ca.crt" if wait else None,
+    )
+
+
+def main(folder: Path, binaries: Path, door: int) -> None:
+    """Run the cluster whose settings lie in `folder` until this process ends."""
+    os.umask(0o077)
+    settings = ClusterSettings.load(folder)
+    make_bridge()
+    write_configuration(settings)
+    server = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
+    inside = kubeconfig(settings.keys, "admin", settings.context, server)
+    (folder / "inside.kubeconfig").write_text(inside, encoding="utf-8")
+    (folder / "stages.yaml").write_text("\n---\n".join(map(json.dumps, STAGES)), encoding="utf-8")
+    programs = control_plane(settings, binaries, door)
+    cloud = (folder / "cloud").read_text(encoding="ascii")
+    for program in programs:
+        if program.name == "kube-apiserver" and cloud == "gke":
+            program.argv = [
+                f"{word},{GKE_ADMISSION}" if word.startswith("--enable-admission-plugins=") else word
+                for word in program.argv
+            ]
+    extra = [webhook(settings)] if cloud == "gke" else []
+    keep_running([*programs, kwok(settings), kubelet(settings), *extra])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,91 @@
+"""Plays the kubelet for pods whose programs are real: an operator's pod gets an address and its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from infra.local.control_plane import UNSHARE
+from infra.local.network import attach_node
+from infra.local.settings import ClusterSettings
+from setup.stand_ins.kubernetes import kubeconfig
+from setup.stand_ins.kubernetes.api import Api, ApiError, Unreachable
+
+NAMESPACE = "trainyard-operators"
+"""Where the stack puts operators: `infra.operators.NAMESPACE`, which is slow to import."""
+FIRST_INDEX = 100
+"""Place on the cluster's bridge of the first pod: far above any node's."""
+EVERY_SECONDS = 0.3
+
+
+class Kubelet:
+    """Starts a process for each pod of the operators' namespace that has a node, and ends it with the pod."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._api = inside_api(settings.folder)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._next = FIRST_INDEX
+
+    def look(self) -> None:
+        """One look at the pods."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods"
+        pods = {each["metadata"]["uid"]: each for each in self._api.request("GET", path)["items"]}
+        for uid in [each for each in self._running if each not in pods]:
+            self._end(uid)
+        for uid, pod in pods.items():
+            if "deletionTimestamp" in pod["metadata"]:
+                self._end(uid)
+                self._api.request("DELETE", f"{path}/{pod['metadata']['name']}", query={"gracePeriodSeconds": "0"})
+            elif pod["spec"].get("nodeName") and uid not in self._running:
+                self._running[uid] = self._start(pod)
+
+    def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
+        index, self._next = self._next, self._next + 1
+        folder = self._settings.folder / "pods" / pod["metadata"]["name"]
+        folder.mkdir(parents=True)
+        (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
+        with (self._settings.folder / "logs" / f"{pod['metadata']['name']}.log").open("ab") as log:
+            words = [
+                *UNSHARE,
+                sys.executable,
+                "-m",
+                "rehearsal.cluster.real_pod",
+                str(self._settings.folder),
+                str(folder),
+            ]
+            process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        attach_node(process.pid, index)
+        return process
+
+    def _end(self, uid: str) -> None:
+        if process := self._running.pop(uid, None):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+def inside_api(folder: Path) -> Api:
+    """The API server as it is reached inside the cluster's namespaces."""
+    return Api(kubeconfig.active(kubeconfig.parse(str(folder / "inside.kubeconfig"))))
+
+
+def main(folder: Path) -> None:
+    """Look for ever."""
+    os.umask(0o077)
+    kubelet = Kubelet(ClusterSettings.load(folder))
+    while True:
+        try:
+            kubelet.look()
+        except (ApiError, Unreachable) as error:
+            print(error, file=sys.stderr, flush=True)
+        time.sleep(EVERY_SECONDS)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,85 @@
+"""Where a rehearsal keeps what it needs while it runs, and the environment in which its programs run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from commands.environment import PROJECT, stack_environment
+from infra.local.settings import ClusterSettings, cache_folder
+
+FIRST_PORT = 16821
+PORTS = 100
+SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
+
+
+def rehearsal_folder(name: str) -> Path:
+    """The folder of the rehearsal of that name; removed at its end."""
+    return cache_folder() / "rehearsals" / name
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the lock of the rehearsal in `folder`. Raises RuntimeError while another has it."""
+    lock_file = folder.with_name(f"{folder.name}.lock")
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RuntimeError(f"a rehearsal named {folder.name!r} is running: wait, or give --name another") from error
+        yield
+        lock_file.unlink()
+
+
+def cluster_settings(name: str, port: int | None) -> ClusterSettings:
+    """The cluster of the rehearsal of that name, at a free port unless one is given."""
+    return ClusterSettings(name=name, nodes=0, port=port or free_port(), owner=str(PROJECT))
+
+
+def free_port() -> int:
+    """The first free port from 16821 on. Raises RuntimeError where a hundred are taken."""
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
+
+
+def write_settings(stack_file: Path, target: Path) -> None:
+    """Copy a stack's settings; encrypted values, which only their owner can read, become a placeholder."""
+    content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
+    config = {
+        key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
+        for key, value in (content.get("config") or {}).items()
+    }
+    target.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What the engine, the program and the plugins see: simulated clouds, and no credentials of real ones."""
+    found = {
+        key: value
+        for key, value in stack_environment().items()
+        if not key.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "KUBECONFIG"))
+    }
+    backend = folder / "pulumi"
+    backend.mkdir(parents=True, exist_ok=True)
+    return found | {
+        "PATH": os.pathsep.join([str(PROJECT / "rehearsal" / "bin"), found["PATH"]]),
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "SSL_CERT_FILE": str(folder / "authorities.pem"),
+        "TRAINYARD_REHEARSAL": str(folder),
+    }

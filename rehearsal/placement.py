@@ -1,0 +1,122 @@
+"""What runs where: pods, the nodes they are on, and why those that are on none are not."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infra.local.api import apply, request
+from infra.local.settings import ClusterSettings
+from infra.naming import JOB_LABEL
+from rehearsal.cluster.stages import MAY_END
+
+SETTLED_SECONDS = 3.0
+"""How long nothing must change before pods that wait are taken to wait for ever."""
+MISSING_SECONDS = 25.0
+"""The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
+_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """One pod."""
+
+    name: str
+    namespace: str
+    job: str
+    """The Trainyard job that it is of; empty for none."""
+    node: str
+    """Empty while it has none."""
+    phase: str
+    asks: Mapping[str, str]
+    """Accelerators."""
+    environment: Mapping[str, str]
+    """What the cloud and the job tell it of its place: variables of TPUs and slices."""
+    why_pending: str
+    """What the scheduler says."""
+
+
+def pods(settings: ClusterSettings) -> list[Pod]:
+    """All pods of the cluster."""
+    found = request(settings, "GET", "/api/v1/pods")["items"]
+    return [_pod(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
+
+
+def _pod(item: dict[str, Any]) -> Pod:
+    containers = item["spec"]["containers"]
+    asks: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for container in containers:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        asks |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
+        variables |= {
+            each["name"]: _value(each, item["metadata"])
+            for each in container.get("env") or []
+            if each["name"].startswith(("TPU_", "MEGASCALE_"))
+        }
+    conditions = {each["type"]: each for each in item["status"].get("conditions") or []}
+    unscheduled = conditions.get("PodScheduled", {})
+    return Pod(
+        name=item["metadata"]["name"],
+        namespace=item["metadata"]["namespace"],
+        job=(item["metadata"].get("labels") or {}).get(JOB_LABEL, ""),
+        node=item["spec"].get("nodeName", ""),
+        phase=item["status"].get("phase", ""),
+        asks=asks,
+        environment=variables,
+        why_pending=unscheduled.get("message", "") if unscheduled.get("status") == "False" else "",
+    )
+
+
+def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """The value of a variable, which may be one of the pod's labels or annotations."""
+    path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+    if found := _FIELD.fullmatch(path):
+        return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
+    return str(variable.get("value", ""))
+
+
+def settle(
+    settings: ClusterSettings, expected: Mapping[str, int], grow: Callable[[list[Pod]], bool], limit: float
+) -> list[Pod]:
+    """Wait until every job has its pods and each of them runs, or nothing moves any more; then the pods as they are.
+
+    `expected` says how many pods each job has at least; `grow` may add nodes for pods that wait, and tells whether it
+    did.
+    """
+    deadline = time.monotonic() + limit
+    still_since, before = time.monotonic(), None
+    while True:
+        found = pods(settings)
+        waiting = [pod for pod in found if not pod.node]
+        have = {name: sum(pod.job == name for pod in found) for name in expected}
+        complete = all(have[name] >= count for name, count in expected.items())
+        if complete and all(pod.phase in ("Running", "Succeeded", "Failed") for pod in found):
+            return found
+        if found != before or (waiting and grow([pod for pod in waiting if pod.why_pending])):
+            still_since, before = time.monotonic(), found
+        refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
+        patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS
+        if time.monotonic() - still_since > patience or time.monotonic() > deadline:
+            return found
+        time.sleep(0.3)
+
+
+def let_end(settings: ClusterSettings, found: list[Pod]) -> None:
+    """Let the pods of jobs of which every pod runs come to their end."""
+    stuck = {pod.job for pod in found if pod.phase == "Pending"}
+    for pod in found:
+        if pod.job and pod.job not in stuck:
+            metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": {MAY_END: "true"}}
+            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+            apply(settings, path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+
+
+def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:
+    """All nodes."""
+    found: list[dict[str, Any]] = request(settings, "GET", "/api/v1/nodes")["items"]
+    return found

@@ -1,0 +1,106 @@
+"""What a rehearsal found, as plain text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+from rehearsal.duration import in_words
+from rehearsal.placement import Pod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """One node that the stack would have."""
+
+    name: str
+    pool: str
+    machine: str
+    zone: str
+    accelerators: dict[str, str]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """The whole rehearsal."""
+
+    stack: str
+    fault: str = ""
+    problems: list[str] = field(default_factory=list)
+    """Why the rehearsal failed, one line each; empty where it did not."""
+    resources: dict[str, list[str]] = field(default_factory=dict)
+    """Ids by type, of what the clouds had at the end of `up`."""
+    without_rules: list[str] = field(default_factory=list)
+    """Types that were held to their SDK's classes alone."""
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    quota: dict[str, int] = field(default_factory=dict)
+    """Quota needed, by region and name."""
+    up_seconds: int = 0
+    """Simulated: how long `up` would take in the clouds."""
+    destroy_seconds: int = 0
+    """The same of `destroy`."""
+    kept: list[str] = field(default_factory=list)
+    """Buckets that outlive the stack because its settings say so."""
+    left: list[str] = field(default_factory=list)
+    """What was left after `destroy`."""
+    wall_seconds: float = 0.0
+    """How long the rehearsal itself took."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the stack can be brought up for money."""
+        return not self.problems and not self.left
+
+    def to_json(self) -> str:
+        """Everything."""
+        return json.dumps({**asdict(self), "passed": self.passed}, indent=1)
+
+    def to_text(self) -> str:
+        """For people."""
+        lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
+        total = sum(map(len, self.resources.values()))
+        lines += ["", f"Would be created: {total} cloud resources"]
+        lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
+        if self.without_rules:
+            lines.append(f"  held to the provider's types alone: {', '.join(self.without_rules)}")
+        lines += ["", *self._nodes(), "", *self._pods(), ""]
+        lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
+        lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
+        lines[-1] += in_words(self.destroy_seconds)
+        if self.left:
+            lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
+        else:
+            rest = f" but the bucket that is kept on purpose, {', '.join(self.kept)}" if self.kept else ""
+            lines.append(f"After destroy nothing was left in the clouds and on this machine{rest}.")
+        lines += [f"problem: {each}" for each in self.problems]
+        lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
+        return "\n".join(lines)
+
+    def _nodes(self) -> list[str]:
+        kinds = Counter((each.pool, each.machine, each.zone, _amounts(each.accelerators)) for each in self.nodes)
+        rows = [
+            f"  {count:4}  {pool}: {machine} in {zone}{amounts}"
+            for (pool, machine, zone, amounts), count in kinds.items()
+        ]
+        return [f"Nodes: {len(self.nodes)}", *rows]
+
+    def _pods(self) -> list[str]:
+        rows = []
+        for pod in self.pods:
+            place = pod.node or f"PENDING: {pod.why_pending or 'not seen by the scheduler'}"
+            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
+            facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
+            if facts:
+                rows.append(f"      {' '.join(facts)}")
+        return [f"Pods: {len(self.pods)}", *rows]
+
+
+SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
+"""Variables that the text shows."""
+
+
+def _amounts(found: dict[str, str] | object) -> str:
+    assert isinstance(found, dict)
+    return "".join(f", {amount} x {name}" for name, amount in found.items())

@@ -1,0 +1,213 @@
+"""A rehearsal from its beginning to its end: `up` against simulated clouds, a look at what runs where, `destroy`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commands.pending import adopt
+from commands.stack import settings_without_salt
+from infra.local import traces
+from infra.local.settings import ClusterSettings
+from rehearsal import autoscaler, placement
+from rehearsal import folder as folders
+from rehearsal.cloud.kinds import has_rules, kind_of
+from rehearsal.cloud.lifecycle import quota_used
+from rehearsal.cloud.state import CloudState, new_state, read_state
+from rehearsal.cluster import behind
+from rehearsal.duration import longest_chain, turned
+from rehearsal.report import Node, Report
+
+BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
+"""What outlives the stack, with what protects it, where its settings say that it is kept with its objects."""
+SETTLE_LIMIT = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is rehearsed."""
+
+    stack: str
+    project: Path
+    """Folder of the Pulumi program."""
+    settings: Path | None
+    """The stack's settings file; None for a program without settings."""
+    jobs: Mapping[str, int]
+    """Pods that each job must have, at least."""
+
+
+@dataclass(kw_only=True)
+class Rehearsal:
+    """One rehearsal in its folder."""
+
+    subject: Subject
+    folder: Path
+    cluster: ClusterSettings
+    fault: str = ""
+    quotas: Mapping[str, int] | None = None
+    verbose: bool = True
+
+    def run(self) -> Report:
+        """Everything; whatever happens, the cluster and the folder are gone at the end."""
+        with folders.only_one(self.folder):
+            return self._run()
+
+    def _run(self) -> Report:
+        begun = time.monotonic()
+        report = Report(stack=self.subject.stack, fault=self.fault)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(mode=0o700, parents=True)
+        try:
+            access = behind.prepare(self.folder, self.cluster)
+            new_state(self.folder, fault=self.fault, settings={**access, "quotas": dict(self.quotas or {})})
+            if self._up(report):
+                self._look(report)
+            self._destroy(report)
+        finally:
+            behind.stop(self.cluster)
+            report.left += traces.leftovers(self.cluster.folder, self.cluster.cgroup)
+            shutil.rmtree(self.folder)
+        report.wall_seconds = time.monotonic() - begun
+        return report
+
+    def _up(self, report: Report) -> bool:
+        if self.subject.settings:
+            folders.write_settings(self.subject.settings, self._settings)
+        self._pulumi("stack", "init", self.subject.stack, quiet=True)
+        done = self._pulumi("up", "--yes", "--skip-preview")
+        if done and not read_state(self.folder).fault:
+            return True
+        if self.fault and done:
+            report.problems.append(f"the fault {self.fault} met nothing")
+            return True
+        if self.fault:
+            self._say(f"the fault {self.fault} has happened; bringing the stack up once more")
+            done = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
+        if not done:
+            report.problems.append("`pulumi up` failed" + (" again after the fault" if self.fault else ""))
+        return done
+
+    def _recover(self) -> bool:
+        """What `make up` does before anything else, after an update that died."""
+        self._pulumi("cancel", "--yes", quiet=True)
+        try:
+            lost = adopt(self._exported(), self._pulumi)
+        except RuntimeError as error:
+            self._say(str(error))
+            return False
+        if lost:
+            self._say(f"only the cloud knows whether these are there: {', '.join(lost)}")
+        return True
+
+    def _look(self, report: Report) -> None:
+        state = read_state(self.folder)
+        report.resources = _by_type(state)
+        report.without_rules = sorted({each.type for each in state.resources.values() if not has_rules(each.type)})
+        report.quota = quota_used(state)
+        self._durations(report, state)
+        if "cluster_of" not in state.settings:
+            return
+        grow = lambda waiting: autoscaler.grow(self.folder, waiting)  # noqa: E731
+        found = placement.settle(self.cluster, self.subject.jobs, grow, SETTLE_LIMIT)
+        report.pods = found
+        report.nodes = [_node(each) for each in placement.nodes(self.cluster)]
+        report.quota = quota_used(read_state(self.folder))
+        for pod in found:
+            if pod.phase == "Pending":
+                report.problems.append(
+                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'nobody says why'}"
+                )
+        for job, count in self.subject.jobs.items():
+            have = sum(pod.job == job for pod in found)
+            if have < count:
+                report.problems.append(f"job {job} has {have} pods of {count}: its controller made no more")
+        placement.let_end(self.cluster, found)
+
+    def _durations(self, report: Report, state: CloudState) -> None:
+        waits_for: dict[str, list[str]] = {}
+        for resource in self._exported()["deployment"].get("resources", []):
+            others = list(resource.get("dependencies") or [])
+            waits_for[resource["urn"]] = others
+        seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
+        report.up_seconds = longest_chain(waits_for, seconds)
+        gone = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}
+        report.destroy_seconds = longest_chain(turned(waits_for), gone)
+
+    def _destroy(self, report: Report) -> None:
+        if not self._pulumi("destroy", "--yes", "--skip-preview"):
+            report.problems.append("`pulumi destroy` failed")
+        left = read_state(self.folder).resources.values()
+        kept = {each.key: each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
+        report.kept = sorted(kept.values())
+        report.left = [
+            f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
+        ]
+
+    @property
+    def _settings(self) -> Path:
+        return self.folder / "settings.yaml"
+
+    def _exported(self) -> dict[str, Any]:
+        words = ["pulumi", "stack", "export", "--stack", self.subject.stack]
+        done = subprocess.run(
+            words,
+            cwd=self.subject.project,
+            env=folders.environment(self.folder),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def _pulumi(self, *words: str, quiet: bool = False) -> bool:
+        given = (
+            ["--config-file", str(self._settings)]
+            if self.subject.settings and words[0] in ("up", "destroy", "refresh")
+            else []
+        )
+        stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
+        output = sys.stderr if self.verbose and not quiet else subprocess.PIPE
+        with settings_without_salt():
+            done = subprocess.run(
+                ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
+                cwd=self.subject.project,
+                env=folders.environment(self.folder),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+        if done.returncode != 0 and done.stdout:
+            self._say(done.stdout)
+        return done.returncode == 0
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _by_type(state: CloudState) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for record in state.resources.values():
+        found.setdefault(record.type, []).append(record.id)
+    return found
+
+
+def _node(item: dict[str, Any]) -> Node:
+    labels, offered = item["metadata"]["labels"], item["status"]["allocatable"]
+    return Node(
+        name=item["metadata"]["name"],
+        pool=labels.get("cloud.google.com/gke-nodepool") or labels.get("eks.amazonaws.com/nodegroup", ""),
+        machine=labels.get("node.kubernetes.io/instance-type", ""),
+        zone=labels.get("topology.kubernetes.io/zone", ""),
+        accelerators={name: offered[name] for name in placement.ACCELERATORS if name in offered},
+    )

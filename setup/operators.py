@@ -1,0 +1,131 @@
+"""What set-up does for the operators that a stack's jobs need: their objects, their programs, their images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from infra.local.program_image import is_stored, program_reference, store_program
+from infra.operator_objects import OperatorObjects, objects_file, save_objects
+from infra.operator_releases import Release, needed_releases
+from setup.go_modules import read_files
+from setup.go_programs import MODULES, GoProgram, build_all
+from setup.progress import Step
+
+PACKAGE = "tool"
+"""The package that a go.mod's `tool` line names."""
+
+Document = dict[str, Any]
+
+
+def program_of(name: str) -> GoProgram:
+    """The operator called `name`, as set-up builds it."""
+    return GoProgram(module=name, package=PACKAGE, binary=name)
+
+
+def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
+    """The steps for the operators called `names` and those that they require; `cluster` adds programs and images."""
+    releases = needed_releases(names)
+    if not releases:
+        return []
+    listed = ", ".join(release.name for release in releases)
+    found = [
+        Step(
+            name=f"objects of {listed}",
+            is_done=lambda: all(objects_file(release).is_file() for release in releases),
+            do=lambda _say: _write_objects(releases),
+        )
+    ]
+    if cluster:
+        programs = [program_of(release.name) for release in releases]
+        found += [
+            Step(
+                name=f"programs of {listed} from Go modules",
+                is_done=lambda: all(program.is_built() for program in programs),
+                do=lambda _say: build_all(programs),
+            ),
+            Step(
+                name=f"images of {listed}",
+                is_done=lambda: all(is_stored(release.name) for release in releases),
+                do=lambda say: _store_images(programs, say),
+            ),
+        ]
+    return found
+
+
+def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
+    """What is taken from the module's files: nothing for kinds that are not installed."""
+    definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
+    plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
+    role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
+    webhooks = {}
+    if release.webhooks is not None:
+        found = {each["kind"]: each["webhooks"] for each in _documents(files[release.webhooks.manifest])}
+        for kind, name in release.webhooks.configurations:
+            webhooks[name] = [
+                _webhook(each, release.webhooks.pods_with_label)
+                for each in found[kind]
+                if all(plurals | {"pods"} >= set(rule["resources"]) for rule in each["rules"])
+            ]
+    return OperatorObjects(definitions=definitions, rules=_rules(role["rules"], release.unneeded), webhooks=webhooks)
+
+
+def _write_objects(releases: Iterable[Release]) -> None:
+    for release in releases:
+        names = {*release.definitions, release.role}
+        if release.webhooks is not None:
+            names.add(release.webhooks.manifest)
+        go_sum = MODULES / release.name / "go.sum"
+        save_objects(release, objects_of(release, read_files(release.module, release.version, go_sum, names)))
+
+
+def _store_images(programs: Iterable[GoProgram], say: Callable[[str], None]) -> None:
+    for program in programs:
+        if not is_stored(program.module):
+            say(f"storing {program_reference(program.module)}")
+            store_program(program.module, program.folder / program.binary)
+
+
+def _documents(content: bytes) -> list[Document]:
+    import yaml
+
+    return [each for each in yaml.load_all(content, yaml.CSafeLoader) if each]
+
+
+def _definition(document: Document) -> Document:
+    """A CustomResourceDefinition without its prose, four fifths of it, which every update would carry about."""
+    metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
+    spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
+    for version in spec["versions"]:
+        version["schema"]["openAPIV3Schema"] = _without_prose(version["schema"]["openAPIV3Schema"])
+    return {"metadata": metadata, "spec": spec}
+
+
+def _without_prose(schema: Any) -> Any:
+    """A JSON schema without the descriptions of its types; a property of that name stays."""
+    if isinstance(schema, list):
+        return [_without_prose(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {}
+    for key, value in schema.items():
+        if key == "properties":
+            kept[key] = {name: _without_prose(each) for name, each in value.items()}
+        elif key in ("items", "additionalProperties", "allOf", "anyOf", "oneOf", "not"):
+            kept[key] = _without_prose(value)
+        elif key != "description":
+            kept[key] = value
+    return kept
+
+
+def _rules(rules: list[Document], unneeded: frozenset[str]) -> list[Document]:
+    kept = [{**rule, "resources": [each for each in rule["resources"] if each not in unneeded]} for rule in rules]
+    return [rule for rule in kept if rule["resources"]]
+
+
+def _webhook(webhook: Document, pods_with_label: str | None) -> Document:
+    if any("pods" in rule["resources"] for rule in webhook["rules"]):
+        if pods_with_label is None:
+            raise ValueError(f"webhook {webhook['name']} would be asked about every pod of the cluster")
+        return {**webhook, "objectSelector": {"matchExpressions": [{"key": pods_with_label, "operator": "Exists"}]}}
+    return webhook

@@ -1,0 +1,48 @@
+"""Which pod `make exec` opens, and what it says where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from commands.exec import job_named, pod_of, words
+from commands.jobs import NoStack, StackOutputs
+from commands.pod_state import PodState
+
+FOUND = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
+HOST = PodState(uid="0", name="a-0-x", job="a", index=0, processes=2, node="n", state="running")
+PODS = [
+    HOST,
+    replace(HOST, uid="1", name="a-1-x", index=1),
+    replace(HOST, uid="2", name="a-launcher-x", role="launcher"),
+    replace(HOST, uid="3", name="a-2-x", index=2, state="pending"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rank", "name"), [("0", "a-0-x"), ("3", "a-1-x"), ("2-3", "a-1-x"), ("launcher", "a-launcher-x")]
+)
+def test_the_pod_of_a_rank(rank: str, name: str) -> None:
+    assert pod_of(PODS, rank).name == name
+
+
+@pytest.mark.parametrize("rank", ["4", "7", "x"])
+def test_a_rank_that_does_not_run(rank: str) -> None:
+    with pytest.raises(NoStack, match=f"RANK={rank}: no such rank runs; running: 0-1, 2-3, launcher"):
+        pod_of(PODS, rank)
+
+
+def test_the_job_is_needed_where_there_are_several() -> None:
+    assert job_named(FOUND, "b") == "b"
+    assert job_named(replace(FOUND, jobs=("a",)), "") == "a"
+    with pytest.raises(NoStack, match="JOB is missing; write JOB= one of a, b"):
+        job_named(FOUND, "")
+    with pytest.raises(NoStack, match="JOB=c: no such job"):
+        job_named(FOUND, "c")
+
+
+def test_the_command_is_kubectls() -> None:
+    found = words(FOUND, HOST, ["env"])
+    assert found[:5] == ["kubectl", "--context", "c", "--namespace", "training"]
+    assert found[-3:] == ["a-0-x", "--", "env"]

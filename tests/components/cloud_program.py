@@ -1,0 +1,25 @@
+"""Runs the whole program for a cloud's settings against Pulumi mocks, with no image build and no cloud."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from infra import cloud_image
+from tests.components.test_program import program
+from tests.recording import RecordingEngine
+
+
+@functools.cache
+def _graph(platform: str, jobs: str) -> tuple[RecordingEngine, dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cloud_image, "prepare_context", lambda: None)
+        return program(json.loads(platform), json.loads(jobs))
+
+
+def graph(platform: dict[str, Any], jobs: list[dict[str, Any]] | None = None) -> tuple[RecordingEngine, dict[str, Any]]:
+    """What the program registers and exports; equal settings are run once."""
+    return _graph(json.dumps(platform), json.dumps(jobs or []))

@@ -1,0 +1,229 @@
+"""The graph of an EKS platform against Pulumi mocks: what an expert looks for in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.components.cloud_program import graph
+from tests.recording import RecordingEngine
+
+P5 = {"machine_type": "p5.48xlarge"}
+JOB = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
+
+
+def eks(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """An EKS platform with its pools."""
+    named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
+    return {"kind": "eks", **({"pools": named} if pools else {}), **changes}
+
+
+def one(engine: RecordingEngine, suffix: str, name: str = "") -> dict[str, Any]:
+    """Inputs of the one resource of a type whose name begins so."""
+    (found,) = (record for record in engine.of_type(suffix) if record.name.startswith(name))
+    return found.inputs
+
+
+def group(**keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Node group and launch template of the one pool."""
+    engine, _ = graph(eks(keys))
+    return one(engine, "nodeGroup:NodeGroup", "pool-0"), one(engine, "LaunchTemplate", "pool-0")
+
+
+@pytest.fixture(scope="module")
+def engine() -> RecordingEngine:
+    """The graph of the default settings."""
+    return graph(eks())[0]
+
+
+def needs(engine: RecordingEngine, name: str) -> set[str]:
+    """Names of what a resource depends on."""
+    return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
+
+
+def test_the_control_plane(engine: RecordingEngine) -> None:
+    found = one(engine, "eks/cluster:Cluster")
+    assert found["accessConfig"]["authenticationMode"] == "API"
+    assert found["encryptionConfig"]["resources"] == ["secrets"]
+    assert found["encryptionConfig"]["provider"]["keyArn"] == "arn:aws:mock:cluster-secrets"
+    assert one(engine, "kms/key:Key")["enableKeyRotation"] is True
+    assert set(found["enabledClusterLogTypes"]) == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
+    assert found["vpcConfig"]["endpointPrivateAccess"] is True
+    assert found["vpcConfig"]["endpointPublicAccess"] is False
+    assert found["version"] == "1.34"
+    assert "cluster-logs" in needs(engine, "cluster-eks")
+
+
+def test_the_public_endpoint_is_for_listed_networks() -> None:
+    found = one(graph(eks(authorized_networks=["198.51.100.0/24"]))[0], "eks/cluster:Cluster")["vpcConfig"]
+    assert (found["endpointPublicAccess"], found["publicAccessCidrs"]) == (True, ["198.51.100.0/24"])
+
+
+def test_nodes_are_private(engine: RecordingEngine) -> None:
+    subnets = {record.name: record.inputs for record in engine.of_type("subnet:Subnet")}
+    assert all(inputs["mapPublicIpOnLaunch"] is False for inputs in subnets.values())
+    for record in engine.of_type("nodeGroup:NodeGroup"):
+        assert all(subnet.startswith("network-private-") for subnet in record.inputs["subnetIds"])
+    assert one(engine, "DefaultSecurityGroup")["ingress"] == []
+
+
+def test_subnets_are_in_the_vpc_and_apart(engine: RecordingEngine) -> None:
+    ranges = [IPv4Network(record.inputs["cidrBlock"]) for record in engine.of_type("subnet:Subnet")]
+    assert len(ranges) == 4
+    assert all(each.subnet_of(IPv4Network("10.0.0.0/16")) for each in ranges)
+    assert not any(one.overlaps(other) for one in ranges for other in ranges if one != other)
+    assert len(graph(eks(network={"nat_per_zone": True}))[0].of_type("NatGateway")) == 3
+    assert len(engine.of_type("NatGateway")) == 1
+
+
+def test_s3_and_ecr_are_reached_inside(engine: RecordingEngine) -> None:
+    services = {record.inputs["serviceName"]: record.inputs for record in engine.of_type("VpcEndpoint")}
+    assert set(services) == {f"com.amazonaws.us-west-2.{name}" for name in ("s3", "ecr.api", "ecr.dkr")}
+    assert len(services["com.amazonaws.us-west-2.s3"]["routeTableIds"]) == 3
+
+
+def test_metadata_and_disks(engine: RecordingEngine) -> None:
+    for record in engine.of_type("LaunchTemplate"):
+        assert record.inputs["metadataOptions"]["httpTokens"] == "required"
+        assert record.inputs["metadataOptions"]["httpPutResponseHopLimit"] == 1
+        (disk,) = record.inputs["blockDeviceMappings"]
+        assert disk["ebs"]["encrypted"] == "true"
+
+
+def test_nodes_take_as_many_pods_as_is_counted_on(engine: RecordingEngine) -> None:
+    text = base64.b64decode(one(engine, "LaunchTemplate", "system")["userData"]).decode()
+    settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
+    assert settings["spec"]["kubelet"]["config"]["maxPods"] == 110
+
+
+def test_the_bucket_is_private_encrypted_and_kept(engine: RecordingEngine) -> None:
+    found = one(engine, "BucketPublicAccessBlock")
+    assert {key: value for key, value in found.items() if key != "bucket"} == dict.fromkeys(
+        ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets"), True
+    )
+    statement = json.loads(one(engine, "BucketPolicy")["policy"])["Statement"][0]
+    assert (statement["Effect"], statement["Condition"]) == ("Deny", {"Bool": {"aws:SecureTransport": "false"}})
+    own = [record.name for record in engine.records if record.type.startswith("aws:s3/")]
+    assert len(own) == 7
+    assert all(engine.requests[name].retainOnDelete for name in own)
+    gone = graph(eks(bucket={"keep": False}))[0]
+    assert one(gone, "s3/bucket:Bucket")["forceDestroy"] is True
+    assert not any(gone.requests[name].retainOnDelete for name in own)
+
+
+def test_jobs_may_touch_their_prefix_and_nothing_else(engine: RecordingEngine) -> None:
+    objects, listing = json.loads(one(engine, "rolePolicy:RolePolicy")["policy"])["Statement"]
+    assert objects["Resource"] == "arn:aws:s3:::eks-dist-bucket-0123456/jobs/*"
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["jobs", "jobs/*"]}}
+    assert all("*" not in action for action in objects["Action"])
+    association = one(engine, "PodIdentityAssociation")
+    assert (association["namespace"], association["serviceAccount"]) == ("training", "trainer")
+    trusted = json.loads(one(engine, "role:Role", "jobs")["assumeRolePolicy"])["Statement"][0]
+    assert trusted["Principal"] == {"Service": "pods.eks.amazonaws.com"}
+
+
+def test_roles_have_policies_of_their_purpose_alone(engine: RecordingEngine) -> None:
+    attached = {record.inputs["policyArn"].rpartition("/")[2] for record in engine.of_type("RolePolicyAttachment")}
+    assert attached == {
+        "AmazonEKSClusterPolicy",
+        "AmazonEKSWorkerNodeMinimalPolicy",
+        "AmazonEC2ContainerRegistryPullOnly",
+        "AmazonEKS_CNI_Policy",
+        "AmazonEBSCSIDriverPolicy",
+    }
+    nodes = {record.name for record in engine.of_type("RolePolicyAttachment") if record.name.startswith("nodes-")}
+    assert len(nodes) == 2
+
+
+def test_order(engine: RecordingEngine) -> None:
+    # Nodes go before the network's add-on, which takes their interfaces away.
+    assert "cluster-addon-vpc-cni" in needs(engine, "system-nodes")
+    assert "system-nodes" in needs(engine, "gpus-nodes")
+    assert "system-nodes" in needs(engine, "cluster-addon-coredns")
+    assert {"network-private-us-west-2a", "network-private-association-us-west-2a"} <= needs(engine, "cluster-eks")
+    assert engine.requests["network-private-us-west-2a"].customTimeouts.delete == "40m"
+
+
+def test_what_is_in_the_cluster_goes_with_it(engine: RecordingEngine) -> None:
+    for name in ("kubernetes", "training", "device-plugins"):
+        assert "cluster-eks" in engine.requests[name].deletedWith
+
+
+def test_gpus_with_the_fabric() -> None:
+    found, template = group(**P5)
+    assert found["amiType"] == "AL2023_x86_64_NVIDIA"
+    assert found["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
+    assert found["labels"]["trainyard.dev/accelerator"] == "nvidia-h100-80gb"
+    assert found["subnetIds"] == ["network-private-us-west-2a-id"]
+    interfaces = template["networkInterfaces"]
+    assert [each["networkCardIndex"] for each in interfaces] == list(range(32))
+    assert [each["deviceIndex"] for each in interfaces] == [0, *[1] * 31]
+    assert interfaces[0]["interfaceType"] == "efa"
+    assert {each["interfaceType"] for each in interfaces[1:]} == {"efa-only"}
+    assert template["placement"] == {"groupName": "pool-0-placement-0123456"}
+    assert "vpcSecurityGroupIds" not in template
+
+
+def test_a_capacity_block() -> None:
+    found, template = group(**P5, capacity="capacity-block:cr-0123456789abcdef0", zones="us-west-2b")
+    assert found["capacityType"] == "CAPACITY_BLOCK"
+    assert "instanceTypes" not in found
+    assert template["instanceType"] == "p5.48xlarge"
+    assert template["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    target = template["capacityReservationSpecification"]["capacityReservationTarget"]
+    assert target == {"capacityReservationId": "cr-0123456789abcdef0"}
+    assert "placement" not in template
+    assert found["subnetIds"] == ["network-private-us-west-2b-id"]
+
+
+def test_spot_without_fabric() -> None:
+    found, template = group(machine_type="g5.xlarge", capacity="spot")
+    assert (found["capacityType"], found["instanceTypes"]) == ("SPOT", ["g5.xlarge"])
+    assert len(found["subnetIds"]) == 3
+    assert "networkInterfaces" not in template
+    assert len(template["vpcSecurityGroupIds"]) == 1
+
+
+def test_plugins_only_for_what_there_is() -> None:
+    def daemons(*pools: dict[str, Any]) -> set[str]:
+        return {record.inputs["metadata"]["name"] for record in graph(eks(*pools))[0].of_type("DaemonSet")}
+
+    assert daemons(P5) == {"nvidia-device-plugin", "efa-device-plugin"}
+    assert daemons({"machine_type": "g5.xlarge"}) == {"nvidia-device-plugin"}
+    assert daemons({"machine_type": "m7i.2xlarge"}) == set()
+
+
+def test_a_job_gets_gpus_and_adapters() -> None:
+    engine, exported = graph(eks(P5), [JOB])
+    pod = one(engine, "batch/v1:Job")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"trainyard.dev/accelerator": "nvidia-h100-80gb"}
+    limits = pod["containers"][0]["resources"]["limits"]
+    assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == ("8", "32")
+    assert exported["bucket_url"] == "s3://eks-dist-bucket-0123456/jobs"
+    assert exported["get_kubeconfig"] == "aws eks update-kubeconfig --region us-west-2 --name eks-dist"
+
+
+def test_the_kubeconfig_holds_no_credentials(engine: RecordingEngine) -> None:
+    found = yaml.safe_load(one(engine, "providers:kubernetes")["kubeconfig"])
+    assert found["users"][0]["user"]["exec"]["command"] == "aws"
+    assert found["clusters"][0]["cluster"]["certificate-authority-data"] == "Q0E="
+
+
+def test_admins() -> None:
+    engine, _ = graph(eks(admins=["arn:aws:iam::123456789012:role/team"]))
+    assert one(engine, "AccessEntry")["principalArn"] == "arn:aws:iam::123456789012:role/team"
+    assert one(engine, "AccessPolicyAssociation")["policyArn"].endswith("AmazonEKSClusterAdminPolicy")
+
+
+def test_the_account_is_checked() -> None:
+    engine, _ = graph(eks(account="123456789012"))
+    assert json.loads(one(engine, "providers:aws")["allowedAccountIds"]) == ["123456789012"]
+
+
+def test_both_clouds_have_the_same_outputs() -> None:
+    assert graph(eks())[1].keys() == graph({"kind": "gke"})[1].keys()

@@ -1,0 +1,169 @@
+"""The Operators component: what it makes of a release, in which order, and what its pods may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi_kubernetes.core.v1 import Namespace
+
+from infra.hardware import Capacity, parse_cpu, parse_memory
+from infra.operator_releases import RELEASES, REQUEST
+from infra.operators import NAMESPACE, Operators, OperatorsArgs
+from tests.made_up_objects import save_made_up_objects
+from tests.recording import RecordingEngine, run
+
+
+@pytest.fixture(autouse=True)
+def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache with the objects of every operator."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_made_up_objects()
+
+
+def made(*names: str, **others: Any) -> RecordingEngine:
+    """What the component registers for some operators."""
+    args = OperatorsArgs(needed=frozenset(names), **others)
+    return run(lambda: Operators("operators", args).versions)
+
+
+def pod(name: str, **others: Any) -> dict[str, Any]:
+    """The pod of an operator."""
+    (deployment,) = [
+        each for each in made(name, **others).of_type(":Deployment") if each.name.endswith(f"-{name}-controller")
+    ]
+    found: dict[str, Any] = deployment.inputs["spec"]["template"]["spec"]
+    return found
+
+
+def dependencies(engine: RecordingEngine, name: str) -> set[str]:
+    """Names of the resources that one waits for."""
+    return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
+
+
+def test_required_operators_come_along_and_work_first() -> None:
+    engine = made("trainer")
+    assert {each.name for each in engine.of_type("infra:Operator")} == {"operators-jobset", "operators-trainer"}
+    assert "operators-jobset-controller" in dependencies(engine, "operators-trainer-controller")
+
+
+def test_a_controller_starts_when_all_that_it_needs_is_there() -> None:
+    before = {"jobsets", "account", "role", "binding", "certificate", "webhooks"}
+    engine = made("jobset")
+    assert dependencies(engine, "operators-jobset-controller") >= {f"operators-jobset-{each}" for each in before}
+
+
+def test_webhooks_wait_for_their_certificate_and_no_controller_waits_for_them() -> None:
+    engine = made(*RELEASES)
+    configurations = [each for each in engine.records if each.type.endswith("WebhookConfiguration")]
+    assert {each.inputs["metadata"]["name"] for each in configurations} == {
+        name for release in RELEASES.values() if release.webhooks for _, name in release.webhooks.configurations
+    }
+    for each in configurations:
+        annotations = each.inputs["metadata"]["annotations"]
+        assert annotations == {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
+        assert "service" in each.inputs["webhooks"][0]["clientConfig"]
+        own = each.name.rpartition("-")[0]
+        assert each.name not in dependencies(engine, f"{own}-controller")
+
+
+def test_the_api_server_is_sent_to_the_operators_own_service() -> None:
+    engine = made("jobset")
+    (service,) = engine.of_type(":Service")
+    (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
+    where = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
+    assert where == {"name": service.inputs["metadata"]["name"], "namespace": NAMESPACE, "path": "/z"}
+    (deployment,) = engine.of_type(":Deployment")
+    labels = deployment.inputs["spec"]["template"]["metadata"]["labels"]
+    assert service.inputs["spec"]["selector"].items() <= labels.items()
+    assert deployment.inputs["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_pods_satisfy_the_restricted_standard(name: str) -> None:
+    found = pod(name)
+    assert found["securityContext"]["runAsNonRoot"] is True
+    assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = found["containers"]
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_namespace_enforces_the_restricted_standard() -> None:
+    (namespace,) = made("jobset").of_type(":Namespace")
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_pods_ask_what_the_arithmetic_of_nodes_says(name: str) -> None:
+    (container,) = pod(name)["containers"]
+    asked = container["resources"]["requests"]
+    assert Capacity(millicores=parse_cpu(asked["cpu"]), memory=parse_memory(asked["memory"])) == REQUEST
+    assert "cpu" not in container["resources"]["limits"]
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_no_empty_list_is_a_change_in_every_update(name: str) -> None:
+    def empty(value: Any) -> bool:
+        if isinstance(value, dict):
+            return any(empty(each) for each in value.values())
+        return isinstance(value, list) and (not value or any(empty(each) for each in value))
+
+    assert not empty(pod(name))
+
+
+def test_a_started_pod_has_its_last_webhook() -> None:
+    (container,) = pod("training-operator")["containers"]
+    assert container["startupProbe"]["httpGet"] == {
+        "path": "/validate-kubeflow-org-v1-mxjob",
+        "port": 9443,
+        "scheme": "HTTPS",
+    }
+    (other,) = pod("mpi-operator")["containers"]
+    assert other["startupProbe"]["httpGet"] == {"path": "/healthz", "port": 8080}
+
+
+def test_files_are_where_the_operator_reads_them() -> None:
+    engine = made("training-operator")
+    (files,) = engine.of_type(":ConfigMap")
+    assert files.inputs["data"] == {"initContainer.yaml": "[]\n"}
+    (container,) = pod("training-operator")["containers"]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "files"]
+    assert mount["mountPath"] == "/etc/config/initContainer.yaml"
+    assert files.inputs["metadata"]["name"] == "training-operator"
+
+
+def test_images_are_the_platforms_else_the_projects() -> None:
+    (own,) = pod("jobset", images={"jobset": "example.com/jobset:1"})["containers"]
+    assert own["image"] == "example.com/jobset:1"
+    (published,) = pod("jobset")["containers"]
+    assert published["image"] == RELEASES["jobset"].image
+
+
+def test_pods_start_when_the_nodes_have_their_images() -> None:
+    def program() -> pulumi.Output[Any]:
+        images = Namespace("images")
+        args = OperatorsArgs(needed=frozenset({"mpi-operator"}), after=[images])
+        return Operators("operators", args).versions
+
+    engine = run(program)
+    assert "images" in dependencies(engine, "operators-mpi-operator-controller")
+
+
+def test_versions_are_known_when_the_operators_work() -> None:
+    found: dict[str, Any] = {}
+
+    def program() -> pulumi.Output[None]:
+        return Operators("operators", OperatorsArgs(needed=frozenset({"trainer"}))).versions.apply(found.update)
+
+    run(program)
+    assert found == {"jobset": "v0.8.2", "trainer": "v2.0.0"}
+
+
+def test_what_set_up_has_not_left_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    with pytest.raises(ValueError, match=r"the operator jobset v0\.8\.2 is not set up: run `make up`, or"):
+        made("jobset")

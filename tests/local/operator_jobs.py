@@ -1,0 +1,102 @@
+"""One small job of each kind that an operator runs, as plain manifests: every pod prints who it is and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRINT = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
+SERVE = "import threading; threading.Event().wait()"
+HOSTS = "print(open('/etc/mpi/hostfile').read())"
+DIGITS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
+RESTRICTED = {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -> dict[str, Any]:
+    """A pod template that the `restricted` standard admits."""
+    container = {
+        "name": name,
+        "image": image,
+        "command": ["python"],
+        "args": list(arguments),
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "TRAINYARD_BUCKET", "value": "file:///tmp/bucket"}],
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    spec = {
+        "automountServiceAccountToken": False,
+        "securityContext": RESTRICTED,
+        # A worker that waits does not hear the signal to end.
+        "terminationGracePeriodSeconds": 1,
+        "containers": [container],
+    }
+    return {"spec": {**spec, **({"restartPolicy": restart} if restart else {})}}
+
+
+def replicas(count: int, template: dict[str, Any]) -> dict[str, Any]:
+    """A replica spec of the Kubeflow kinds."""
+    return {"replicas": count, "restartPolicy": "Never", "template": template}
+
+
+def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
+    """The jobs; what one refers to comes before it."""
+
+    def job(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+        metadata = {"name": kind.lower(), "namespace": namespace}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+    trains = pod(image, "pytorch", *DIGITS)
+    prints = pod(image, "node", "-c", PRINT)
+    pytorch = {
+        "nprocPerNode": "1",
+        "runPolicy": {"cleanPodPolicy": "None"},
+        "pytorchReplicaSpecs": {"Master": replicas(1, trains), "Worker": replicas(1, trains)},
+    }
+    mx = {
+        "jobMode": "MXTrain",
+        "runPolicy": {"cleanPodPolicy": "None"},
+        "mxReplicaSpecs": {
+            role: replicas(1, pod(image, "mxnet", "-c", PRINT)) for role in ("Scheduler", "Server", "Worker")
+        },
+    }
+    mpi = {
+        "slotsPerWorker": 1,
+        "sshAuthMountPath": "/tmp/ssh",
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runPolicy": {"cleanPodPolicy": "Running"},
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "template": pod(image, "launcher", "-c", HOSTS)},
+            "Worker": {"replicas": 2, "template": pod(image, "worker", "-c", SERVE, restart=None)},
+        },
+    }
+    indexed = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": prints}
+    jobset = {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": indexed}}]}
+    runtime = job(
+        "trainer.kubeflow.org/v1alpha1",
+        "ClusterTrainingRuntime",
+        {
+            "mlPolicy": {"numNodes": 1, "torch": {}},
+            "template": {
+                "spec": {
+                    "replicatedJobs": [
+                        {
+                            "name": "node",
+                            "template": {
+                                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                                "spec": {"template": prints},
+                            },
+                        }
+                    ]
+                }
+            },
+        },
+    )
+    del runtime["metadata"]["namespace"]
+    train = {"runtimeRef": {"name": runtime["metadata"]["name"]}, "trainer": {"numNodes": 2}}
+    return [
+        job("kubeflow.org/v1", "PyTorchJob", pytorch),
+        job("kubeflow.org/v1", "MXJob", mx),
+        job("kubeflow.org/v2beta1", "MPIJob", mpi),
+        job("jobset.x-k8s.io/v1alpha2", "JobSet", jobset),
+        runtime,
+        job("trainer.kubeflow.org/v1alpha1", "TrainJob", train),
+    ]

@@ -1,0 +1,128 @@
+"""A real API server with the operators' real CRDs takes every golden manifest and pod: none refused, no warning."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.local import lifecycle
+from infra.local.settings import ClusterSettings
+from infra.operator_objects import load_objects
+from infra.operator_releases import RELEASES
+from setup.operators import steps
+from tests.components.test_training_job import pod_templates
+from tests.golden.manifests import FOLDER
+from tests.local.conftest import Kubectl
+
+GOLDENS = sorted(FOLDER.glob("*.yaml"))
+Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
+CRDS = [
+    "clustertrainingruntimes.trainer.kubeflow.org",
+    "jobsets.jobset.x-k8s.io",
+    "mpijobs.kubeflow.org",
+    "mxjobs.kubeflow.org",
+    "pytorchjobs.kubeflow.org",
+    "trainingruntimes.trainer.kubeflow.org",
+    "trainjobs.trainer.kubeflow.org",
+]
+
+
+def objects(name: str) -> list[dict[str, Any]]:
+    """The objects of one golden file, each with a name as Pulumi would make one."""
+    found = list(yaml.safe_load_all((FOLDER / name).read_text(encoding="utf-8")))
+    for each in found:
+        each["metadata"].setdefault("name", "made-by-pulumi")
+    return found
+
+
+@pytest.fixture
+def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
+    """Hands objects to the API server, which checks all it can and keeps nothing.
+
+    The namespace enforces the `restricted` Pod Security Standard, and the operators' CRDs are there.
+    """
+    for step in steps(RELEASES, cluster=False):
+        if not step.is_done():
+            step.do(lambda _text: None)
+    definitions = [
+        {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **definition}
+        for release in RELEASES.values()
+        for definition in load_objects(release).definitions
+    ]
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": "training",
+            "labels": {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")},
+        },
+    }
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer", "namespace": "training"}}
+    priority = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "high"},
+        "value": 1000,
+    }
+    made = {"apiVersion": "v1", "kind": "List", "items": [*definitions, namespace, account, priority]}
+    kubectl("apply", "--server-side", "-f", "-", document=made)
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in CRDS))
+
+    def run(items: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+        words = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
+        return subprocess.run(
+            [str(lifecycle.programs_folder() / "kubectl"), *words],
+            input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    yield run
+    kubectl("delete", "namespace/training", "priorityclass/high", "--wait=true")
+    kubectl("delete", "--wait=true", *(f"crd/{name}" for name in CRDS))
+
+
+def test_every_golden_is_taken_as_it_is(dry_run: Apply) -> None:
+    items = [each for path in GOLDENS for each in objects(path.name)]
+    done = dry_run(items)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(items)
+
+
+def test_every_pod_is_admitted_to_a_restricted_namespace(dry_run: Apply) -> None:
+    pods: list[dict[str, Any]] = []
+    for path in GOLDENS:
+        for template in pod_templates(objects(path.name)).values():
+            spec = {"restartPolicy": "Never", **template["spec"]}
+            metadata = {**template["metadata"], "name": f"pod-{len(pods)}", "namespace": "training"}
+            pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    done = dry_run(pods)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == len(pods) > len(GOLDENS)
+
+
+@pytest.mark.parametrize("kind", ["pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"])
+def test_an_unknown_field_would_be_refused(dry_run: Apply, kind: str) -> None:
+    items = copy.deepcopy(objects(f"script.{kind}.yaml"))
+    for each in items:
+        if "spec" in each:
+            each["spec"]["unknown"] = 1
+    done = dry_run(items)
+    assert done.returncode == 1
+    assert "unknown field" in done.stderr
+
+
+def test_what_the_standard_forbids_would_be_refused(dry_run: Apply) -> None:
+    (job,) = [each for each in objects("digits.indexed-job.yaml") if each["kind"] == "Job"]
+    job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    assert "would violate PodSecurity" in dry_run([job]).stderr

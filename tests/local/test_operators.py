@@ -1,0 +1,138 @@
+"""Operators on the real cluster by the real Pulumi: each runs a job of its kind; nothing of them stays."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra.local import lifecycle
+from infra.local.node_images import load_images
+from infra.local.program_image import program_reference
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.local.trainer_image import trainer_image_reference
+from infra.operator_releases import RELEASES
+from infra.operators import NAMESPACE
+from setup import operators as operator_steps
+from setup.progress import run_steps
+from tests.local.operator_jobs import jobs
+from tests.local.operator_program import TEXT
+from tests.stand_ins.stack import ROOT, Stack
+
+# The first run on a machine builds four operators.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+FINISHED = {
+    "PyTorchJob": "Succeeded",
+    "MXJob": "Succeeded",
+    "MPIJob": "Succeeded",
+    "JobSet": "Completed",
+    "TrainJob": "Complete",
+}
+"""The condition by which each kind says that its job ended well."""
+
+
+@pytest.fixture(scope="module")
+def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack with every operator and one job of each kind, on the cluster; not yet up."""
+    run_steps(operator_steps.steps(RELEASES, cluster=True))
+    lifecycle.start(settings, print)
+    trainer = trainer_image_reference()
+    load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
+    made = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, "kinds")
+    made.write(TEXT.format(project=str(ROOT), image=trainer))
+    made.run("stack", "init", "test")
+    yield made
+    made.run("destroy", "--yes", "--skip-preview")
+
+
+def kubectl(stack: Stack, *words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
+    """The end of one kubectl command."""
+    return subprocess.run(
+        [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(stack.kubeconfig), *words],
+        input=json.dumps(document) if document else None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def names(stack: Stack, *words: str) -> list[str]:
+    """Names that `kubectl get` finds."""
+    done = kubectl(stack, "get", *words, "-o", "name")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def broken(kind: str) -> dict[str, Any]:
+    """A job that only the operator's own webhook refuses."""
+    (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
+    found["metadata"]["name"] = f"broken-{kind.lower()}"
+    spec = found["spec"]
+    if kind == "PyTorchJob":
+        for replica in spec["pytorchReplicaSpecs"].values():
+            replica["template"]["spec"]["containers"][0]["name"] = "other"
+    elif kind == "JobSet":
+        spec["successPolicy"] = {"operator": "All", "targetReplicatedJobs": ["other"]}
+    else:
+        spec["runtimeRef"]["name"] = "other"
+    return found
+
+
+def test_webhooks_answer_as_soon_as_the_update_ends(stack: Stack) -> None:
+    stack.up(jobs="no")
+    for kind in ("PyTorchJob", "JobSet", "TrainJob"):
+        done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
+        assert done.returncode != 0, kind
+        assert "admission webhook" in done.stderr, (kind, done.stderr)
+        assert "denied the request" in done.stderr, (kind, done.stderr)
+
+
+def test_every_kind_runs_to_its_end_where_restricted_is_enforced(stack: Stack) -> None:
+    stack.up()
+    for kind, condition in FINISHED.items():
+        job = f"{kind.lower()}/{kind.lower()}"
+        done = kubectl(stack, "-n", "kinds", "wait", job, f"--for=condition={condition}", "--timeout=240s")
+        seen = kubectl(stack, "-n", "kinds", "get", "pods,events").stdout
+        assert done.returncode == 0, (kind, done.stderr, seen)
+    logs = kubectl(stack, "-n", "kinds", "logs", "pytorchjob-worker-0").stdout
+    assert "rank=1/2" in logs
+    (launcher,) = names(stack, "-n", "kinds", "pods", "-l", "training.kubeflow.org/job-role=launcher")
+    hosts = kubectl(stack, "-n", "kinds", "logs", launcher).stdout
+    assert "mpijob-worker-0.mpijob.kinds.svc" in hosts
+    assert "mpijob-worker-1.mpijob.kinds.svc" in hosts
+
+
+def test_a_second_update_and_a_refresh_change_nothing(stack: Stack) -> None:
+    assert set(stack.operations().values()) == {"same"}
+    stack.run("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_operators_run_once_and_restart_never(stack: Stack) -> None:
+    done = kubectl(stack, "-n", NAMESPACE, "get", "pods", "-o", "json")
+    found = {
+        each["metadata"]["labels"]["app.kubernetes.io/name"]: each["status"]["containerStatuses"][0]["restartCount"]
+        for each in json.loads(done.stdout)["items"]
+    }
+    assert found == dict.fromkeys(RELEASES, 0)
+
+
+def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
+    kubectl(stack, "delete", "clusterrolebinding", "trainyard:jobset")
+    stack.run("refresh", "--yes", "--skip-preview")
+    stack.up()
+    assert "clusterrolebinding.rbac.authorization.k8s.io/trainyard:jobset" in names(stack, "clusterrolebindings")
+
+
+def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> None:
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert names(stack, "customresourcedefinitions") == []
+    assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []
+    ours = [each for each in names(stack, "clusterroles,clusterrolebindings") if "/trainyard:" in each]
+    assert {each.rpartition("/")[2] for each in ours} == {"trainyard:coredns"}
+    assert not {f"namespace/{NAMESPACE}", "namespace/kinds"} & set(names(stack, "namespaces"))

@@ -1,0 +1,28 @@
+"""Objects of operators as set-up would have written them, one of each, for tests without any release."""
+
+from __future__ import annotations
+
+from infra.operator_objects import OperatorObjects, save_objects
+from infra.operator_releases import RELEASES, Release
+
+
+def save_made_up_objects() -> None:
+    """Write objects of every operator to the cache, which must be the test's own."""
+    for release in RELEASES.values():
+        save_objects(release, objects_of(release))
+
+
+def objects_of(release: Release) -> OperatorObjects:
+    """Objects as set-up would have written them, one of each."""
+    plural = f"{release.name}s"
+    definition = {
+        "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},
+        "spec": {"group": "example.com", "names": {"plural": plural, "kind": "A"}, "scope": "Namespaced"},
+    }
+    webhook = {"name": "a.example.com", "clientConfig": {"service": {"name": "x", "namespace": "y", "path": "/z"}}}
+    configurations = release.webhooks.configurations if release.webhooks else ()
+    return OperatorObjects(
+        definitions=[definition],
+        rules=[{"apiGroups": ["example.com"], "resources": [plural], "verbs": ["get"]}],
+        webhooks={name: [webhook] for _, name in configurations},
+    )

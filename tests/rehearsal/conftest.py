@@ -1,0 +1,20 @@
+"""Stacks on simulated clouds."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.rehearsal.simulated_stack import SimulatedStack
+
+
+@pytest.fixture
+def new_stack(tmp_path: Path) -> Callable[[str], SimulatedStack]:
+    """Makes a stack of a program."""
+
+    def make(program: str) -> SimulatedStack:
+        stack = SimulatedStack(tmp_path)
+        stack.begin(program)
+        return stack
+
+    return make

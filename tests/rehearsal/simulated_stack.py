@@ -1,0 +1,85 @@
+"""A stack of a test whose clouds are simulated: the real Pulumi engine, a program of the test's own, no cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rehearsal.cloud.state import CloudState, changing, new_state, read_state
+from setup.pulumi_cli import path_folders
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class SimulatedStack:
+    """A program in a folder, with a file backend and clouds of its own."""
+
+    folder: Path
+
+    def write(self, program: str) -> None:
+        """Set the program."""
+        runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+        (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "clouds", "runtime": runtime}))
+        (self.folder / "__main__.py").write_text(f"import pulumi\nfrom pulumi import ResourceOptions\n{program}")
+
+    def begin(self, program: str) -> None:
+        """Make the stack and empty clouds."""
+        (self.folder / "backend").mkdir()
+        self.write(program)
+        new_state(self.folder / "clouds")
+        self.run("stack", "init", "test")
+
+    def environment(self) -> dict[str, str]:
+        """The simulated providers first on PATH."""
+        before, after = path_folders(ROOT)
+        path = [ROOT / "rehearsal" / "bin", *before, *after]
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),
+            "PULUMI_HOME": str(self.folder / "home"),
+            "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
+            "PULUMI_CONFIG_PASSPHRASE": "for tests",
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+            "TRAINYARD_REHEARSAL": str(self.folder / "clouds"),
+        }
+
+    def run(self, *words: str, fails: bool = False) -> str:
+        """Run a Pulumi command to its end and return its output."""
+        done = subprocess.run(
+            ["pulumi", *words, "--non-interactive", "--color", "never"],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout
+        return done.stdout
+
+    def up(self, *, fault: str = "", fails: bool = False) -> str:
+        """Bring the program up, with a fault or without."""
+        with changing(self.folder / "clouds") as state:
+            state.fault, state.calls = fault, 0
+        return self.run("up", "--yes", "--skip-preview", fails=fails)
+
+    def destroy(self, *, fails: bool = False) -> str:
+        """Destroy everything."""
+        return self.run("destroy", "--yes", "--skip-preview", fails=fails)
+
+    @property
+    def clouds(self) -> CloudState:
+        """The clouds as they are."""
+        return read_state(self.folder / "clouds")
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs."""
+        found: dict[str, Any] = json.loads(self.run("stack", "output", "--json"))
+        return found

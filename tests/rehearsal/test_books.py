@@ -1,0 +1,121 @@
+"""The simulated cloud's own books: what exists, who uses it, what is refused, and faults."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cloud import faults
+from rehearsal.cloud.lifecycle import Cloud, GaveUp, Refused
+from rehearsal.cloud.state import new_state, read_state
+
+PROJECT = "some-project"
+NETWORK, SUBNET = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
+API = {"project": PROJECT, "service": "compute.googleapis.com"}
+VPC: dict[str, Any] = {"project": PROJECT, "name": "vpc"}
+NODES: dict[str, Any] = {
+    "project": PROJECT,
+    "region": "us-central1",
+    "name": "nodes",
+    "network": "projects/some-project/global/networks/vpc",
+    "ipCidrRange": "10.0.0.0/20",
+}
+
+
+def urn(name: str) -> str:
+    return f"urn:pulumi:test::clouds::type::{name}"
+
+
+def begin(folder: Path, fault: str = "", **settings: Any) -> Cloud:
+    new_state(folder, fault=fault, settings=settings)
+    return Cloud(folder)
+
+
+def with_network(folder: Path, fault: str = "") -> Cloud:
+    cloud = begin(folder, fault)
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud.create(urn("vpc"), NETWORK, VPC)
+    return cloud
+
+
+def test_an_api_must_be_enabled_first(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"SERVICE_DISABLED.*compute\.googleapis\.com"):
+        begin(tmp_path).create(urn("vpc"), NETWORK, VPC)
+
+
+def test_what_is_referred_to_must_exist(tmp_path: Path) -> None:
+    cloud = begin(tmp_path)
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    with pytest.raises(Refused, match="networks/vpc does not exist"):
+        cloud.create(urn("nodes"), SUBNET, NODES)
+
+
+def test_a_name_is_taken_once(tmp_path: Path) -> None:
+    cloud = with_network(tmp_path)
+    with pytest.raises(Refused, match="already exists"):
+        cloud.create(urn("other"), NETWORK, VPC)
+
+
+def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
+    cloud = with_network(tmp_path)
+    vpc = f"projects/{PROJECT}/global/networks/vpc"
+    subnet = cloud.create(urn("nodes"), SUBNET, NODES)
+    with pytest.raises(Refused, match=r"in use by .*subnetworks/nodes"):
+        cloud.delete(urn("vpc"), NETWORK, vpc)
+    cloud.delete(urn("nodes"), SUBNET, subnet.id)
+    cloud.delete(urn("vpc"), NETWORK, vpc)
+    assert cloud.read(NETWORK, vpc) is None
+
+
+def test_subnets_of_a_network_do_not_overlap(tmp_path: Path) -> None:
+    cloud = with_network(tmp_path)
+    cloud.create(urn("nodes"), SUBNET, NODES)
+    with pytest.raises(Refused, match="rule ranges-of-network"):
+        cloud.create(urn("more"), SUBNET, {**NODES, "name": "more", "ipCidrRange": "10.0.8.0/24"})
+
+
+def test_a_client_that_gives_up_leaves_what_the_cloud_made(tmp_path: Path) -> None:
+    cloud = begin(tmp_path, "timeout:network")
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    with pytest.raises(GaveUp) as raised:
+        cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
+    assert cloud.read(NETWORK, raised.value.record.id) is not None
+
+
+def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
+    cloud = begin(tmp_path, "slow:network")
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    with pytest.raises(GaveUp):
+        cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
+    assert read_state(tmp_path).operations[-1].seconds == 20 * faults.SLOW_FACTOR
+
+
+@pytest.mark.parametrize(("fault", "message"), [("denied:2", "PERMISSION_DENIED"), ("quota:network", "QUOTA_EXCEEDED")])
+def test_a_refusal_happens_once(tmp_path: Path, fault: str, message: str) -> None:
+    cloud = begin(tmp_path, fault)
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    with pytest.raises(Refused, match=message):
+        cloud.create(urn("vpc"), NETWORK, VPC)
+    cloud.create(urn("vpc"), NETWORK, VPC)
+
+
+def test_a_crash_comes_after_the_cloud_has_it(tmp_path: Path) -> None:
+    new_state(tmp_path, fault="crash:network")
+    seen = []
+    cloud = Cloud(tmp_path, crash=lambda: seen.append(sorted(read_state(tmp_path).resources)))
+    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud.create(urn("vpc"), NETWORK, VPC)
+    assert f"{NETWORK} projects/{PROJECT}/global/networks/vpc" in seen[0]
+
+
+def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
+    cloud = with_network(tmp_path, "eventual:network")
+    with pytest.raises(Refused, match=r"does not exist \(yet\)"):
+        cloud.create(urn("nodes"), SUBNET, NODES)
+    cloud.create(urn("nodes"), SUBNET, NODES)
+
+
+@pytest.mark.parametrize("wrong", ["stockout", "stockout:", "flood:nodepool", "denied:often"])
+def test_an_unknown_fault_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="FAULT"):
+        faults.check(wrong)

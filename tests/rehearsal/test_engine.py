@@ -1,0 +1,43 @@
+"""The real Pulumi engine against the simulated clouds: create, change, replace, delete, order, refusals."""
+
+from collections.abc import Callable
+
+from tests.rehearsal.simulated_stack import SimulatedStack
+
+NewStack = Callable[[str], SimulatedStack]
+
+NETWORK = """
+import pulumi_gcp as gcp
+provider = gcp.Provider("google", project="some-project", region="us-central1")
+on = ResourceOptions(provider=provider)
+api = gcp.projects.Service("compute", service="compute.googleapis.com", opts=on)
+vpc = gcp.compute.Network("vpc", name="{name}", project=api.project, auto_create_subnetworks=False, opts=on)
+subnet = gcp.compute.Subnetwork("subnet", network=vpc.id, ip_cidr_range="10.0.0.0/20", opts=on)
+pulumi.export("subnet", subnet.self_link)
+"""
+
+
+def test_resources_live_and_go(new_stack: NewStack) -> None:
+    stack = new_stack(NETWORK.format(name="first"))
+    stack.up()
+    clouds = stack.clouds
+    assert "gcp:compute/network:Network projects/some-project/global/networks/first" in clouds.resources
+    [subnet] = clouds.of_type("gcp:compute/subnetwork:Subnetwork")
+    assert subnet.inputs["name"].startswith("subnet-")
+    assert stack.outputs()["subnet"] == f"https://www.googleapis.com/compute/v1/{subnet.id}"
+    assert "3 unchanged" in stack.up() or "unchanged" in stack.up()
+    stack.write(NETWORK.format(name="second"))
+    stack.up()
+    assert {each.inputs["name"] for each in stack.clouds.of_type("gcp:compute/network:Network")} == {"second"}
+    stack.destroy()
+    assert stack.clouds.resources == {}
+    removed = [each.type for each in stack.clouds.operations if each.verb == "delete"][-3:]
+    assert removed.index("gcp:compute/subnetwork:Subnetwork") < removed.index("gcp:compute/network:Network")
+
+
+def test_a_wrong_input_is_refused_in_the_preview_with_its_rule(new_stack: NewStack) -> None:
+    stack = new_stack(NETWORK.format(name="Upper_Case"))
+    shown = stack.run("preview", fails=True)
+    assert "rule compute-name" in shown
+    assert "https://cloud.google.com/compute/docs/naming-resources" in shown
+    assert stack.clouds.resources == {}

@@ -1,0 +1,58 @@
+"""After each fault a second `up` converges, and `destroy` empties the clouds: the real engine, no cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from commands.pending import adopt
+from rehearsal.cloud.state import changing
+from tests.rehearsal.simulated_stack import SimulatedStack
+
+PROGRAM = """
+import pulumi_gcp as gcp
+on = {"project": "some-project"}
+api = gcp.projects.Service("compute", service="compute.googleapis.com", **on)
+vpc = gcp.compute.Network("vpc", name="vpc", auto_create_subnetworks=False, opts=ResourceOptions(depends_on=[api],
+    custom_timeouts=pulumi.CustomTimeouts(create="5m")), **on)
+subnet = gcp.compute.Subnetwork("subnet", name="nodes", region="us-central1", network=vpc.id,
+    ip_cidr_range="10.0.0.0/20", **on)
+"""
+FAULTS = ["stockout", "quota", "timeout", "slow", "crash", "eventual"]
+
+
+@pytest.mark.parametrize("fault", [*(f"{kind}:network" for kind in FAULTS), "denied:2"])
+def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault: str) -> None:
+    stack = new_stack(PROGRAM)
+    stack.up(fault=fault, fails=True)
+    assert stack.clouds.fault == ""
+    stack.run("cancel", "--yes")
+    deployment = json.loads(stack.run("stack", "export"))
+    refreshed = []
+
+    def refresh(*words: str) -> bool:
+        refreshed.append(stack.run(*words))
+        return True
+
+    assert adopt(deployment, refresh) == []
+    assert bool(refreshed) == fault.startswith("crash")
+    stack.up()
+    assert len(stack.clouds.resources) == 3
+    stack.destroy()
+    assert stack.clouds.resources == {}
+
+
+def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[str], SimulatedStack]) -> None:
+    """An id that follows from the name is no proof that the cloud has the resource."""
+    stack = new_stack(PROGRAM)
+    stack.up(fault="crash:network", fails=True)
+    with changing(stack.folder / "clouds") as state:
+        del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
+    stack.run("cancel", "--yes")
+    deployment = json.loads(stack.run("stack", "export"))
+    assert adopt(deployment, lambda *words: bool(stack.run(*words)) or True) == []
+    stack.up()
+    stack.destroy()
+    assert stack.clouds.resources == {}

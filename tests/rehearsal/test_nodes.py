@@ -1,0 +1,115 @@
+"""What nodes carry, what GKE tells TPU pods, and which pods a node would take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.hardware.ec2 import ec2_machine
+from rehearsal.autoscaler import takes
+from rehearsal.cluster import eks_nodes, gke_nodes
+from rehearsal.cluster.tpu_webhook import INDEX, environment, patches
+from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
+
+
+def test_gpu_nodes_carry_what_gke_gives_them() -> None:
+    first, second = gke_nodes.nodes(T4_POOL, 2)
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert first["metadata"]["labels"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"
+    assert first["metadata"]["labels"]["topology.kubernetes.io/zone"] == "us-central1-a"
+    assert first["status"]["allocatable"]["nvidia.com/gpu"] == "2"
+    assert {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"} in first["spec"]["taints"]
+
+
+def test_gpu_nodes_have_no_taint_where_every_pool_has_gpus() -> None:
+    [node] = gke_nodes.nodes(T4_POOL, 1, only_accelerators=True)
+    assert node["spec"]["taints"] == []
+
+
+def test_tpu_nodes_carry_slice_and_topology() -> None:
+    nodes = gke_nodes.nodes(TPU_POOL, 4)
+    assert len(nodes) == 4
+    labels = nodes[0]["metadata"]["labels"]
+    assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v4-podslice"
+    assert labels["cloud.google.com/gke-tpu-topology"] == "2x2x4"
+    assert labels["cloud.google.com/gke-spot"] == "true"
+    assert nodes[0]["status"]["capacity"]["google.com/tpu"] == "4"
+
+
+def test_eks_nodes_are_spread_over_zones() -> None:
+    nodes = eks_nodes.nodes(GROUP, ec2_machine("g4dn.12xlarge"), ["us-west-2a", "us-west-2b"], 1)
+    assert [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes] == ["us-west-2a", "us-west-2b"]
+    assert nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] == "4"
+    assert nodes[0]["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "1"
+
+
+def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
+    selector = {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+    }
+    resources = {"limits": {"google.com/tpu": "4"}}
+    return {
+        "metadata": {
+            "annotations": {INDEX: str(index)},
+            "labels": {"batch.kubernetes.io/job-name": "spmd", **labels},
+        },
+        "spec": {
+            "nodeSelector": selector,
+            "subdomain": "spmd",
+            "containers": [{"name": "trainer", "resources": resources, "env": [{"name": "MINE", "value": "1"}]}],
+        },
+    }
+
+
+def test_tpu_pods_are_told_their_rank_and_the_ordered_hosts() -> None:
+    found = environment(tpu_pod(2))
+    assert found["TPU_WORKER_ID"] == "2"
+    assert found["TPU_WORKER_HOSTNAMES"] == "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd"
+    assert found["TPU_ACCELERATOR_TYPE"] == "v4-32"
+
+
+def test_what_a_container_says_itself_is_kept() -> None:
+    pod = tpu_pod(2)
+    pod["spec"]["containers"][0]["env"].append({"name": "TPU_WORKER_ID", "value": "9"})
+    [patch] = patches(pod)
+    assert [each["value"] for each in patch["value"] if each["name"] == "TPU_WORKER_ID"] == ["9"]
+    assert patch["op"] == "replace"
+
+
+def test_slices_of_a_jobset_are_told_of_each_other() -> None:
+    prefix = "jobset.sigs.k8s.io"
+    labels = {f"{prefix}/jobset-name": "multi", f"{prefix}/replicatedjob-name": "worker", f"{prefix}/job-index": "1"}
+    pod = tpu_pod(0, **labels)
+    pod["metadata"]["annotations"] |= {
+        "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool",
+        f"{prefix}/replicatedjob-replicas": "2",
+    }
+    found = environment(pod)
+    assert (found["MEGASCALE_NUM_SLICES"], found["MEGASCALE_SLICE_ID"]) == ("2", "1")
+    assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "multi-worker-0-0.spmd:8080"
+
+
+def test_pods_without_tpus_are_left_alone() -> None:
+    pod = tpu_pod(0)
+    pod["spec"]["containers"][0]["resources"] = {}
+    assert patches(pod) == []
+
+
+def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
+    [node] = gke_nodes.nodes(T4_POOL, 1)
+    toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+    def pod(gpus: str, tolerations: list[dict[str, str]], pool: str = "gpus") -> dict[str, Any]:
+        requests = {"cpu": "3", "nvidia.com/gpu": gpus}
+        return {
+            "spec": {
+                "nodeSelector": {"cloud.google.com/gke-nodepool": pool},
+                "tolerations": tolerations,
+                "containers": [{"resources": {"requests": requests}}],
+            }
+        }
+
+    assert takes(node, pod("2", [toleration]))
+    assert not takes(node, pod("3", [toleration]))
+    assert not takes(node, pod("2", []))
+    assert not takes(node, pod("2", [toleration], pool="others"))

@@ -1,0 +1,73 @@
+"""Ids by which a dead update's creations are found, and the time that chains of resources take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.pending import adopt
+from infra.cloud_ids import TEMPLATES, known_id
+from rehearsal.cloud.kind import filled
+from rehearsal.cloud.kinds import KINDS
+from rehearsal.duration import in_words, longest_chain, turned
+
+EVERYTHING = {
+    name: f"some-{name.lower()}"
+    for name in """project region location name router cluster accountId serviceAccountId role member service bucket
+    repositoryId repository clusterName nodeGroupName addonName principalArn policyArn""".split()  # noqa: SIM905
+}
+
+
+@pytest.mark.parametrize("type_", TEMPLATES)
+def test_known_ids_are_those_that_the_clouds_give(type_: str) -> None:
+    assert known_id(type_, EVERYTHING) == filled(KINDS[type_].id, EVERYTHING)
+
+
+def test_an_object_of_kubernetes_is_known_by_its_name() -> None:
+    inputs = {"metadata": {"namespace": "training", "name": "trainer"}}
+    assert known_id("kubernetes:core/v1:ServiceAccount", inputs) == "training/trainer"
+
+
+def operation(type_: str, **inputs: Any) -> dict[str, Any]:
+    return {"type": "creating", "resource": {"urn": f"urn:{type_}", "type": type_, "inputs": inputs}}
+
+
+def test_what_is_pending_is_adopted_by_its_id_and_the_rest_is_named() -> None:
+    bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
+    deleting = {"type": "deleting", "resource": {}}
+    exported = {"version": 3, "deployment": {"pending_operations": [bucket, vpc, deleting]}}
+    calls: list[tuple[str, ...]] = []
+    written: list[dict[str, Any]] = []
+
+    def run(*words: str) -> bool:
+        calls.append(words)
+        if words[1] == "import":
+            written.append(json.loads(Path(words[3]).read_text(encoding="utf-8"))["deployment"])
+        return True
+
+    assert adopt(exported, run) == ["urn:aws:ec2/vpc:Vpc"]
+    assert [each["id"] for each in written[0]["resources"]] == ["b"]
+    assert written[0]["pending_operations"] == [deleting]
+    assert calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
+
+
+def test_nothing_is_touched_where_nothing_is_pending() -> None:
+    def run(*_words: str) -> bool:
+        raise AssertionError("touched")
+
+    assert adopt({"deployment": {"pending_operations": []}}, run) == []
+
+
+def test_the_longest_chain_counts() -> None:
+    waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
+    seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
+    assert longest_chain(waits, seconds) == 530
+    assert longest_chain(turned(waits), seconds) == 530
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
+def test_durations_are_written_for_people(seconds: int, words: str) -> None:
+    assert in_words(seconds) == words

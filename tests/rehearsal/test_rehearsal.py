@@ -1,0 +1,143 @@
+"""Whole rehearsals: the real engine and scheduler, simulated clouds, played nodes; nothing is left afterwards."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local import traces
+from rehearsal.folder import cluster_settings, rehearsal_folder
+from rehearsal.report import Report
+from rehearsal.run import Rehearsal, Subject
+
+ROOT = Path(__file__).resolve().parents[2]
+STACKS = Path(__file__).parent / "stacks"
+NAME = "rehearsal-test"
+
+pytestmark = pytest.mark.cluster
+
+
+def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
+    """The report of a rehearsal on the command line; whatever it found, nothing of it is left."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rehearsal", stack, "--json", "--name", NAME, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-5000:]
+    assert_nothing_is_left()
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["left"] == []
+    return report
+
+
+def assert_nothing_is_left() -> None:
+    settings = cluster_settings(NAME, None)
+    assert traces.leftovers(settings.folder, settings.cgroup) == []
+    assert not rehearsal_folder(NAME).exists()
+
+
+def variables(report: dict[str, Any], name: str) -> list[str]:
+    return [pod["environment"].get(name, "") for pod in report["pods"] if pod["job"]]
+
+
+def test_two_hosts_with_two_gpus_each() -> None:
+    report = rehearse("dev")
+    assert {pod["node"] for pod in report["pods"]} == {"gke-gke-dist-gpus-a-0", "gke-gke-dist-gpus-a-1"}
+    assert report["quota"]["us-central1/NVIDIA_T4_GPUS"] == 4
+    assert report["up_seconds"] > 8 * 60
+    assert report["without_rules"] == []
+
+
+def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
+    report = rehearse("gke-tpu")
+    pods = [pod for pod in report["pods"] if pod["job"] == "spmd"]
+    assert [pod["asks"] for pod in pods] == [{"google.com/tpu": "4"}] * 4
+    assert sorted(variables(report, "TPU_WORKER_ID")) == ["0", "1", "2", "3"]
+    [hosts] = set(variables(report, "TPU_WORKER_HOSTNAMES"))
+    assert [host.partition(".")[0] for host in hosts.split(",")] == [f"spmd-{rank}" for rank in range(4)]
+    assert len({pod["node"] for pod in pods}) == 4
+
+
+def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
+    report = rehearse("multi", "--file", str(STACKS / "multislice.yaml"))
+    pools = {node["name"]: node["pool"] for node in report["nodes"]}
+    by_slice: dict[str, set[str]] = {}
+    for pod in report["pods"]:
+        if pod["job"]:
+            by_slice.setdefault(pod["environment"]["MEGASCALE_SLICE_ID"], set()).add(pools[pod["node"]])
+    assert sorted(by_slice) == ["0", "1"]
+    assert all(len(found) == 1 for found in by_slice.values())
+    assert by_slice["0"] != by_slice["1"]
+
+
+def test_operators_of_eks_place_their_jobs() -> None:
+    report = rehearse("eks")
+    assert {pod["job"] for pod in report["pods"]} >= {"mpi", "pytorch"}
+
+
+@pytest.mark.parametrize("fault", ["stockout:nodepool", "crash:nodepool", "timeout:cluster", "eventual:account"])
+def test_after_a_fault_a_second_up_converges(fault: str) -> None:
+    report = rehearse("dev", "--fault", fault)
+    assert report["problems"] == []
+    assert len(report["pods"]) == 2
+
+
+def test_a_quota_that_is_too_small_is_said() -> None:
+    report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
+    assert report["problems"] == ["`pulumi up` failed"]
+
+
+TOO_MUCH = """
+import pulumi, pulumi_gcp as gcp, pulumi_kubernetes as k8s
+on = {"project": "some-project"}
+apis = [gcp.projects.Service(n, service=f"{n}.googleapis.com", **on) for n in ("compute", "container", "iam")]
+after = pulumi.ResourceOptions(depends_on=apis)
+account = gcp.serviceaccount.Account("nodes", account_id="train-nodes", opts=after, **on)
+vpc = gcp.compute.Network("vpc", auto_create_subnetworks=False, opts=after, **on)
+nodes = gcp.compute.Subnetwork("nodes", network=vpc.id, region="us-central1", ip_cidr_range="10.0.0.0/20", **on)
+cluster = gcp.container.Cluster("train", location="us-central1-a", network=vpc.id, subnetwork=nodes.id,
+    initial_node_count=1, remove_default_node_pool=True, deletion_protection=False, **on)
+pool = gcp.container.NodePool("gpus", cluster=cluster.name, location="us-central1-a", node_count=1,
+    node_config={"machine_type": "n1-standard-4", "service_account": account.email, "guest_accelerators": [
+        {"type": "nvidia-tesla-t4", "count": 2,
+         "gpu_driver_installation_config": {"gpu_driver_version": "DEFAULT"}}]}, **on)
+config = pulumi.Output.json_dumps({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+    "clusters": [{"name": "c", "cluster": {"server": pulumi.Output.concat("https://", cluster.endpoint),
+        "certificate-authority-data": cluster.master_auth.cluster_ca_certificate}}],
+    "users": [{"name": "c", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1beta1",
+        "command": "gke-gcloud-auth-plugin", "interactiveMode": "Never"}}}],
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]})
+kubernetes = k8s.Provider("k", kubeconfig=config, opts=pulumi.ResourceOptions(depends_on=[pool]))
+limits = {"nvidia.com/gpu": "4"}
+k8s.batch.v1.Job("train", metadata={"annotations": {"pulumi.com/skipAwait": "true"}},
+    spec={"template": {"spec": {"restart_policy": "Never", "containers": [
+        {"name": "c", "image": "example.com/image:1", "resources": {"limits": limits}}]}}},
+    opts=pulumi.ResourceOptions(provider=kubernetes))
+"""
+
+
+def test_a_pod_that_asks_what_its_node_has_not_fails_the_rehearsal(tmp_path: Path) -> None:
+    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
+    (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "too-much", "runtime": runtime}))
+    (tmp_path / "__main__.py").write_text(TOO_MUCH)
+    report: Report = Rehearsal(
+        subject=Subject(stack="test", project=tmp_path, settings=None, jobs={}),
+        folder=rehearsal_folder(NAME),
+        cluster=cluster_settings(NAME, None),
+        verbose=False,
+    ).run()
+    assert_nothing_is_left()
+    assert not report.passed
+    [problem] = report.problems
+    assert "stays pending" in problem
+    assert "Insufficient nvidia.com/gpu" in problem
+    assert "Insufficient nvidia.com/gpu" in report.to_text()

@@ -1,0 +1,164 @@
+"""Every rule of the simulated clouds: inputs that keep all of them, and for each rule a change that breaks it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from rehearsal.cloud import checking
+from rehearsal.cloud.findings import Rule
+from rehearsal.cloud.kinds import KINDS
+from rehearsal.cloud.state import CloudState, Record
+from tests.rehearsal import broken_aws, broken_gcp
+from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
+
+POOL, NODES = broken_gcp.POOL, broken_aws.NODES
+BROKEN = [*broken_gcp.BROKEN, *broken_aws.BROKEN]
+
+
+def changed(type_: str, change: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**copy.deepcopy(GOOD[type_]), **change}.items() if value is not None}
+
+
+def rules_in(kinds: Any) -> list[Rule]:
+    return [rule for kind in kinds.values() for rule in kind.rules]
+
+
+@pytest.mark.parametrize("type_", GOOD)
+def test_good_inputs_break_no_rule(type_: str) -> None:
+    assert [str(each) for each in checking.findings(type_, GOOD[type_])] == []
+
+
+def test_a_good_slice_breaks_no_rule() -> None:
+    assert [str(each) for each in checking.findings(POOL, TPU_POOL)] == []
+
+
+@pytest.mark.parametrize(("rule", "type_", "change"), BROKEN)
+def test_each_rule_is_broken_by_its_change(rule: str, type_: str, change: dict[str, Any]) -> None:
+    found = checking.findings(type_, changed(type_, change))
+    assert rule in {each.rule for each in found}
+    assert all(each.source.startswith("https://") for each in found)
+
+
+def test_every_rule_over_inputs_has_a_test_that_breaks_it() -> None:
+    rules = {rule.name for rule in rules_in(KINDS) if not rule.looks_at_cloud}
+    assert rules - {name for name, _, _ in BROKEN} == set()
+
+
+@pytest.mark.parametrize(
+    ("type_", "inputs", "words"),
+    [
+        ("gcp:container/cluster:Cluster", {**CLUSTER, "nme": "x"}, "did you mean name"),
+        ("gcp:container/cluster:Cluster", {**CLUSTER, "initialNodeCount": "3"}, "a whole number"),
+        ("gcp:serviceaccount/iAMMember:IAMMember", {"role": "roles/viewer"}, "is missing"),
+        (
+            "gcp:container/nodePool:NodePool",
+            {**T4_POOL, "nodeConfig": {"machine_type": "x"}},
+            "did you mean machineType",
+        ),
+        ("aws:eks/cluster:Cluster", {"roleArn": "r", "vpcConfig": {"subnetIds": "x"}}, "must be a list"),
+        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": 1}}, "must be text"),
+    ],
+)
+def test_inputs_are_held_to_the_sdks_own_classes(type_: str, inputs: dict[str, Any], words: str) -> None:
+    found = checking.findings(type_, inputs)
+    assert any(words in each.reason and each.rule == "provider-schema" for each in found), list(map(str, found))
+
+
+def record(type_: str, id_: str, **inputs: Any) -> Record:
+    return Record(id=id_, type=type_, urn="", inputs=inputs, outputs=dict(inputs))
+
+
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
+    (
+        "ranges-of-network",
+        "gcp:compute/subnetwork:Subnetwork",
+        {**SUBNET, "name": "more"},
+        [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
+    ),
+    (
+        "secondary-ranges-exist",
+        "gcp:container/cluster:Cluster",
+        {**CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
+        [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
+    ),
+    (
+        "control-plane-apart",
+        "gcp:container/cluster:Cluster",
+        {**CLUSTER, "privateClusterConfig": {"masterIpv4CidrBlock": "10.64.0.0/28"}},
+        [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
+    ),
+    (
+        "pod-range-is-large-enough",
+        POOL,
+        {**T4_POOL, "nodeCount": 257},
+        [
+            record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET),
+            record("gcp:container/cluster:Cluster", "train", **CLUSTER),
+        ],
+    ),
+    (
+        "workload-pool-exists",
+        "gcp:serviceaccount/iAMMember:IAMMember",
+        GOOD["gcp:serviceaccount/iAMMember:IAMMember"],
+        [],
+    ),
+    (
+        "member-exists",
+        "gcp:projects/iAMMember:IAMMember",
+        {"project": "p-1", "role": "r", "member": "serviceAccount:a@p-1.iam.gserviceaccount.com"},
+        [],
+    ),
+    (
+        "subnet-in-vpc",
+        "aws:ec2/subnet:Subnet",
+        {"vpcId": "vpc-1", "cidrBlock": "10.9.0.0/20"},
+        [record("aws:ec2/vpc:Vpc", "vpc-1", cidrBlock="10.0.0.0/16")],
+    ),
+    (
+        "subnets-in-two-zones",
+        "aws:eks/cluster:Cluster",
+        GOOD["aws:eks/cluster:Cluster"],
+        [record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a")],
+    ),
+    (
+        "cluster-role",
+        "aws:eks/cluster:Cluster",
+        GOOD["aws:eks/cluster:Cluster"],
+        [record("aws:iam/role:Role", "eks", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"))],
+    ),
+    (
+        "fabric-on-type-and-zone",
+        NODES,
+        GROUP,
+        [record(TEMPLATE, "lt-1", networkInterfaces=[{"interfaceType": "efa"}, {"interfaceType": "efa-only"}])],
+    ),
+    ("node-role", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
+    ("addon-has-nodes", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
+    (
+        "pod-role",
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+        GOOD["aws:eks/podIdentityAssociation:PodIdentityAssociation"],
+        [
+            record(
+                "aws:iam/role:Role", "pods", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
+            )
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "type_", "inputs", "existing"), ADMISSIONS)
+def test_each_rule_over_the_cloud_is_broken(
+    name: str, type_: str, inputs: dict[str, Any], existing: list[Record]
+) -> None:
+    state = CloudState(resources={each.id: each for each in existing})
+    [rule] = [each for each in KINDS[type_].rules if each.name == name]
+    assert rule.findings(inputs, state)
+
+
+def test_every_rule_over_the_cloud_has_a_test_that_breaks_it() -> None:
+    assert {rule.name for rule in rules_in(KINDS) if rule.looks_at_cloud} - {name for name, *_ in ADMISSIONS} == set()

@@ -1,0 +1,95 @@
+"""Files of Go modules come from the proxy that the user names, and only those that go.sum knows."""
+
+from __future__ import annotations
+
+import io
+import threading
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from setup.go_modules import proxy, read_files
+
+MODULE, VERSION = "example.com/Made/up", "v1.2.3"
+CHECKSUM = "h1:gBdmIL0oLieFHAlGvuHIBPKeRU19RofZ/Li0HlvmPss="
+"""What golang.org/x/mod/sumdb/dirhash gives for the archive."""
+
+
+def archive(content: str) -> bytes:
+    """The archive of a module with two files."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as members:
+        members.writestr(f"{MODULE}@{VERSION}/b.yaml", content)
+        members.writestr(f"{MODULE}@{VERSION}/a/a.yaml", "a: 1\n")
+    return packed.getvalue()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that prints nothing."""
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The archive's file on a proxy that only this test has."""
+    file = tmp_path / "example.com" / "!made" / "up" / "@v" / f"{VERSION}.zip"
+    file.parent.mkdir(parents=True)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("GOPROXY", f"http://127.0.0.1:{server.server_port}/,direct")
+    yield file
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def go_sum(tmp_path: Path) -> Path:
+    """A go.sum that knows the module."""
+    path = tmp_path / "go.sum"
+    path.write_text(f"{MODULE} {VERSION}/go.mod h1:other=\n{MODULE} {VERSION} {CHECKSUM}\n", encoding="ascii")
+    return path
+
+
+def test_files_of_a_module(served: Path, go_sum: Path) -> None:
+    served.write_bytes(archive("b: 2\n"))
+    assert read_files(MODULE, VERSION, go_sum, ["b.yaml"]) == {"b.yaml": b"b: 2\n"}
+
+
+def test_an_archive_of_other_files_is_refused(served: Path, go_sum: Path) -> None:
+    served.write_bytes(archive("b: 3\n"))
+    with pytest.raises(RuntimeError, match=r"has checksum h1:.* says h1:gBdm"):
+        read_files(MODULE, VERSION, go_sum, ["b.yaml"])
+
+
+@pytest.mark.usefixtures("served")
+def test_a_version_without_a_checksum_is_not_asked_for(go_sum: Path) -> None:
+    with pytest.raises(RuntimeError, match="has no checksum of"):
+        read_files(MODULE, "v1.2.4", go_sum, ["b.yaml"])
+
+
+@pytest.mark.usefixtures("served")
+def test_a_module_that_cannot_be_had_names_the_remedy(go_sum: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"404.*set GOPROXY"):
+        read_files(MODULE, VERSION, go_sum, ["b.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("value", "url"),
+    [
+        ("", "https://proxy.golang.org"),
+        ("direct", "https://proxy.golang.org"),
+        ("https://go.example.com/,direct", "https://go.example.com"),
+        ("off|https://a.example.com", "https://a.example.com"),
+    ],
+)
+def test_the_proxy_is_the_users(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
+    monkeypatch.setenv("GOPROXY", value)
+    assert proxy() == url

@@ -1,0 +1,161 @@
+"""What is taken from an operator's release and what is left, and the image of its program."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.local import program_image
+from infra.operator_objects import load_objects, objects_file, save_objects
+from infra.operator_releases import JOBSET, RELEASES, Release, Webhooks
+from setup import operators
+
+RELEASE = Release(
+    name="made-up",
+    module="example.com/made-up",
+    version="v1.0.0",
+    image="example.com/made-up:1",
+    definitions=("crd.yaml",),
+    role="role.yaml",
+    unneeded=frozenset({"others"}),
+    webhooks=Webhooks(
+        manifest="webhooks.yaml",
+        configurations=(("ValidatingWebhookConfiguration", "validator"),),
+        service="webhook",
+        secret="certificate",
+        last_path="/last",
+        pods_with_label="made-up.example.com/job",
+    ),
+)
+SCHEMA = {
+    "description": "prose",
+    "type": "object",
+    "properties": {
+        "description": {"type": "string", "description": "prose"},
+        "list": {"type": "array", "items": {"description": "prose", "type": "string"}},
+    },
+}
+DEFINITION = {
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "jobs.example.com", "creationTimestamp": None, "annotations": {"made-by": "generator"}},
+    "spec": {
+        "conversion": {"strategy": "Webhook"},
+        "names": {"plural": "jobs"},
+        "versions": [{"name": "v1", "schema": {"openAPIV3Schema": SCHEMA}}],
+    },
+    "status": {"conditions": []},
+}
+ROLE = {
+    "kind": "ClusterRole",
+    "rules": [
+        {"apiGroups": ["example.com"], "resources": ["jobs", "others"], "verbs": ["get"]},
+        {"apiGroups": ["example.com"], "resources": ["others"], "verbs": ["delete"]},
+    ],
+}
+
+
+def webhook(resource: str) -> dict[str, Any]:
+    """A webhook for one resource."""
+    return {"name": f"{resource}.example.com", "rules": [{"resources": [resource]}], "clientConfig": {}}
+
+
+def files(*resources: str) -> dict[str, bytes]:
+    """The files of a release with webhooks for these resources."""
+    configuration = {"kind": "ValidatingWebhookConfiguration", "webhooks": [webhook(each) for each in resources]}
+    documents = {"crd.yaml": DEFINITION, "role.yaml": ROLE, "webhooks.yaml": configuration}
+    return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
+
+
+def test_definitions_keep_their_schema_and_lose_prose_and_conversion() -> None:
+    (definition,) = operators.objects_of(RELEASE, files()).definitions
+    assert definition["metadata"] == {"name": "jobs.example.com", "annotations": {"made-by": "generator"}}
+    assert set(definition) == {"metadata", "spec"}
+    assert "conversion" not in definition["spec"]
+    assert definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == {
+        "type": "object",
+        "properties": {"description": {"type": "string"}, "list": {"type": "array", "items": {"type": "string"}}},
+    }
+
+
+def test_rights_for_what_is_not_installed_are_left() -> None:
+    objects = operators.objects_of(RELEASE, files())
+    assert objects.rules == [{"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}]
+
+
+def test_webhooks_are_asked_about_what_is_installed_and_their_own_pods() -> None:
+    (jobs, pods) = operators.objects_of(RELEASE, files("jobs", "others", "pods")).webhooks["validator"]
+    assert jobs == webhook("jobs")
+    assert pods["objectSelector"] == {"matchExpressions": [{"key": "made-up.example.com/job", "operator": "Exists"}]}
+
+
+def test_what_is_saved_is_read_and_another_release_is_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ValueError, match=r"operator made-up v1.0.0 is not set up: run `make up`, or"):
+        load_objects(RELEASE)
+    objects = operators.objects_of(RELEASE, files("jobs"))
+    save_objects(RELEASE, objects)
+    assert load_objects(RELEASE) == objects
+    assert len({objects_file(each) for each in [RELEASE, *RELEASES.values()]}) == 1 + len(RELEASES)
+
+
+def test_an_image_is_the_program_alone(tmp_path: Path) -> None:
+    program = tmp_path / "jobset"
+    program.write_bytes(b"program")
+    packed = io.BytesIO()
+    program_image.write_archive("trainyard.local/operator-jobset:1", program, packed)
+    packed.seek(0)
+    with tarfile.open(fileobj=packed) as archive:
+        content = {name: opened.read() for name in archive.getnames() if (opened := archive.extractfile(name))}
+
+    def blob(described: dict[str, Any]) -> bytes:
+        found = content[f"blobs/{described['digest'].replace(':', '/')}"]
+        assert len(found) == described["size"]
+        assert f"sha256:{hashlib.sha256(found).hexdigest()}" == described["digest"]
+        return found
+
+    (named,) = json.loads(content["index.json"])["manifests"]
+    assert named["annotations"] == {"io.containerd.image.name": "trainyard.local/operator-jobset:1"}
+    manifest = json.loads(blob(named))
+    config = json.loads(blob(manifest["config"]))
+    (layer,) = manifest["layers"]
+    assert config["rootfs"]["diff_ids"] == [layer["digest"]]
+    assert config["config"] == {"User": "65532:65532", "Entrypoint": ["/jobset"]}
+    with tarfile.open(fileobj=io.BytesIO(blob(layer))) as root:
+        (entry,) = root.getmembers()
+        assert (entry.name, entry.mode) == ("jobset", 0o755)
+
+
+def test_an_image_is_named_by_the_sources_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobset").mkdir()
+    (tmp_path / "jobset" / "go.mod").write_text("module a\n", encoding="ascii")
+    monkeypatch.setattr(program_image, "MODULES", tmp_path)
+    first = program_image.program_reference("jobset")
+    assert program_image.is_program(first)
+    (tmp_path / "jobset" / "go.mod").write_text("module b\n", encoding="ascii")
+    assert program_image.program_reference("jobset") != first
+
+
+def test_an_image_that_is_not_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match="is not set up: run `make up`, or"):
+        program_image.stored_writer(program_image.program_reference(JOBSET.name))
+
+
+def test_set_up_does_only_what_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert operators.steps([], cluster=True) == []
+    (objects,) = operators.steps(["trainer"], cluster=False)
+    assert objects.name == "objects of jobset, trainer"
+    assert not objects.is_done()
+    programs = operators.steps(["mpi-operator"], cluster=True)[1:]
+    assert [step.name for step in programs] == ["programs of mpi-operator from Go modules", "images of mpi-operator"]
+    assert not any(step.is_done() for step in programs)

@@ -1,0 +1,38 @@
+"""docs/clouds.md names tests that there are, and the walk-through's keys that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.unit.test_wrong_clouds import CASES
+
+PROJECT = Path(__file__).parents[2]
+TEXT = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> list[list[str]]:
+    """The cells of the rows of a section's table, its head apart."""
+    body = TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_every_trap_names_a_test_that_there_is() -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob("test_*.py"))
+    rows = section("Traps that are handled")
+    assert len(rows) > 15
+    for _trap, _done, tests in rows:
+        named = re.findall(r"`([^`]+)`", tests)
+        assert named
+        for name in named:
+            assert name in CASES or f"def {name}(" in sources or f"{name}.py" in sources or name == "test_wrong_clouds"
+
+
+def test_every_option_of_the_walk_through_has_a_key() -> None:
+    reference = (PROJECT / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = section("The walk-through's options")
+    assert len(rows) == 12
+    for _option, keys, _default in rows:
+        for key in re.findall(r"`([^`]+)`", keys):
+            assert key == "jobs[]" or f"| `{key.rpartition('.')[2]}` |" in reference

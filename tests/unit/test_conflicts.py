@@ -1,0 +1,59 @@
+"""What our own check accepts can be rendered: names fit for every kind and number of hosts."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from infra.naming import check_label
+from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
+from workloads.conflicts import conflicts
+from workloads.kind_rules import RULES, longest_name, longest_suffix
+from workloads.spec import JobKind, JobSpec
+
+KINDS: tuple[JobKind, ...] = get_args(JobKind)
+
+specs = st.fixed_dictionaries(
+    {"kind": st.sampled_from(KINDS), "name": st.sampled_from(["a", "b" * 40, "c" * 52])},
+    optional={
+        "recipe": st.sampled_from(["digits", "imagenet"]),
+        "script": st.just("train.py"),
+        "accelerator": st.sampled_from(["v4-32", "v5litepod-8", "nvidia-l4"]),
+        "slices": st.integers(1, 3),
+        "accelerators_per_host": st.integers(1, 8),
+        "elastic": st.fixed_dictionaries({"min_hosts": st.integers(1, 3), "max_hosts": st.integers(1, 3)}),
+        "hosts": st.integers(1, 4),
+        "processes_per_host": st.integers(1, 4),
+        "rendezvous": st.sampled_from(["static", "c10d", "etcd"]),
+        "restarts": st.integers(0, 2),
+        "queue": st.just("research"),
+        "suspend": st.booleans(),
+        "interactive": st.booleans(),
+    },
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(hosts=st.integers(1, 10_000))
+def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
+    spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
+    longest = "a" * longest_name(spec)
+    assert len(longest + longest_suffix(spec)) == 63
+    assert all(check_label(longest + suffix) for suffix in RULES[kind].suffixes(spec))
+    assert [each.key for each in conflicts(JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts))] == [
+        "name"
+    ]
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(values=specs)
+def test_every_spec_is_refused_with_a_reason_or_rendered(values: dict[str, Any]) -> None:
+    spec = JobSpec.model_validate(values)
+    problems = conflicts(spec)
+    assert all(each.key.split(".")[0] in JobSpec.model_fields and each.message for each in problems)
+    if not problems:
+        found = manifests(spec, ON_TPUS if spec.tpu else ON_GPUS)
+        assert all(check_label(each["metadata"].get("name", "a")) for each in found)

@@ -1,0 +1,109 @@
+"""Machine types of both clouds: relations between the rows, and which GPUs go on which machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.hardware import Capacity
+from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
+from infra.hardware.gce import GCE_MACHINES, gce_machine, gpus_on
+from infra.hardware.gpus import GPUS
+from infra.hardware.machines import eks_allocatable, gke_allocatable
+from infra.hardware.zones import GPU_ZONES
+
+GIBIBYTE = 2**30
+
+
+def test_every_gpu_is_on_some_machine() -> None:
+    carried = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
+    attached = {gpu.name for gpu in GPUS.values() if gpu.attachment}
+    assert carried | attached == set(GPUS)
+    assert set(GPU_ZONES) <= set(GPUS)
+
+
+@pytest.mark.parametrize("family", ["a2-highgpu", "a2-ultragpu", "a3-highgpu"])
+def test_larger_machines_are_multiples_of_the_smallest(family: str) -> None:
+    small = gce_machine(f"{family}-1g")
+    for gpus in (2, 4, 8):
+        large = gce_machine(f"{family}-{gpus}g")
+        assert (large.gpus, large.vcpus, large.memory_gib) == (gpus, gpus * small.vcpus, gpus * small.memory_gib)
+
+
+def test_no_larger_ec2_instance_has_less() -> None:
+    for machine in EC2_MACHINES.values():
+        for other in EC2_MACHINES.values():
+            if other.family == machine.family and other.gpus > machine.gpus:
+                assert other.vcpus >= machine.vcpus or machine.gpus == 1
+                assert other.efa_interfaces >= machine.efa_interfaces
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "adapters"),
+    [("p4d.24xlarge", 8, 4), ("p5.48xlarge", 8, 32), ("p5en.48xlarge", 8, 16), ("p6-b200.48xlarge", 8, 8)],
+)
+def test_fabric_adapters(name: str, gpus: int, adapters: int) -> None:
+    machine = ec2_machine(name)
+    assert (machine.gpus, machine.efa_interfaces, machine.capacity_block) == (gpus, adapters, True)
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "count", "found"),
+    [
+        ("n1-standard-4", "nvidia-tesla-t4", 2, ("nvidia-tesla-t4", 2)),
+        ("n1-standard-8", "nvidia-tesla-v100", None, ("nvidia-tesla-v100", 1)),
+        ("n1-standard-96", "nvidia-tesla-v100", 8, ("nvidia-tesla-v100", 8)),
+        ("a3-highgpu-8g", None, None, ("nvidia-h100-80gb", 8)),
+        ("a3-highgpu-8g", "nvidia-h100-80gb", 8, ("nvidia-h100-80gb", 8)),
+        ("n2-standard-4", None, None, (None, 0)),
+        ("ct4p-hightpu-4t", None, None, (None, 0)),
+    ],
+)
+def test_gpus_that_a_node_has(machine: str, gpu: str | None, count: int | None, found: tuple[str | None, int]) -> None:
+    assert gpus_on(gce_machine(machine), gpu, count) == found
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu", "count", "part"),
+    [
+        ("n1-standard-4", "nvidia-tesla-t4", 3, "write one of 1, 2, 4"),
+        ("n1-standard-4", "nvidia-tesla-t4", 8, "write one of 1, 2, 4"),
+        ("n1-standard-4", "nvidia-tesla-v100", 3, "write one of 1, 2, 4, 8"),
+        ("n1-standard-16", "nvidia-tesla-v100", 1, "at most 12 vCPUs and 78 GiB"),
+        ("n1-standard-4", "nvidia-h100-80gb", 8, "it comes with a3-highgpu-1g"),
+        ("n2-standard-4", "nvidia-tesla-t4", 1, "goes on the N1 family"),
+        ("a3-highgpu-8g", "nvidia-l4", 8, "carries nvidia-h100-80gb"),
+        ("a3-highgpu-8g", None, 4, "carries exactly 8 GPUs"),
+    ],
+)
+def test_gpus_that_do_not_go_on_a_machine(machine: str, gpu: str | None, count: int | None, part: str) -> None:
+    with pytest.raises(ValueError, match=part):
+        gpus_on(gce_machine(machine), gpu, count)
+
+
+def test_unknown_machines_name_near_ones() -> None:
+    with pytest.raises(ValueError, match="n1-standard-8"):
+        gce_machine("n1-standard-9")
+    with pytest.raises(ValueError, match=r"p5\.48xlarge"):
+        ec2_machine("p5.48large")
+    with pytest.raises(ValueError, match="families: a2-highgpu"):
+        gce_machine("zzz")
+
+
+def test_what_gke_keeps_of_a_node() -> None:
+    # Worked example of the documentation: 7.91 of 8 CPUs; 4 GiB x 25 % + 4 GiB x 20 % + 8 GiB x 10 % + 14 GiB x 6 %.
+    kept = 4 * 0.25 + 4 * 0.2 + 8 * 0.1 + 14 * 0.06
+    found = gke_allocatable(gce_machine("n1-standard-8"))
+    assert found.millicores == 7910
+    assert found.memory == pytest.approx((30 - kept) * GIBIBYTE - 100 * 2**20, abs=4)
+
+
+def test_allocatable_is_less_than_capacity() -> None:
+    for machine in GCE_MACHINES.values():
+        found = gke_allocatable(machine)
+        assert 0 < found.millicores < machine.capacity.millicores
+        assert 0 < found.memory < machine.capacity.memory
+
+
+def test_what_eks_keeps_of_a_node() -> None:
+    found = eks_allocatable(ec2_machine("m7i.large"))
+    assert found == Capacity(millicores=1930, memory=8 * GIBIBYTE - (255 + 11 * 110 + 100) * 2**20)

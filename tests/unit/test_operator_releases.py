@@ -1,0 +1,70 @@
+"""Which operators come with which, at the versions that their Go modules are pinned to, and their room on nodes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.hardware import Capacity, node_share
+from infra.operator_releases import RELEASES, REQUEST, needed_releases
+from infra.operator_room import left_for_jobs, reserved
+from workloads.needs import OPERATORS
+
+MODULES = Path(__file__).parents[2] / "setup" / "go"
+GIBIBYTE = 2**30
+machines = st.builds(
+    Capacity,
+    millicores=st.integers(min_value=1000, max_value=256_000),
+    memory=st.integers(min_value=4 * GIBIBYTE, max_value=1024 * GIBIBYTE),
+)
+
+
+def test_an_operator_comes_after_those_that_it_requires() -> None:
+    assert [release.name for release in needed_releases({"trainer"})] == ["jobset", "trainer"]
+    assert [release.name for release in needed_releases(["mpi-operator"])] == ["mpi-operator"]
+    assert needed_releases([]) == []
+
+
+def test_an_unknown_operator_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="no operator is called volcano; there are training-operator, "):
+        needed_releases({"volcano", "jobset"})
+
+
+def test_every_kind_needs_operators_that_there_are() -> None:
+    assert frozenset().union(*OPERATORS.values()) <= RELEASES.keys()
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_the_program_is_of_the_release_whose_objects_are_installed(name: str) -> None:
+    release = RELEASES[name]
+    text = (MODULES / name / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"{re.escape(release.module)} (v\S+)", text)
+    assert found is not None
+    assert found[1] == release.version
+    assert f"{release.module} {release.version} h1:" in (MODULES / name / "go.sum").read_text(encoding="utf-8")
+
+
+def test_on_two_nodes_operators_take_nothing_from_the_jobs() -> None:
+    machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
+    assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
+    offered = machine.millicores - reserved(machine, 2).millicores
+    assert offered >= 1000 + len(RELEASES) * REQUEST.millicores
+
+
+def test_on_one_node_operators_take_their_room_from_the_jobs() -> None:
+    machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
+    assert left_for_jobs(machine, 1, 0) == node_share(machine, 1)
+    assert left_for_jobs(machine, 1, 2).millicores == 2000 - 2 * REQUEST.millicores
+
+
+@given(machines, st.integers(1, 8), st.integers(0, len(RELEASES)))
+def test_jobs_and_operators_never_ask_more_than_a_node_offers(machine: Capacity, nodes: int, operators: int) -> None:
+    jobs = left_for_jobs(machine, nodes, operators)
+    kept = reserved(machine, nodes)
+    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - kept.millicores
+    assert jobs.memory + operators * REQUEST.memory <= machine.memory - kept.memory
+    assert jobs.millicores <= node_share(machine, nodes).millicores

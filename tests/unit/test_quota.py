@@ -1,0 +1,85 @@
+"""Quota that a platform needs, by the clouds' own names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.hardware.ec2 import EC2_MACHINES
+from infra.hardware.gce import GCE_MACHINES
+from infra.quota import quota_needed
+from stack_config import parse
+
+
+def needed(platform: dict[str, Any]) -> dict[str, int]:
+    """Name -> amount."""
+    return {each.name: each.amount for each in quota_needed(parse({"platform": platform, "jobs": []}).platform)}
+
+
+def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
+    """What a GKE platform needs for its pools, its system apart."""
+    named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
+    found = needed({"kind": "gke", "pools": named, **changes})
+    system = needed({"kind": "gke", "pools": [], **changes})
+    return {name: amount - system.get(name, 0) for name, amount in found.items() if amount != system.get(name)}
+
+
+def test_the_walk_through() -> None:
+    assert needed({"kind": "gke"}) == {
+        "CPUS": 3 * 4 + 2 * 4,
+        "GPUS_ALL_REGIONS": 4,
+        "IN_USE_ADDRESSES": 1,
+        "NVIDIA_T4_GPUS": 4,
+        "SSD_TOTAL_GB": 3 * 100 + 2 * 100,
+    }
+
+
+def test_spot_has_quota_of_its_own() -> None:
+    found = gke({"machine_type": "a2-highgpu-8g", "capacity": "spot"})
+    assert found["PREEMPTIBLE_NVIDIA_A100_GPUS"] == 16
+    assert "GPUS_ALL_REGIONS" not in found
+
+
+def test_newer_gpus_are_counted_by_family() -> None:
+    assert gke({"machine_type": "a3-megagpu-8g"})["GPUS_PER_GPU_FAMILY (gpu_family: NVIDIA_H100_MEGA)"] == 16
+
+
+def test_slices() -> None:
+    found = gke({"accelerator": "v4-32", "slices": 2, "capacity": "spot"}, zone="us-central2-b")
+    assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT4P)"] == 32
+
+
+def test_a_ladder_needs_each_of_its_ways() -> None:
+    zones = ["us-east5-a", "us-east5-b"]
+    found = gke({"accelerator": "v6e-16", "capacity": ["on-demand", "spot"], "zones": zones}, zone=zones[0])
+    assert found["TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16
+    assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16
+
+
+def test_eks() -> None:
+    assert needed({"kind": "eks"}) == {
+        "L-1216C47A Running On-Demand Standard instances (vCPUs)": 4,
+        "L-DB2E81BA Running On-Demand G and VT instances (vCPUs)": 96,
+    }
+    pool = {"name": "a", "machine_type": "p5.48xlarge", "capacity": "spot"}
+    assert needed({"kind": "eks", "pools": [pool]})["L-C4BD4855 All P5 Spot Instance Requests (vCPUs)"] == 384
+    block = {**pool, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2a"}
+    assert len(needed({"kind": "eks", "pools": [block]})) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
+def test_every_machine_of_gce_has_a_quota(name: str) -> None:
+    pool = {"machine_type": name, "check_zones": False, "nodes": 1}
+    if name.startswith("c4"):
+        pool["disk_type"] = "hyperdisk-balanced"
+    assert gke(pool)
+
+
+@pytest.mark.parametrize("name", EC2_MACHINES)
+def test_every_machine_of_ec2_has_a_quota(name: str) -> None:
+    assert needed({"kind": "eks", "pools": [{"name": "a", "machine_type": name}]})
+
+
+def test_other_platforms_need_none() -> None:
+    assert needed({"kind": "local"}) == {}

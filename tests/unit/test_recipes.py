@@ -1,0 +1,51 @@
+"""The recipes: every YAML block of every page is a job that can be, and the first one needs no accelerator."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from stack_config import StackConfig, contradictions
+from tests.unit.test_wrong_input import CLUSTER
+from trainer.config import parse as parse_flags
+from workloads.command import program
+from workloads.recipes import FOLDER, recipe_jobs, recipe_names, yaml_blocks
+from workloads.spec import JobSpec
+
+BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yaml_blocks(name))]
+
+
+def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
+    """The jobs, which nothing contradicts."""
+    config = StackConfig.model_validate_json(json.dumps({"platform": CLUSTER, "jobs": jobs}))
+    assert contradictions(config) == []
+    return config.jobs
+
+
+def test_every_page_is_a_recipe_but_the_first() -> None:
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*recipe_names(), "README"}
+    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == recipe_names()
+
+
+@pytest.mark.parametrize(("name", "place"), BLOCKS)
+def test_every_block_is_a_job_that_can_be(name: str, place: int) -> None:
+    for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
+        if spec.recipe:
+            words = program(spec)
+            parse_flags(words[words.index("trainer") + 1 :])
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_names_its_job_after_itself_and_its_page_says_how_to_run_it(name: str) -> None:
+    assert recipe_jobs(name)[0]["name"] == name
+    assert f"`make up JOB={name}`" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_for_a_machine_without_accelerators(name: str) -> None:
+    assert all(job.accelerator is None for job in checked(recipe_jobs(name)))

@@ -1,0 +1,121 @@
+"""Whether jobs have room on the nodes of a cloud platform, and what their pods say to get there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.problems import ConfigError
+from infra.scheduling import Scheduling, scheduling
+from stack_config import StackConfig, parse
+
+T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
+V4 = {"accelerator": "v4-32", "kind": "jobset"}
+TPUS = {"kind": "gke", "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
+P5 = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
+H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
+
+
+def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
+    """A stack whose jobs are what is asked."""
+    named = [{"name": f"job-{index}", "recipe": "digits", **job} for index, job in enumerate(jobs)]
+    return parse({"platform": platform, "jobs": named})
+
+
+FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "the walk-through's": ({"kind": "gke"}, [T4]),
+    "one GPU of two": ({"kind": "gke"}, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
+    "two slices": (TPUS, [{**V4, "slices": 2}]),
+    "two jobs of a slice": (TPUS, [V4, V4]),
+    "on EKS": (P5, [H100]),
+    "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_fits(name: str) -> None:
+    platform, jobs = FITTING[name]
+    assert len(stack(platform, *jobs).jobs) == len(jobs)
+
+
+MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] = {
+    "more hosts than nodes": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3}],
+        ("jobs[0].hosts = 3", "pool gpus has room for 2 more such hosts"),
+    ),
+    "four GPUs of two": (
+        {"kind": "gke"},
+        [{**T4, "accelerators_per_host": 4}],
+        ("jobs[0].accelerators_per_host = 4", "each node of pool gpus has 2"),
+    ),
+    "another GPU": ({"kind": "gke"}, [H100], ("jobs[0].accelerator", "no pool of the platform has", "nvidia-tesla-t4")),
+    "more CPUs than a node": (
+        {"kind": "gke"},
+        [{**T4, "resources": {"cpu": 4}}],
+        ("jobs[0].resources", "do not fit on a node of pool gpus"),
+    ),
+    "more slices than there are": (TPUS, [{**V4, "slices": 3}], ("jobs[0].slices = 3", "has 2 such slices left")),
+    "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
+    "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
+    "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "CPU beyond the system's nodes": (
+        {"kind": "gke", "pools": []},
+        [{"resources": {"cpu": 16}}],
+        ("jobs[0].resources", "pool system"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_does_not_fit(name: str) -> None:
+    platform, jobs, parts = MISFITS[name]
+    with pytest.raises(ConfigError) as caught:
+        stack(platform, *jobs)
+    (line,) = str(caught.value).splitlines()
+    for part in parts:
+        assert part in line
+
+
+def test_a_job_on_cpu_says_nothing() -> None:
+    assert scheduling(stack({"kind": "gke"}).platform, None) == Scheduling()
+
+
+def test_a_slice() -> None:
+    found = scheduling(stack(TPUS).platform, "v4", "2x2x4")
+    assert found.node_selector == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+    }
+    assert found.tolerations == ({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},)
+    assert found.accelerator_resource == "google.com/tpu"
+
+
+def test_a_ladder_is_selected_by_its_class() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "queued"]}
+    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    assert found.node_selector["cloud.google.com/compute-class"] == "h100"
+    assert {each["key"] for each in found.tolerations} == {
+        "nvidia.com/gpu",
+        "cloud.google.com/compute-class",
+        "cloud.google.com/gke-queued",
+    }
+
+
+def test_adapters_of_a_node() -> None:
+    assert scheduling(stack(P5).platform, "nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+
+
+def test_a_cluster_of_the_users(tmp_path: Any) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("contexts: [{name: a}]", encoding="utf-8")
+    platform = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).platform
+    assert scheduling(platform, "nvidia-l4").node_selector == {}
+    assert scheduling(platform, "v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+
+
+@pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke"}, {"kind": "eks"}])
+def test_accelerators_that_are_nowhere(platform: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
+        scheduling(stack(platform).platform, "nvidia-b200")

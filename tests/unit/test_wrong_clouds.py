@@ -1,0 +1,262 @@
+"""Wrong settings of the cloud platforms are refused when they are read: key, value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.problems import ConfigError
+from stack_config import parse
+
+
+def gke(**changes: Any) -> dict[str, Any]:
+    """A GKE platform that differs from the default one."""
+    return {"kind": "gke", **changes}
+
+
+def pool(**keys: Any) -> dict[str, Any]:
+    """A GKE platform with one pool."""
+    platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
+    return gke(pools=[{"name": "a", **keys}], **platform)
+
+
+def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
+    """A GKE platform with one pool of TPUs in its zone."""
+    return pool(accelerator=accelerator, platform_zone=zone, **keys)
+
+
+def eks(**changes: Any) -> dict[str, Any]:
+    """An EKS platform that differs from the default one."""
+    return {"kind": "eks", **changes}
+
+
+def group(**keys: Any) -> dict[str, Any]:
+    """An EKS platform with one pool."""
+    return eks(pools=[{"name": "a", **keys}])
+
+
+A3 = {"machine_type": "a3-highgpu-8g"}
+P5 = {"machine_type": "p5.48xlarge"}
+RESERVATION = "reservation:cr-0123456789abcdef0"
+BLOCK = "capacity-block:cr-0123456789abcdef0"
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    # Google Cloud: single values
+    "project in capitals": (gke(project="My_Project"), ("platform.project", "id of a project")),
+    "zone without letter": (gke(zone="us-central1"), ('platform.zone = "us-central1"', "us-central1-a")),
+    "name of 70": (gke(name="a" * 70), ("platform.name", "1 to 40 lower-case letters")),
+    "name in capitals": (gke(name="Dist"), ("platform.name", "lower-case", "gke-dist")),
+    "unknown channel": (gke(release_channel="FAST"), ("release_channel", "RAPID, REGULAR, STABLE, EXTENDED")),
+    "version of another product": (gke(kubernetes_version="2.0"), ("kubernetes_version", "1.34")),
+    "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "stack's own")),
+    "misspelt key of GKE": (
+        gke(machine_type="x"),
+        ("platform.machine_type", "unknown key", "allowed here: kind, proj"),
+    ),
+    "misspelt key of a pool": (pool(machin_type="x"), ("platform.pools[0].machin_type", "write machine_type")),
+    "bucket in capitals": (gke(bucket={"name": "Bucket"}), ("platform.bucket.name", "3 to 63 lower-case")),
+    "registry elsewhere": (gke(registry={"host": "docker.io"}), ("platform.registry.host", "gcr.io")),
+    "image with a tag": (gke(image={"name": "a:1"}), ("platform.image.name", "without registry and tag")),
+    "image not by digest": (gke(image={"prebuilt": "a/b:1"}), ("platform.image.prebuilt", "by its digest")),
+    "Python 3.8": (gke(image={"python_version": "3.8"}), ("image.python_version", "3.11, 3.12, 3.13")),
+    "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "range of IPv4 addresses", "/20")),
+    "range with host bits": (gke(network={"nodes": "10.0.0.1/20"}), ("network.nodes", "range of IPv4 addresses")),
+    "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
+    "yes in quotes": (gke(regional="yes"), ('platform.regional = "yes"', "must be true or false")),
+    "small disk": (pool(disk_size_gb=5), ("pools[0].disk_size_gb = 5", "integer from 10")),
+    "unknown disk": (pool(disk_type="ssd"), ("pools[0].disk_type", "pd-ssd, pd-balanced")),
+    "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
+    "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168")),
+    "no pool name": (gke(pools=[{}]), ("platform.pools[0].name: is missing", "add `name: gpus`")),
+    # Google Cloud: contradictions
+    "pods overlap nodes": (gke(network={"pods": "10.0.0.0/14"}), ("network.pods", "overlaps network.nodes")),
+    "services overlap pods": (gke(network={"services": "10.64.0.0/20"}), ("network.services", "overlaps network.pods")),
+    "control plane /24": (gke(network={"control_plane": "172.16.0.0/24"}), ("network.control_plane", "must be a /28")),
+    "public range": (gke(network={"nodes": "8.8.0.0/20"}), ("network.nodes", "private use")),
+    "subnet too small": (
+        gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
+        ("network.nodes", "has 12 addresses, and up to 23 nodes take 23"),
+    ),
+    "pod range too small": (
+        gke(network={"pods": "10.64.0.0/24"}),
+        ("network.pods", "has 256 addresses, and up to 5 nodes take 896"),
+    ),
+    "open to all": (gke(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
+    "system pool with GPUs": (
+        gke(system_pool={"machine_type": "g2-standard-4"}),
+        ("system_pool", "carries accelerators"),
+    ),
+    "system pool shrinks": (gke(system_pool={"nodes": 5}), ("system_pool.max_nodes = 3", "at least nodes, 5")),
+    "E2 where there is none": (
+        gke(zone="us-central2-b", system_pool={"machine_type": "e2-standard-4"}, pools=[]),
+        ("system_pool.machine_type", "has no E2"),
+    ),
+    "too little maintenance": (gke(maintenance={"days": ["SA"], "hours": 4}), ("maintenance.days", "GKE asks for 48")),
+    "two pools of one name": (gke(pools=[{"name": "a"}, {"name": "a"}]), ("pools[1].name", "pools[0]", "must differ")),
+    "pool called system": (gke(pools=[{"name": "system"}]), ("pools[0].name", "the system pool's")),
+    "pool name too long with suffix": (
+        gke(pools=[{"name": "a" * 35, "capacity": ["reservation:r", "spot"], **A3}]),
+        ("pools[0].name", "at most 40"),
+    ),
+    "three GPUs": (pool(accelerators_per_node=3), ("accelerators_per_node = 3", "write one of 1, 2, 4")),
+    "eight T4": (pool(accelerators_per_node=8), ("accelerators_per_node = 8", "write one of 1, 2, 4")),
+    "V100 on a large machine": (
+        pool(machine_type="n1-standard-32", accelerator="nvidia-tesla-v100", accelerators_per_node=1),
+        ("pools[0].machine_type", "at most 12 vCPUs"),
+    ),
+    "T4 on N2": (pool(machine_type="n2-standard-4", accelerator="nvidia-tesla-t4"), ("machine_type", "N1 family")),
+    "H100 on N1": (pool(accelerator="nvidia-h100-80gb"), ("pools[0].machine_type", "it comes with a3-highgpu-1g")),
+    "four GPUs of an A3": (pool(**A3, accelerators_per_node=4), ("accelerators_per_node = 4", "exactly 8")),
+    "unknown GPU": (pool(accelerator="nvidia-t4"), ("pools[0].accelerator", "is no accelerator", "nvidia-tesla-t4")),
+    "unknown machine": (pool(machine_type="n1-standard-5"), ("machine_type", "n1-standard-4")),
+    "driver without GPU": (pool(machine_type="n2-standard-4", gpu_driver="latest"), ("gpu_driver", "has no GPU")),
+    "V100 in a zone without": (
+        pool(accelerator="nvidia-tesla-v100", platform_zone="us-east4-a"),
+        ("pools[0].zones", "us-east4-a has no nvidia-tesla-v100", "check_zones"),
+    ),
+    "zone of another region": (pool(zones=["us-east1-c"]), ("pools[0].zones", "not in us-central1")),
+    "zone twice": (pool(zones=["us-central1-a", "us-central1-a"]), ("pools[0].zones", "twice")),
+    "three nodes in two zones": (
+        pool(nodes=3, zones=["us-central1-a", "us-central1-b"]),
+        ("pools[0].nodes = 3", "multiple of 2"),
+    ),
+    "secrets without a key": (gke(secrets_key="mine"), ("platform.secrets_key", "cryptoKeys")),
+    "more at least than at most": (pool(min_nodes=3), ("min_nodes = 3", "at most the number of nodes, 2")),
+    "spot before reservation": (pool(capacity=["spot", "reservation:r"]), ("capacity", "reservation first")),
+    "one capacity twice": (pool(capacity=["spot", "spot"]), ("capacity", "twice")),
+    "no capacity": (pool(capacity=[]), ("pools[0].capacity", "is empty")),
+    "flex-start on CPU": (pool(machine_type="n2-standard-4", capacity="flex-start"), ("capacity", "it is for GPUs")),
+    "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "it is for GPUs of g2")),
+    "services of four addresses": (gke(network={"services": "10.32.0.0/30"}), ("network.services", "/16 to /27")),
+    "nodes on the bridge": (gke(network={"nodes": "172.17.0.0/20"}), ("network.nodes", "the bridge of containers")),
+    "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
+    "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
+    "flex-start on an old cluster": (
+        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.30"),
+        ("capacity", "1.32 or newer"),
+    ),
+    "compact N1": (pool(compact=True), ("pools[0].compact", "N1 takes no compact placement")),
+    "compact reservation": (pool(**A3, compact=True, capacity="reservation:r"), ("compact", "brings its own")),
+    "compact flex-start": (pool(**A3, compact=True, capacity="flex-start"), ("compact", "cannot be placed")),
+    "SSD on H200": (
+        pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
+        ("disk_type", "takes hyperdisk-balanced only"),
+    ),
+    "Hyperdisk on N1": (pool(disk_type="hyperdisk-balanced"), ("disk_type", "takes no Hyperdisk")),
+    "topology for a GPU": (pool(topology="2x2"), ("pools[0].topology", "is for TPUs")),
+    "slices of a GPU": (pool(slices=2), ("pools[0].slices", "write `nodes`")),
+    # TPUs
+    "TPU in a zone without": (tpu("v4-32", "us-central1-a"), ("pools[0].zones", "has no v4; it is in us-central2-b")),
+    "topology of other chips": (tpu("v4-32", "us-central2-b", topology="2x2x2"), ("topology", "8 chips", "16")),
+    "topology of two axes": (tpu("v4", "us-central2-b", topology="4x4"), ("topology", "v4 has no slice 4x4")),
+    "v5e of twelve": (tpu("v5litepod-12", "us-west4-a"), ("accelerator", "12 chips", "4x4")),
+    "generation alone": (tpu("v6e", "us-east5-a"), ("accelerator", "add a topology")),
+    "nodes that disagree": (tpu("v4-32", "us-central2-b", nodes=2), ("nodes = 2", "has 4 hosts; write 4")),
+    "machine that disagrees": (
+        tpu("v4-32", "us-central2-b", machine_type="ct5p-hightpu-4t"),
+        ("machine_type", "ct4p-hightpu-4t"),
+    ),
+    "half a slice stays": (tpu("v4-32", "us-central2-b", min_nodes=2), ("min_nodes = 2", "all or nothing")),
+    "flex-start v4": (tpu("v4-32", "us-central2-b", capacity="flex-start"), ("capacity", "v4 has no flex-start")),
+    "flex-start v5e elsewhere": (tpu("v5litepod-16", "us-west1-c", capacity="flex-start"), ("capacity", "us-west4-a")),
+    "queued TPU": (tpu("v6e-16", "us-east5-a", capacity="queued"), ("capacity", "is for GPUs")),
+    "compact TPU": (tpu("v6e-16", "us-east5-a", compact=True), ("compact", "the topology places")),
+    # AWS
+    "region of Google": (eks(region="us-central1"), ("platform.region", "us-west-2")),
+    "account in a number": (eks(account="123"), ("platform.account", "12 digits")),
+    "EKS name of 101": (eks(name="a" * 101), ("platform.name", "1 to 100")),
+    "old EKS": (eks(kubernetes_version="1.23"), ("kubernetes_version", "no longer offered")),
+    "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
+    "one zone": (eks(zones=["us-west-2a"]), ("platform.zones", "two or three")),
+    "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
+    "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
+    "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
+    "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
+    "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "no machine type")),
+    "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),
+    "EFA in two zones": (group(**P5, zones=["us-west-2a", "us-west-2b"]), ("zones", "EFA works inside one zone")),
+    "zone outside the VPC": (group(**P5, zones="us-west-2d"), ("zones", "us-west-2d is not a zone of the platform")),
+    "block of a type without": (
+        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
+        ("capacity", "no capacity blocks"),
+    ),
+    "placement in a block": (
+        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
+        ("placement_group", "by itself"),
+    ),
+    "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
+    "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
+    "GPUs for the system": (eks(system_pool={"machine_type": "g5.xlarge"}), ("system_pool", "carries GPUs")),
+    "spread out placement": (
+        group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),
+        ("zones", "one zone"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_in_one_line(name: str) -> None:
+    platform, parts = CASES[name]
+    with pytest.raises(ConfigError) as caught:
+        parse({"platform": platform, "jobs": []})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("trainyard:platform.")
+    for part in parts:
+        assert part in lines[0]
+    assert "Input should" not in lines[0]
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "the walk-through": gke(),
+    "GPUs that the machine carries": pool(**A3),
+    "jobs on CPU": pool(machine_type="n2-standard-8"),
+    "N1 for jobs on CPU": pool(machine_type="n1-standard-8"),
+    "V100": pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
+    "a ladder": pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
+    "a ladder across zones": pool(
+        accelerator="v6e-16",
+        capacity=["flex-start", "spot"],
+        zones=["us-east5-a", "us-east5-b"],
+        platform_zone="us-east5-a",
+    ),
+    "H200 with its own disk": pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
+    "a zone that we do not know of": tpu("v4-32", "us-central1-a", check_zones=False),
+    "nodes that agree": tpu("v4-32", "us-central2-b", nodes=4, machine_type="ct4p-hightpu-4t"),
+    "two slices": tpu("v4-32", "us-central2-b", nodes=8, slices=2),
+    "EKS": eks(),
+    "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    "no pools": gke(pools=[]),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_accepted(name: str) -> None:
+    assert parse({"platform": RIGHT[name], "jobs": []}).platform.kind in ("gke", "eks")
+
+
+def test_every_problem_at_once() -> None:
+    platform = gke(
+        network={"pods": "10.0.0.0/14"},
+        pools=[{"name": "a", "accelerators_per_node": 3}, {"name": "b", "accelerator": "v4", "topology": "2x3x4"}],
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse({"platform": platform, "jobs": []})
+    assert [line.partition(" = ")[0] for line in str(caught.value).splitlines()] == [
+        "trainyard:platform.network.pods",
+        "trainyard:platform.pools[0].accelerators_per_node",
+        "trainyard:platform.pools[1].topology",
+    ]
+
+
+def test_the_walk_throughs_defaults() -> None:
+    """The values of the Weights & Biases walk-through of distributed training on GKE (its script's `--help`)."""
+    config = parse({"platform": {"kind": "gke"}, "jobs": []}).platform
+    assert config.kind == "gke"
+    (found,) = config.pools
+    assert (config.project, config.name) == ("wandb-client-cicd", "gke-dist")
+    assert (found.nodes, found.machine_type) == (2, "n1-standard-4")
+    assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
+    assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
+    assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")

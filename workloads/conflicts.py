@@ -1,0 +1,149 @@
+"""Keys of a job that are right by themselves and wrong together: kind and hardware, elastic range, names. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from infra.hardware import parse_memory
+from infra.naming import LABEL_LIMIT
+from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
+from workloads.spec import JobSpec, default_hosts
+
+SECRET_NAME = re.compile(r".*(_KEY|_TOKEN|_SECRET|PASSWORD|PASSPHRASE|CREDENTIALS)", re.IGNORECASE)
+"""Names of variables whose values are secrets."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """One thing that is wrong about a job."""
+
+    key: str
+    """Key of the job that has to change, with those below it after dots."""
+    message: str
+    """What is allowed and what to do."""
+    value: object = None
+    """What is there; None where it is not to be shown."""
+
+
+def conflicts(spec: JobSpec) -> list[Conflict]:
+    """What is wrong about `spec`, in the order of its keys."""
+    return [conflict for rule in _RULES for conflict in rule(spec)]
+
+
+def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.recipe is None and spec.script is None:
+        yield Conflict("recipe", "is missing: what is trained; add `recipe: digits`, or `script:` with a file of yours")
+    elif spec.recipe and spec.script:
+        yield Conflict("script", "is not allowed beside `recipe`; remove one of the two", spec.script)
+    elif spec.recipe and not RULES[spec.kind].recipes:
+        message = f"needs torch, which a job of kind {spec.kind} does not start; write `script:` with a file of yours"
+        yield Conflict("recipe", message, spec.recipe)
+    if spec.args and spec.script is None:
+        yield Conflict("args", "are of a script; write `flags` for a recipe", list(spec.args))
+    if spec.flags and spec.recipe is None:
+        yield Conflict("flags", "are of a recipe; write `args` for a script", spec.flags)
+
+
+def _hardware(spec: JobSpec) -> Iterator[Conflict]:
+    rules = RULES[spec.kind]
+    if spec.tpu and rules.tpu:
+        able = kinds_where(lambda each: not each.tpu)
+        yield Conflict("kind", f"cannot run on TPUs: {rules.tpu}; write {able}", spec.kind)
+    elif spec.slices > 1 and (spec.tpu is None or spec.kind != "jobset"):
+        message = "more than one slice is of TPUs and of kind jobset only; write `kind: jobset`, or `slices: 1`"
+        yield Conflict("slices", message, spec.slices)
+    if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
+        message = "counts GPUs; remove it" if spec.tpu else "needs a GPU: add for example `accelerator: nvidia-l4`"
+        yield Conflict("accelerators_per_host", message, spec.accelerators_per_host)
+    if spec.tpu and spec.processes_per_host != 1:
+        message = "a TPU host has one process, which drives all its chips; remove it"
+        yield Conflict("processes_per_host", message, spec.processes_per_host)
+
+
+def _elastic(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.elastic is None:
+        return
+    low, high = spec.elastic.min_hosts, spec.elastic.max_hosts
+    if low > high:
+        yield Conflict("elastic.min_hosts", f"must be at most max_hosts, {high}; lower this or raise that", low)
+    if not RULES[spec.kind].elastic:
+        able = kinds_where(lambda each: each.elastic)
+        yield Conflict(
+            "elastic", f"a job of kind {spec.kind} cannot shrink and grow; write `kind: {able}`", [low, high]
+        )
+    if spec.tpu:
+        yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", [low, high])
+
+
+def _hosts(spec: JobSpec) -> Iterator[Conflict]:
+    wanted = default_hosts({name: getattr(spec, name) for name in ("accelerator", "topology", "slices", "elastic")})
+    if spec.tpu and spec.hosts != wanted:
+        each = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
+        message = f"{each} has {wanted} hosts of {spec.tpu.chips_per_host} chips; write {wanted}, or remove it"
+        yield Conflict("hosts", message, spec.hosts)
+    elif spec.elastic and spec.hosts != wanted:
+        yield Conflict("hosts", f"is elastic.max_hosts, {wanted}, of an elastic job; remove it", spec.hosts)
+    if spec.servers > 1 and spec.kind != "mx-job":
+        yield Conflict("servers", "parameter servers are of kind mx-job only; remove it", spec.servers)
+
+
+def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.rendezvous is None:
+        return
+    allowed = RULES[spec.kind].rendezvous
+    if not allowed:
+        yield Conflict("rendezvous", f"a job of kind {spec.kind} runs no torchrun; remove it", spec.rendezvous)
+    elif spec.tpu:
+        yield Conflict("rendezvous", "TPU hosts find each other by themselves; remove it", spec.rendezvous)
+    elif spec.rendezvous not in allowed:
+        message = f"a job of kind {spec.kind} meets by {' or '.join(allowed)}; write one of these or remove it"
+        yield Conflict("rendezvous", message, spec.rendezvous)
+    elif spec.elastic and spec.rendezvous == "static":
+        yield Conflict("rendezvous", "static hosts cannot leave and join; write c10d or etcd", spec.rendezvous)
+    elif spec.kind == "pytorch-job" and spec.rendezvous != "static" and spec.elastic is None:
+        message = "the operator sets a static rendezvous unless the job is elastic; add `elastic`, or remove this"
+        yield Conflict("rendezvous", message, spec.rendezvous)
+
+
+def _memory(spec: JobSpec) -> Iterator[Conflict]:
+    if parse_memory(spec.shared_memory) > spec.resources.capacity.memory:
+        limit = f"resources.memory, {spec.resources.memory}"
+        message = f"must be at most {limit}, of which it is a part; raise that or lower this"
+        yield Conflict("shared_memory", message, spec.shared_memory)
+
+
+def _secrets(spec: JobSpec) -> Iterator[Conflict]:
+    for name in spec.environment:
+        if SECRET_NAME.fullmatch(name):
+            message = f"is a secret in clear; write `secrets: {{{name}: NAME}}` and run `pulumi config set --secret "
+            yield Conflict(f"environment.{name}", message + "secrets:NAME`")
+        elif name in spec.secrets:
+            yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")
+
+
+def _queue(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.queue and spec.suspend:
+        message = "Kueue suspends and resumes the job of a queue; remove `suspend`, or `queue`"
+        yield Conflict("suspend", message, spec.suspend)
+
+
+def _name(spec: JobSpec) -> Iterator[Conflict]:
+    if len(spec.name) > (limit := longest_name(spec)):
+        suffix = longest_suffix(spec)
+        message = f"must have at most {limit} characters, so that with {suffix!r} it has {LABEL_LIMIT}; shorten it"
+        yield Conflict("name", message, spec.name)
+
+
+_RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
+    _name,
+    _what_runs,
+    _hardware,
+    _elastic,
+    _hosts,
+    _rendezvous,
+    _memory,
+    _secrets,
+    _queue,
+)

@@ -1,0 +1,129 @@
+"""Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
+
+One failed host restarts the whole set, `restarts` times; a final exit code fails it at once. An evicted host is
+replaced without counting, and so are hosts that leave because of it with the code that says so; any other end of
+theirs counts as a restart, since JobSet sees only that a Job of it failed. Source: sigs.k8s.io/jobset v0.8.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import job_labels
+from workloads.command import host_command
+from workloads.kind_rules import SLICES
+from workloads.kinds.parts import CREATED_IS_READY, Schema, custom_job, failure_policy, metadata
+from workloads.pod import CONTAINER, Placement, Pod, pod_template
+from workloads.spec import JobSpec
+from workloads.topology import Topology, topology
+
+FINAL_FAILURE = "PodFailurePolicy"
+"""Reason of a Job that failed by a final exit code."""
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
+"""A node pool is a slice: no two slices of the job, nor hosts of another, share one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailureRule(Schema):
+    """What is done when a Job of the set fails for certain reasons."""
+
+    name: str
+    action: str
+    on_job_failure_reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailurePolicy(Schema):
+    """How often the set starts again."""
+
+    max_restarts: int
+    rules: tuple[FailureRule, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuccessPolicy(Schema):
+    """When the set is complete."""
+
+    operator: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network(Schema):
+    """Names of the hosts."""
+
+    publish_not_ready_addresses: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicatedJob(Schema):
+    """Equal Jobs of the set."""
+
+    name: str
+    replicas: int
+    template: JobTemplateSpecArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSetSpec(Schema):
+    """The set."""
+
+    failure_policy: FailurePolicy
+    network: Network
+    replicated_jobs: tuple[ReplicatedJob, ...]
+    success_policy: SuccessPolicy
+    suspend: bool | None = None
+
+
+def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    """Create the JobSet; returns its name."""
+    shape = topology(spec)
+    pod = Pod(command=host_command(spec, shape))
+    exclusive = EXCLUSIVE if shape.slices > 1 else {}
+    return custom_job(
+        f"{name}-job",
+        "jobset.x-k8s.io/v1alpha2",
+        "JobSet",
+        metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
+        job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
+        opts,
+    )
+
+
+def job_set(
+    spec: JobSpec, shape: Topology, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
+) -> JobSetSpec:
+    """A set of one Job a slice that is complete when all are and starts again when one fails."""
+    final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=(FINAL_FAILURE,))
+    return JobSetSpec(
+        failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
+        network=Network(publish_not_ready_addresses=True),
+        replicated_jobs=(ReplicatedJob(name=jobs_name, replicas=shape.slices, template=template),),
+        success_policy=SuccessPolicy(operator="All"),
+        suspend=suspend,
+    )
+
+
+def job_template(
+    spec: JobSpec,
+    shape: Topology,
+    placement: Placement,
+    pod: Pod,
+    labels: dict[str, str] | None = None,
+) -> JobTemplateSpecArgs:
+    """One slice's Job: its first failed host fails it, for the set decides what comes then."""
+    return JobTemplateSpecArgs(
+        metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),
+        spec=JobSpecArgs(
+            completion_mode="Indexed",
+            completions=shape.hosts_per_slice,
+            parallelism=shape.hosts_per_slice,
+            backoff_limit=0,
+            active_deadline_seconds=spec.deadline_seconds,
+            pod_failure_policy=failure_policy(pod.container or CONTAINER, peers_leave=True),
+            template=pod_template(spec, placement, pod),
+        ),
+    )

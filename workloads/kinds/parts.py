@@ -1,0 +1,124 @@
+"""What the resources of several kinds are made of: metadata, failure policy, custom resources that no update awaits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.batch.v1 import (
+    PodFailurePolicyArgs,
+    PodFailurePolicyOnExitCodesRequirementArgs,
+    PodFailurePolicyOnPodConditionsPatternArgs,
+    PodFailurePolicyRuleArgs,
+)
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import job_labels
+from workloads.pod import Placement
+from workloads.spec import JobSpec
+
+FINAL_EXIT_CODES = (65, 66, 78)
+"""Exit codes after which a restart would end the same way: diverged, data error, bad configuration (sysexits)."""
+LEFT_EXIT_CODE = 75
+"""Exit code of a host that was told to leave, or whose peers left."""
+
+UNAWAITED = {"pulumi.com/skipAwait": "true"}
+"""For what is not ready before the job's pods run."""
+CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+"""A job ends when training does, which no update waits for. Its deletion is awaited, as it would not be with
+`skipAwait` (https://github.com/pulumi/pulumi-kubernetes/issues/3154): a job that takes its place has the same name."""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Names Kueue's LocalQueue: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
+CHANGED_IN_PLACE = ("suspend", "runPolicy")
+"""Parts of a job's spec that its operator obeys while it runs; a change of any other makes the job again."""
+
+
+def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -> ObjectMetaArgs:
+    """Metadata of the resource that is the job."""
+    labels = job_labels(spec.name, spec.recipe)
+    return ObjectMetaArgs(
+        name=spec.name,
+        namespace=placement.namespace,
+        labels={**labels, QUEUE_LABEL: spec.queue} if spec.queue else labels,
+        annotations=annotations,
+    )
+
+
+def companion(spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]) -> ObjectMetaArgs:
+    """Metadata of a resource beside the job, which no queue admits; without a name, Pulumi makes one."""
+    labels = job_labels(spec.name, spec.recipe)
+    return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations)
+
+
+def failure_policy(container: str, *, peers_leave: bool = False) -> PodFailurePolicyArgs:
+    """Disruptions do not count towards the limit, and some exit codes end the job at once.
+
+    `peers_leave` also ignores hosts that left because others did, where one more failure would restart the whole set.
+    Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    """
+    disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
+    rules = [
+        PodFailurePolicyRuleArgs(action="Ignore", on_pod_conditions=[disrupted]),
+        PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=_codes(container, FINAL_EXIT_CODES)),
+    ]
+    if peers_leave:
+        rules.append(PodFailurePolicyRuleArgs(action="Ignore", on_exit_codes=_codes(container, (LEFT_EXIT_CODE,))))
+    return PodFailurePolicyArgs(rules=rules)
+
+
+def _codes(container: str, codes: tuple[int, ...]) -> PodFailurePolicyOnExitCodesRequirementArgs:
+    return PodFailurePolicyOnExitCodesRequirementArgs(container_name=container, operator="In", values=list(codes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Base of our models of custom resources' parts: only fields that we set, held against the CRDs by a test.
+
+    The official Python models (kubeflow-training, kubeflow-trainer-api) hold plain values only, and so cannot take
+    Pulumi's outputs.
+    """
+
+    def plain(self) -> dict[str, Any]:
+        """As the API has it: camelCase, without what is not set."""
+        found = {_camel(each.name): _plain(getattr(self, each.name)) for each in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Schema):
+        return value.plain()
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+def custom_job(
+    name: str, api_version: str, kind: str, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
+) -> pulumi.Output[str]:
+    """Create the custom resource that is a job; returns its name.
+
+    It is made again, the old one first, when what it runs changes.
+    """
+    plain = spec.plain()
+    replacing = pulumi.ResourceOptions(
+        delete_before_replace=True,
+        replace_on_changes=[f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE],
+    )
+    options = pulumi.ResourceOptions.merge(opts, replacing)
+    job = CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)
+    return name_of(job)
+
+
+def name_of(resource: CustomResource) -> pulumi.Output[str]:
+    """The name that a resource has got; its class declares no property of its own."""
+    found: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
+    return found["name"]

@@ -1,0 +1,114 @@
+"""Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own, which holds its pods.
+
+The runtime is the job's own and in its namespace, so that it goes with the job and needs no rights in the cluster; it
+gets another name whenever it changes, since a TrainJob's reference to it cannot. The operator makes a JobSet of the two
+and sets torchrun's addresses, ranks and counts: restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
+has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.0.0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes.apiextensions import CustomResource
+
+from workloads.command import host_command
+from workloads.kind_rules import TRAIN_JOB_NODES
+from workloads.kinds.jobset import JobSetSpec, job_set, job_template
+from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata, name_of
+from workloads.pod import Placement, Pod
+from workloads.spec import JobSpec
+from workloads.topology import topology
+
+API_VERSION = "trainer.kubeflow.org/v1alpha1"
+ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+"""Without it the operator leaves the number of hosts and torchrun's environment alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchPolicy(Schema):
+    """Makes the operator set torchrun's environment."""
+
+    num_proc_per_node: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPolicy(Schema):
+    """How the pods train together."""
+
+    num_nodes: int
+    torch: TorchPolicy | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSetTemplate(Schema):
+    """What the operator makes the JobSet from."""
+
+    spec: JobSetSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRuntimeSpec(Schema):
+    """The runtime."""
+
+    ml_policy: MLPolicy
+    template: JobSetTemplate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeRef(Schema):
+    """The runtime of a job."""
+
+    api_group: str
+    kind: str
+    name: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer(Schema):
+    """What the job says beside its runtime; the operator wants it to be there."""
+
+    num_nodes: int
+    num_proc_per_node: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainJobSpec(Schema):
+    """The job."""
+
+    runtime_ref: RuntimeRef
+    suspend: bool | None
+    trainer: Trainer
+
+
+def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    """Create the TrainingRuntime and the TrainJob; returns the TrainJob's name."""
+    shape = topology(spec)
+    pod = Pod(command=host_command(spec, shape), container=TRAIN_JOB_NODES)
+    jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
+    processes = shape.processes_per_host
+    torch = None if spec.tpu else TorchPolicy(num_proc_per_node=processes)
+    runtime = CustomResource(
+        f"{name}-runtime",
+        api_version=API_VERSION,
+        kind="TrainingRuntime",
+        metadata=companion(spec, placement, None, UNAWAITED),
+        spec=TrainingRuntimeSpec(
+            ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
+        ).plain(),
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
+    )
+    reference = RuntimeRef(api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=name_of(runtime))
+    return custom_job(
+        f"{name}-job",
+        API_VERSION,
+        "TrainJob",
+        metadata(spec, placement, CREATED_IS_READY),
+        TrainJobSpec(
+            runtime_ref=reference,
+            suspend=spec.suspend or None,
+            trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=processes),
+        ),
+        opts,
+    )

@@ -1,0 +1,64 @@
+"""What PyTorchJob and MXJob of the training-operator share: run policy and replicas, as the CRDs of v1.8.1 have them.
+
+Restart and failure: the operator retries exit codes from 128 on only (`ExitCode`), so a signal, an out-of-memory kill
+and a deleted or evicted pod start the pod again, and an uncaught error (1) ends the job like the final codes do;
+`trainer.launch` adds 128 to its codes that mean "run it again". The operator does not count pods that it made again:
+with `restarts: 0` nothing is retried, with more the only bound is `deadline_seconds`. Gang scheduling takes effect
+where the operator runs with a gang scheduler, and is ignored elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+
+from workloads.kinds.parts import Schema
+from workloads.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingPolicy(Schema):
+    """Gang scheduling."""
+
+    min_available: int
+    """Pods that start together or not at all."""
+    priority_class: str | None
+    """PriorityClass of the pod group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPolicy(Schema):
+    """When the job ends and what goes with it."""
+
+    active_deadline_seconds: int | None
+    backoff_limit: int
+    clean_pod_policy: str
+    """`Running` ends pods that would go on after the job; logs of ended ones stay."""
+    scheduling_policy: SchedulingPolicy
+    suspend: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica(Schema):
+    """Equal pods of the job."""
+
+    replicas: int
+    restart_policy: str
+    template: PodTemplateSpecArgs
+
+
+def run_policy(spec: JobSpec, num_pods: int) -> RunPolicy:
+    """The run policy of a job of `num_pods` pods."""
+    return RunPolicy(
+        active_deadline_seconds=spec.deadline_seconds,
+        backoff_limit=spec.restarts,
+        clean_pod_policy="Running",
+        scheduling_policy=SchedulingPolicy(min_available=num_pods, priority_class=spec.priority_class),
+        suspend=spec.suspend or None,
+    )
+
+
+def replica(spec: JobSpec, count: int, template: PodTemplateSpecArgs) -> Replica:
+    """`count` pods of the job."""
+    return Replica(replicas=count, restart_policy="ExitCode" if spec.restarts else "Never", template=template)

@@ -1,0 +1,25 @@
+"""Which operators each kind of job needs in its cluster. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from workloads.spec import JobKind, JobSpec
+
+OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
+    {
+        "indexed-job": frozenset(),
+        "pytorch-job": frozenset({"training-operator"}),
+        "mpi-job": frozenset({"mpi-operator"}),
+        "mx-job": frozenset({"training-operator"}),
+        "jobset": frozenset({"jobset"}),
+        "train-job": frozenset({"trainer", "jobset"}),
+    }
+)
+"""Names of operators, as in infra/operator_releases.py, by the kind of job."""
+
+
+def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
+    """Names of the operators that the jobs need, all together."""
+    return frozenset().union(*(OPERATORS[job.kind] for job in jobs))

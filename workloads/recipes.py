@@ -1,0 +1,31 @@
+"""The recipes: jobs ready to run, each the first YAML block of a page in docs/recipes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "recipes"
+_BLOCK = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def recipe_names() -> list[str]:
+    """The names of all recipes."""
+    return sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
+
+
+def yaml_blocks(name: str) -> list[str]:
+    """Every YAML block of a recipe's page; the first is what the recipe runs, the others show it elsewhere."""
+    return [match["text"] for match in _BLOCK.finditer((FOLDER / f"{name}.md").read_text(encoding="utf-8"))]
+
+
+def recipe_jobs(name: str) -> list[dict[str, Any]]:
+    """The jobs of a recipe, in plain values. Raises ValueError for an unknown name."""
+    # Not needed by a stack that gives its jobs in full.
+    import yaml
+
+    if name not in recipe_names():
+        raise ValueError(f"is no recipe; write one of {', '.join(recipe_names())}, or the keys of a job")
+    jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
+    return jobs
