@@ -81,6 +81,8 @@ def print_outputs(found: dict[str, object]) -> None:
     """Show the stack's outputs, one a line."""
     print("\nOutputs of the stack:")
     for name, value in sorted(found.items()):
+        if value == {}:
+            continue
         if isinstance(value, dict):
             print(f"  {name}:", *(f"    {key}: {text}" for key, text in sorted(value.items())), sep="\n")
         else:

@@ -23,6 +23,7 @@ from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.operator_releases import ROOM
 from tests.local.conftest import Kubectl
 
 WAIT_SECONDS = 60.0
@@ -71,8 +72,9 @@ def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> 
     nodes = request(cluster, "GET", "/api/v1/nodes")["items"]
     assert [node["metadata"]["name"] for node in nodes] == ["tests-0", "tests-1"]
     cpus = [node["status"]["allocatable"]["cpu"] for node in nodes]
-    millicores = sum(int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000 for cpu in cpus)
-    assert millicores == len(os.sched_getaffinity(0)) * 1000
+    millicores = [int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000 for cpu in cpus]
+    share = len(os.sched_getaffinity(0)) * 1000 // 2
+    assert millicores == [share + ROOM.millicores] * 2
 
 
 def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> None:
