@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, cache_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -90,7 +91,8 @@ class Checkout:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The checkout; whatever a test leaves running in it is taken down."""
+    """The checkout; whatever a test leaves running in it is taken down, and what a killed run of tests left before."""
+    lifecycle.stop(ClusterSettings(name=CLUSTER, port=PORT))
     folder = tmp_path_factory.mktemp("checkout") / "project"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
