@@ -107,15 +107,16 @@ def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
 
 
 def trainer_processes(host: str) -> list[int]:
-    """Training processes in the pod `host`."""
+    """Training processes in the pod `host`: the launcher forks them from a process that has loaded torch."""
     found = []
     for pid in all_processes():
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            parent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
+            origin = Path(f"/proc/{parent}/cmdline").read_bytes()
         except OSError:
             continue
-        if f"HOSTNAME={host}".encode() in environment and b"LOCAL_RANK=0" in environment and b"trainer" in words:
+        if f"HOSTNAME={host}".encode() in environment and b"multiprocessing.forkserver" in origin:
             found.append(pid)
     return found
 
