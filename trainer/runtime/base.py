@@ -71,8 +71,10 @@ class Runtime:
         """Wait for the other ranks."""
         timeout = timedelta(seconds=self.timeout + SLACK)
         store, rank, world = next(rendezvous("env://", timeout=timeout))
-        # The launcher keeps its store when it starts its ranks again: what ranks before these wrote must not be read.
-        store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            # The launcher keeps its store when it starts its ranks again: what ranks before these wrote must not be
+            # read. Where ranks make a store anew, each of them may have been started another number of times.
+            store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         # A connection of its own: a rank that waits in the other one must not keep the watch from speaking.
         self.store = PrefixStore("trainer", store.clone())
         dist.init_process_group(self.backend, store=store, rank=rank, world_size=world, timeout=timeout)
