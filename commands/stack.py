@@ -40,7 +40,10 @@ def pulumi(*words: str, quiet: bool = False) -> str:
 
 @contextmanager
 def settings_without_salt() -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it."""
+    """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it.
+
+    A file that was not there and has nothing else in it goes.
+    """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT not in (content := path.read_bytes())}
     try:
@@ -50,6 +53,9 @@ def settings_without_salt() -> Iterator[None]:
             kept = [line for line in path.read_bytes().splitlines(keepends=True) if not line.startswith(SALT)]
             if b"".join(kept) == content:
                 path.write_bytes(content)
+        for path in set(PROJECT.glob("Pulumi.*.yaml")) - set(files):
+            if all(line.startswith(SALT) for line in path.read_bytes().splitlines()):
+                path.unlink()
 
 
 def stack_exists(stack: str) -> bool:
