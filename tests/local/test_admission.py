@@ -20,6 +20,7 @@ from setup.operators import steps
 from tests.components.test_training_job import pod_templates
 from tests.golden.manifests import FOLDER
 from tests.local.conftest import Kubectl
+from tests.local.test_cluster import wait_for
 
 GOLDENS = sorted(FOLDER.glob("*.yaml"))
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
@@ -75,11 +76,10 @@ def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
     kubectl("apply", "--server-side", "-f", "-", document=made)
     kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in CRDS))
 
-    def run(items: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
-        words = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"]
+    def ask(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [str(lifecycle.programs_folder() / "kubectl"), *words],
-            input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+            input=text,
             env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
             capture_output=True,
             text=True,
@@ -87,6 +87,12 @@ def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
             timeout=120,
         )
 
+    def run(items: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        return ask("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+
+    # A kind is established some time before the API server lists it.
+    wait_for("every kind is listed", lambda: ask("get", ",".join(CRDS), "--all-namespaces").returncode == 0)
     yield run
     kubectl("delete", "namespace/training", "priorityclass/high", "--wait=true")
     kubectl("delete", "--wait=true", *(f"crd/{name}" for name in CRDS))
