@@ -220,7 +220,8 @@ metadata: {name: second}
 
 WORKLOADS = """
 labels = {"app": "web"}
-pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+# Addresses of pods without a node are refused by the API server, and then the Service never has any.
+pods = {"metadata": {"labels": labels}, "spec": {"node_name": "played", "containers": [{"name": "c", "image": "i"}]}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
 k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
 k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on)
