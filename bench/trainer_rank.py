@@ -116,7 +116,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
     bare.meter = NoMeter(runtime.device)
     for clock in ("begin", "fed", "reduced", "end"):
         setattr(bare.steps, clock, lambda: None)
-    bare.watch.beat = lambda: None  # type: ignore[method-assign]
+    bare.watch.beat = lambda: None  # type: ignore[method-assign]  # without the watch
     return {"ours": lambda: (our_block(full, runtime),), "theirs": lambda: (our_block(bare, runtime),)}
 
 
@@ -145,7 +145,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
         taken.append((times.data, times.total))
         return times
 
-    training.steps.take = spy  # type: ignore[method-assign]
+    training.steps.take = spy  # type: ignore[method-assign]  # listens in
 
     def block() -> tuple[float, ...]:
         taken.clear()

@@ -115,8 +115,9 @@ class Rehearsal:
         self._durations(report, state)
         if "cluster_of" not in state.settings:
             return
-        grow = lambda waiting: autoscaler.grow(self.folder, waiting)  # noqa: E731
-        found = placement.settle(self.cluster, self.subject.jobs, grow, SETTLE_LIMIT)
+        found = placement.settle(
+            self.cluster, self.subject.jobs, lambda waiting: autoscaler.grow(self.folder, waiting), SETTLE_LIMIT
+        )
         report.pods = found
         report.nodes = [_node(each) for each in placement.nodes(self.cluster)]
         report.quota = quota_used(read_state(self.folder))

@@ -35,8 +35,6 @@ KWOK = go_programs.GoProgram(
     binary="kwok",
 )
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
-FAKE_GCS = go_programs.GoProgram(module="fake-gcs-server", package="tool", binary="fake-gcs-server")
-"""An object store that speaks Google Cloud Storage's protocol; built by what needs it: `build_all([FAKE_GCS])`."""
 SETUP = Path(__file__).resolve().parent
 
 

@@ -42,7 +42,7 @@ class StepClock:
         if world > 1:
             # Gradients come from the last layer to the first: after the first one's there is only waiting.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._own_part_ends)  # type: ignore[no-untyped-call]
+            first.register_post_accumulate_grad_hook(self._own_part_ends)  # type: ignore[no-untyped-call]  # untyped
         self.useful = 0.0
         """Seconds of all steps so far, without their waiting for data."""
 

@@ -108,7 +108,7 @@ class Folder:
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # a path of fsspec
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
-            os.replace(draft, target)  # noqa: PTH105
+            os.replace(draft, target)  # noqa: PTH105  (two strings)
             _sync_folder(self.path)
 
     def append(self, name: str) -> IO[str]:

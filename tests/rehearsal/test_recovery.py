@@ -17,7 +17,7 @@ from rehearsal.duration import in_words, longest_chain, turned
 EVERYTHING = {
     name: f"some-{name.lower()}"
     for name in """project region location name router cluster accountId serviceAccountId role member service bucket
-    repositoryId repository clusterName nodeGroupName addonName principalArn policyArn""".split()  # noqa: SIM905
+    repositoryId repository clusterName nodeGroupName addonName principalArn policyArn""".split()  # noqa: SIM905  (a long list)
 }
 
 

@@ -26,7 +26,7 @@ def asleep() -> None:
             time.sleep(3600)
         return batch(self, *words, **more)
 
-    Digits.batch = faulty  # type: ignore[method-assign]
+    Digits.batch = faulty  # type: ignore[method-assign]  # the fault
 
 
 def slow() -> None:
@@ -44,8 +44,8 @@ def slow() -> None:
         step(self, *words, **more)
         took = time.thread_time() - started
 
-    Digits.batch = fetch  # type: ignore[method-assign]
-    Training.step = timed  # type: ignore[method-assign]
+    Digits.batch = fetch  # type: ignore[method-assign]  # the fault
+    Training.step = timed  # type: ignore[method-assign]  # the fault
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ HERE = Place(builds=True, alive=lambda: None)
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
     words = {"fake_data": False, "image_size": 24, "batch_size": 4, **settings}
-    return ImagenetConfig(data_dir=str(folder), cache_dir=str(cache), **words)  # type: ignore[arg-type]
+    return ImagenetConfig(data_dir=str(folder), cache_dir=str(cache), **words)  # type: ignore[arg-type]  # any flags
 
 
 def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
