@@ -25,6 +25,7 @@ from infra.operator_releases import needed_releases
 from infra.operator_room import left_for_jobs
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
+from policy.config import PolicyConfig
 from workloads.conflicts import conflicts
 from workloads.needs import operators_of
 from workloads.recipes import recipe_jobs
@@ -51,6 +52,8 @@ class StackConfig(Section):
     budget: Annotated[float, Field(gt=0)] | None = None
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
+    policy: PolicyConfig = PolicyConfig()
+    """What holds here of the rules that a preview looks at."""
 
 
 def load() -> StackConfig:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from policy.inputs import containers, pods, value
 from policy.rules import Inputs, Rule
 
-WORKLOADS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob", "Deployment", "StatefulSet", ":Pod")
+JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
+WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 
 
@@ -19,6 +20,13 @@ def _limits(inputs: Inputs) -> str | None:
         limits = value(each, "resources.limits") or {}
         if missing := [kind for kind in ("cpu", "memory") if kind not in limits]:
             return f"container {each.get('name')} has no limit of {' and '.join(missing)}"
+    return None
+
+
+def _bounded(inputs: Inputs) -> str | None:
+    for each in containers(inputs):
+        if not value(each, "resources.limits.memory") or not value(each, "resources.requests.cpu"):
+            return f"container {each.get('name')} has no limit of memory or no request of cpu"
     return None
 
 
@@ -68,8 +76,16 @@ JOB_RULES = (
         level="mandatory",
         why="A container without limits can starve the rank beside it, and the whole job waits for the slowest rank.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
-        types=WORKLOADS,
+        types=JOBS,
         check=_limits,
+    ),
+    Rule(
+        name="services-bounded",
+        level="mandatory",
+        why="A controller that leaks memory must not take its node with it; spare CPU it may use.",
+        link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+        types=("Deployment", "StatefulSet"),
+        check=_bounded,
     ),
     Rule(
         name="non-root",
@@ -92,7 +108,7 @@ JOB_RULES = (
         level="mandatory",
         why="A pod in its node's namespaces or folders sees the other pods and the node's own credentials.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
-        types=("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob"),
+        types=JOBS,
         check=_host,
     ),
     Rule(

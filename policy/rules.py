@@ -1,13 +1,12 @@
 """Rule: one thing that a stack must or should not do, as a predicate over a resource, with its reason and its source.
 
-The same rules run over a recorded graph (`findings`) and as a policy pack under the engine (policy/__main__.py).
+The same rules run over a recorded graph (`findings`) and as a policy pack under the engine (policy/pack).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 Level = Literal["mandatory", "advisory", "disabled"]
@@ -78,9 +77,9 @@ class Finding:
 class Settings:
     """What a stack says about the rules."""
 
-    levels: Mapping[str, Level] = MappingProxyType({})
+    levels: Mapping[str, Level] = field(default_factory=dict)
     """Rule -> its level in this stack."""
-    exceptions: Mapping[tuple[str, str], str] = MappingProxyType({})
+    exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Rule and resource -> why the resource may break it."""
 
 

@@ -95,10 +95,12 @@ class Bill:
         """Part -> what of it is priced: as the settings ask for it, or all of it as spot or on demand."""
         found: dict[str, Money] = {}
         for line in self.lines:
-            # The system's nodes and the cluster are never spot.
-            as_spot = line.spot if spot is None or line.part in ("cluster", "system") else spot
-            found[line.part] = found.get(line.part, NOTHING) + (line.cost(spot=as_spot) or NOTHING)
+            found[line.part] = found.get(line.part, NOTHING) + (line.cost(spot=_as_spot(line, spot)) or NOTHING)
         return found
+
+    def incomplete(self, *, spot: bool | None = None) -> frozenset[str]:
+        """The parts of which something has no price, so that `by_part` says too little."""
+        return frozenset(line.part for line in self.lines if line.cost(spot=_as_spot(line, spot)) is None)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -116,6 +118,11 @@ class Bill:
             f"price of {price.item.name} is of {price.day}, more than a year old; look at {price.source}"
             for price in sorted(old, key=lambda price: price.item.name)
         )
+
+
+def _as_spot(line: Line, spot: bool | None) -> bool:
+    """The system's nodes and the cluster are never spot."""
+    return line.spot if spot is None or line.part in ("cluster", "system") else spot
 
 
 def bill(platform: PlatformConfig) -> Bill:

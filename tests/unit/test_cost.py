@@ -106,6 +106,13 @@ def test_an_unpriced_part_is_named_and_not_free() -> None:
     assert "pool-0: 1 x nvidia-tesla-a100" in found.unpriced
 
 
+def test_what_has_no_spot_price_is_not_shown_as_cheap() -> None:
+    found = bill(platform("gke", {"machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4"}))
+    assert "pool-0" in found.incomplete(spot=True)
+    complete = bill(platform("gke", {"machine_type": "e2-standard-4"}))
+    assert "pool-0" not in complete.incomplete(spot=True)
+
+
 def test_old_prices_are_said_to_be_old() -> None:
     found = bill(platform("gke", {"machine_type": "e2-standard-4"}))
     assert found.warnings(date(2026, 11, 21)) == ()
