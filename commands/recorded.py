@@ -11,7 +11,7 @@ from unittest import mock
 import pulumi
 
 from commands.environment import PROJECT
-from commands.plan import Step
+from commands.plan import Action, Step
 from infra import cloud_image
 from infra.local import preflight
 
@@ -51,7 +51,7 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
     for key, each in new.items():
         was = old.get(key)
         changed = () if was is None else _changed(was.inputs, each.inputs)
-        action = "create" if was is None else "update" if changed else "same"
+        action: Action = "create" if was is None else "update" if changed else "same"
         found.append(Step(action=action, type=each.type, name=each.name, inputs=each.inputs, changed=changed))
     return [*gone, *found]
 

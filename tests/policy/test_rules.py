@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from infra.problems import ConfigError
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
 from policy.review import settings_from
-from policy.rules import Settings, findings
-from stack_config import ConfigError, parse
+from policy.rules import Rule, Settings, findings
+from stack_config import parse
 from tests.components.cloud_program import graph
 from tests.policy.fixtures import FIXTURES
 from tests.recording import Record
@@ -25,7 +26,7 @@ def test_every_rule_has_fixtures_and_fixtures_have_rules() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_tells_good_from_bad(rule) -> None:  # type: ignore[no-untyped-def]
+def test_a_rule_tells_good_from_bad(rule: Rule) -> None:
     kind, good, bad = FIXTURES[rule.name]
     assert rule.applies(kind)
     assert rule.check(good) is None
@@ -33,7 +34,7 @@ def test_a_rule_tells_good_from_bad(rule) -> None:  # type: ignore[no-untyped-de
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_says_why_in_a_sentence_and_where(rule) -> None:  # type: ignore[no-untyped-def]
+def test_a_rule_says_why_in_a_sentence_and_where(rule: Rule) -> None:
     assert rule.why.endswith(".")
     assert rule.link.startswith("https://")
 
