@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pulumi_policy import (  # noqa: E402 - the engine runs this file alone, out
     ResourceValidationArgs,
     ResourceValidationPolicy,
 )
+from pulumi_policy.proxy import UnknownValueError  # noqa: E402
 
 from policy.catalogue import RULES  # noqa: E402
 from policy.review import settings_of  # noqa: E402
@@ -30,6 +31,26 @@ LEVELS = {
 }
 
 
+UNKNOWN = "(not known before the update)"
+"""What stands for a value that another resource gives only when it is there."""
+
+
+def plain(found: Any) -> Any:
+    """The engine's view of inputs as dictionaries and lists, which is what rules read."""
+    if isinstance(found, Mapping):
+        return {key: _known(found, key) for key in found}
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return [_known(found, index) for index in range(len(found))]
+    return found
+
+
+def _known(found: Any, key: Any) -> Any:
+    try:
+        return plain(found[key])
+    except UnknownValueError:
+        return UNKNOWN
+
+
 def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
     """The rule as the engine calls it."""
 
@@ -37,9 +58,8 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
         excused = (rule.name, args.name) in settings.exceptions
         if not rule.applies(args.resource_type) or excused:
             return
-        inputs: Any = args.props
-        if message := rule.check(inputs):
-            report(f"{message}. {rule.why} {rule.link}")
+        if message := rule.check(plain(args.props)):
+            report(f"{message}; {rule.link}")
 
     return validate
 
