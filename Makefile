@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec down test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup up rehearse logs status exec down preview test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -33,6 +33,10 @@ exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
 
 down: ## destroy the stack and prove that nothing is left
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi
+
+preview: ## what the change of a stack does, costs, needs and breaks; no credentials needed
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m commands.preview
 
 test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
 	@setup/python .venv requirements.txt

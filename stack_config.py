@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 from pydantic_core import PydanticUndefined
@@ -26,6 +26,7 @@ from infra.operator_room import left_for_jobs
 from infra.own_images import OWN_IMAGES
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
+from policy.config import PolicyConfig
 from workloads.conflicts import conflicts
 from workloads.needs import operators_of
 from workloads.recipes import recipe_jobs
@@ -49,6 +50,11 @@ class StackConfig(Section):
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
+    budget: Annotated[float, Field(gt=0)] | None = None
+    """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
+    no price."""
+    policy: PolicyConfig = PolicyConfig()
+    """What holds here of the rules that a preview looks at."""
 
     @property
     def operators(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""`make check`: formatting, lint, types, import contracts, shell scripts and Dockerfiles; says which check failed."""
+"""`make check`: formatting, lint, types, contracts, shell scripts, workflows, Dockerfiles; says which failed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from commands.environment import PROJECT
 BIN = Path(sys.executable).parent
 TYPED = (
     "infra",
+    "policy",
     "workloads",
     "trainer",
     "setup",
@@ -52,6 +53,7 @@ def checks() -> list[tuple[str, list[str]]]:
         ("types", [str(BIN / "mypy"), *TYPED]),
         ("import contracts", [str(BIN / "lint-imports")]),
         ("shell scripts", ["shellcheck", *shell_scripts()]),
+        ("workflows", [str(BIN / "zizmor"), "--offline", ".github/workflows"]),
         ("Dockerfiles", [str(BIN / "hadolint"), *tracked("*Dockerfile*")]),
     ]
 

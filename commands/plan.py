@@ -1,0 +1,114 @@
+"""Plan: what `pulumi preview --json` would do, read once; and what a plan may not do without being told by name."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Action = Literal["replace", "delete", "create", "update", "same"]
+ACTIONS: Mapping[str, Action] = {
+    "create": "create",
+    "update": "update",
+    "delete": "delete",
+    "replace": "replace",
+    "create-replacement": "replace",
+    "delete-replaced": "replace",
+    "import": "create",
+    "same": "same",
+    "refresh": "same",
+    "read": "same",
+}
+"""Pulumi's operation -> action. https://www.pulumi.com/docs/iac/cli/commands/pulumi_preview/"""
+POOLS = (":NodePool", ":NodeGroup")
+"""Ends of the types of pools."""
+BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
+"""Ends of the types of buckets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What happens to one resource."""
+
+    action: Action
+    """What happens."""
+    type: str
+    """Type of the resource."""
+    name: str
+    """Its name in the program."""
+    inputs: dict[str, Any]
+    """Its inputs: the new ones, or the old ones of one that goes."""
+    changed: tuple[str, ...] = ()
+    """Keys that differ."""
+    kept: bool = False
+    """Whether it stays in the cloud when it goes from the stack."""
+
+    @property
+    def kind(self) -> str:
+        """The last part of its type."""
+        return self.type.rpartition(":")[2]
+
+
+def steps_of(preview: str) -> list[Step]:
+    """The steps in the output of `pulumi preview --json --show-sames`, one for each resource.
+
+    Raises ValueError for an operation that is not known.
+    """
+    found: dict[str, Step] = {}
+    for each in json.loads(preview[preview.index("{") :]).get("steps", []):
+        operation, urn = each["op"], each["urn"]
+        if operation not in ACTIONS:
+            raise ValueError(f"pulumi says that it would {operation} {urn}, which Trainyard does not know")
+        state = each.get("newState") or each.get("oldState") or {}
+        kind = urn.split("::")[2].rpartition("$")[2]
+        step = Step(
+            action=ACTIONS[operation],
+            type=kind,
+            name=urn.split("::")[-1],
+            inputs=state.get("inputs") or {},
+            changed=tuple(each.get("replaceReasons") or each.get("diffReasons") or ()),
+            kept=bool((each.get("oldState") or {}).get("retainOnDelete")),
+        )
+        # A replacement is several steps; it counts once, as what it is.
+        if urn not in found or step.action == "replace":
+            found[urn] = step
+    return [step for step in found.values() if step.type != "pulumi:pulumi:Stack"]
+
+
+def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
+    """Action -> kind -> how many, the destructive ones first."""
+    counts: dict[Action, Counter[str]] = {}
+    for step in steps:
+        counts.setdefault(step.action, Counter())[step.kind] += 1
+    return {action: counts[action] for action in ("replace", "delete", "create", "update", "same") if action in counts}
+
+
+def name_in_cloud(step: Step) -> str:
+    """What people call a pool or a bucket."""
+    for key in ("nodeGroupName", "name", "bucket"):
+        if isinstance(step.inputs.get(key), str):
+            return str(step.inputs[key])
+    return step.name
+
+
+def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
+    """Why the plan must not be carried out: pools under running jobs and buckets that it would take away.
+
+    `running` is pool -> jobs that run there now. What `may_replace` names is let through.
+    """
+    allowed, found = set(may_replace), []
+    for step in steps:
+        if step.action not in ("replace", "delete") or step.kept:
+            continue
+        name = name_in_cloud(step)
+        if {name, step.name} & allowed:
+            continue
+        remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack if that is meant"
+        jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
+        if step.type.endswith(POOLS) and jobs:
+            found.append(f"would {step.action} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+        elif step.type.endswith(BUCKETS):
+            found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
+    return found

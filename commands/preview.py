@@ -1,0 +1,128 @@
+"""`make preview`: what a change of a stack would do, cost, need and break, before anybody pays for it.
+
+Compares the stack's settings with those of BASE (by default the commit where this branch left `main`). With --engine
+Pulumi's engine says what happens, which takes a cloud's credentials; without it two recordings of the program do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.markdown import Markdown
+
+from commands.environment import PROJECT
+from commands.plan import Step, steps_of
+from commands.recorded import difference, recorded
+from commands.report import NO_REHEARSAL, Report, as_json, markdown
+from commands.stack import pulumi
+from policy.catalogue import RULES
+from policy.review import settings_from
+from policy.rules import findings
+from stack_config import PROJECT as NAMESPACE
+from stack_config import StackConfig, load_file
+from tests.recording import Record
+
+BASE = "main"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the report; 1 when the change must not be merged, 2 when the settings cannot be read."""
+    options = _options(arguments)
+    file = PROJECT / f"Pulumi.{options.stack}.yaml"
+    try:
+        after = load_file(file)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    earlier = _earlier(file.name, options.base)
+    before = _parsed(earlier) if earlier is not None else None
+    graph = _recorded(file.read_text(encoding="utf-8"), after)
+    report = Report(
+        stack=options.stack,
+        after=after,
+        before=before,
+        steps=_engine(options.stack) if options.engine else _compared(earlier, before, graph),
+        engine=options.engine,
+        findings=findings(graph, RULES, settings_from(after.policy)),
+        running=json.loads(options.running),
+        rehearsal=options.rehearsal,
+    )
+    _write(report, options.output)
+    return 1 if report.failures else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make preview", description=__doc__)
+    parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
+    parser.add_argument("--base", default=BASE, help="what to compare with: a branch or commit")
+    parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
+    parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
+    parser.add_argument("--rehearsal", default=NO_REHEARSAL, help="the rehearsal's verdict, in words")
+    parser.add_argument("--output", type=Path, help="folder for report.md and report.json")
+    return parser.parse_args(arguments)
+
+
+def _earlier(name: str, base: str) -> str | None:
+    """The stack's file as it was; None for a new one. Raises CalledProcessError when there is no such base."""
+    found = subprocess.run(["git", "merge-base", base, "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=True)
+    commit = found.stdout.strip()
+    listed = subprocess.run(
+        ["git", "ls-tree", "--name-only", commit, name], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    if not listed.stdout.strip():
+        return None
+    return subprocess.run(
+        ["git", "show", f"{commit}:{name}"], cwd=PROJECT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _parsed(text: str) -> StackConfig | None:
+    """The settings in a text; None for ones that this program can no longer read."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        try:
+            return load_file(Path(file.name))
+        except ValueError as error:
+            print(f"the settings before the change cannot be read: {error}", file=sys.stderr)
+            return None
+
+
+def _recorded(text: str, config: StackConfig) -> list[Record]:
+    content: dict[str, Any] = yaml.safe_load(text)["config"]
+    named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
+    values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
+    secrets = {name for job in config.jobs for name in job.secrets.values()}
+    return recorded(values, sorted(secrets))
+
+
+def _compared(earlier: str | None, before: StackConfig | None, graph: list[Record]) -> list[Step]:
+    return difference(_recorded(earlier, before) if earlier and before else [], graph)
+
+
+def _engine(stack: str) -> list[Step]:
+    return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+
+
+def _write(report: Report, folder: Path | None) -> None:
+    today = datetime.now(tz=UTC).date()
+    text = markdown(report, today)
+    Console().print(Markdown(text))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.md").write_text(text, encoding="utf-8")
+        (folder / "report.json").write_text(json.dumps(as_json(report, today), indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""Report: what a reviewer must see of a change, as Markdown and as JSON; nothing that is empty takes a line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from typing import Any
+
+from commands.plan import Step, by_kind, forbidden
+from infra.cost import Bill, bill, over_budget
+from infra.quota import Quota, quota_needed
+from policy.rules import Finding
+from stack_config import StackConfig
+from workloads.command import host_command
+from workloads.topology import topology
+
+MOST_RESOURCES = 12
+"""Resources of one action that are named one by one."""
+NO_REHEARSAL = "not rehearsed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything about one stack."""
+
+    stack: str
+    """Its name."""
+    after: StackConfig
+    """Its settings."""
+    before: StackConfig | None
+    """Its settings before the change; None for a new stack."""
+    steps: Sequence[Step]
+    """What would happen."""
+    engine: bool
+    """Whether Pulumi's engine said so; else two recordings of the program were compared."""
+    findings: Sequence[Finding]
+    """Rules that are broken."""
+    running: dict[str, list[str]]
+    """Pool -> jobs that run there."""
+    rehearsal: str = NO_REHEARSAL
+    """The rehearsal's verdict."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Why the change must not be merged."""
+        price = over_budget(bill(self.after.platform), self.after.budget)
+        return [
+            *forbidden(self.steps, self.running, self.after.policy.may_replace),
+            *([f"stack {price}"] if price else []),
+            *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
+        ]
+
+
+def markdown(report: Report, today: date) -> str:
+    """The report as a comment of a pull request."""
+    verdict = "fails" if report.failures else "passes"
+    lines = [f"### Stack `{report.stack}` {verdict}", ""]
+    lines += [f"- **{each}**" for each in report.failures]
+    lines += _resources(report)
+    lines += _price(report, today)
+    lines += _quota(report)
+    notes = [each for each in report.findings if not each.fails]
+    if notes:
+        lines += ["", "Policy:"]
+        lines += [f"- {each.rule.name}: {each.resource} {each.message}{_excuse(each)}" for each in notes]
+    lines += _jobs(report)
+    lines += ["", f"Rehearsal: {report.rehearsal}."]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(report: Report, today: date) -> dict[str, Any]:
+    """The same for programs."""
+    found = bill(report.after.platform)
+    return {
+        "stack": report.stack,
+        "passes": not report.failures,
+        "failures": report.failures,
+        "source": "engine" if report.engine else "recording",
+        "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
+        "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "quota": [asdict(each) for each in quota_needed(report.after.platform)],
+        "policy": [
+            {"rule": each.rule.name, "resource": each.resource, "message": each.message, "fails": each.fails}
+            for each in report.findings
+        ],
+        "rehearsal": report.rehearsal,
+    }
+
+
+def _excuse(finding: Finding) -> str:
+    return f" (excused: {finding.excused})" if finding.excused else ""
+
+
+def _resources(report: Report) -> list[str]:
+    counts = by_kind(report.steps)
+    lines = [""]
+    for action, kinds in counts.items():
+        total = sum(kinds.values())
+        if action == "same":
+            lines.append(f"{total} unchanged.")
+            continue
+        loud = action in ("replace", "delete")
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        lines.append(f"{f'**{action.upper()}**' if loud else action.capitalize()} {total}: {listed}")
+        named = [each for each in report.steps if each.action == action]
+        if loud or (action == "update" and len(named) <= MOST_RESOURCES):
+            lines += [f"- `{each.name}`{': ' + ', '.join(each.changed) if each.changed else ''}" for each in named]
+    if not report.engine and any(action != "same" for action in counts):
+        lines.append("Compared without a cloud: an update may turn out to be a replacement.")
+    return lines
+
+
+def _price(report: Report, today: date) -> list[str]:
+    now = bill(report.after.platform)
+    if not now.lines:
+        return []
+    then = bill(report.before.platform) if report.before else Bill(lines=())
+    lines = ["", "| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
+    old, new = then.by_part(), now.by_part()
+    columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
+    for part in dict.fromkeys([*new, *old]):
+        lines.append(f"| {part} | {' | '.join(column.get(part, '-') for column in columns)} |")
+    more = ("", " + what has no price")
+    sums = [f"{then.total}{more[bool(then.unpriced)]}" if old else "-", f"**{now.total}{more[bool(now.unpriced)]}**"]
+    lines.append(f"| **sum** | {sums[0]} | {sums[1]} | | |")
+    if now.unpriced:
+        lines.append(f"\nNo price is known for {'; '.join(now.unpriced)}.")
+    return [*lines, *(f"- {each}" for each in now.warnings(today))]
+
+
+def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
+    """Part -> its price; a part that is not priced as a whole says so and is never shown as cheap."""
+    incomplete = found.incomplete(spot=spot)
+    return {
+        part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"
+        for part, money in found.by_part(spot=spot).items()
+    }
+
+
+def _quota(report: Report) -> list[str]:
+    then = {_key(each): each.amount for each in quota_needed(report.before.platform)} if report.before else {}
+    changed = [each for each in quota_needed(report.after.platform) if then.get(_key(each)) != each.amount]
+    if not changed:
+        return []
+    return [
+        "",
+        "Quota:",
+        *(f"- {each.location} {each.name}: {then.get(_key(each), 0)} -> {each.amount}" for each in changed),
+    ]
+
+
+def _key(quota: Quota) -> tuple[str, str]:
+    return quota.name, quota.location
+
+
+def _jobs(report: Report) -> list[str]:
+    was = {job.name: job for job in report.before.jobs} if report.before else {}
+    changed = [job for job in report.after.jobs if was.get(job.name) != job]
+    return (
+        ["", *(f"Job {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed)]
+        if changed
+        else []
+    )

@@ -1,0 +1,255 @@
+"""Rules about what is made in a cloud: clusters, nodes, identities, buckets."""
+
+from __future__ import annotations
+
+from policy.inputs import many, statements, value
+from policy.rules import Check, Inputs, Level, Rule
+
+GKE = ("gcp:container/cluster:Cluster",)
+GKE_POOL = ("gcp:container/nodePool:NodePool",)
+EKS = ("aws:eks/cluster:Cluster",)
+TEMPLATE = ("aws:ec2/launchTemplate:LaunchTemplate",)
+HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
+PRIMITIVE = ("roles/owner", "roles/editor", "roles/viewer")
+EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+WORLD = ("0.0.0.0/0", "::/0")
+
+
+def _must(path: str, wanted: object, message: str) -> Check:
+    return lambda inputs: None if value(inputs, path) == wanted else message
+
+
+def _has(path: str, message: str) -> Check:
+    return lambda inputs: None if value(inputs, path) else message
+
+
+def _node_account(inputs: Inputs) -> str | None:
+    account = str(value(inputs, "nodeConfig.serviceAccount") or "default")
+    default = account == "default" or account.endswith("-compute@developer.gserviceaccount.com")
+    return "nodes run as the project's default service account" if default else None
+
+
+def _gke_ends(inputs: Inputs) -> str | None:
+    """Pools of accelerators alone: GPUs attached to machines, machines that carry them, TPUs."""
+    machine = str(value(inputs, "nodeConfig.machineType"))
+    if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(
+        ("a2-", "a3-", "a4-", "g2-", "ct", "tpu")
+    ):
+        return None
+    scaling = inputs.get("autoscaling") or {}
+    least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))
+    if least == 0 or value(inputs, "nodeConfig.maxRunDuration"):
+        return None
+    return "accelerators cost until somebody removes them; set min_nodes: 0 or max_run_hours"
+
+
+def _gke_networks(inputs: Inputs) -> str | None:
+    blocks = value(inputs, "masterAuthorizedNetworksConfig.cidrBlocks") or []
+    return "the API server answers the whole internet" if any(b.get("cidrBlock") in WORLD for b in blocks) else None
+
+
+def _eks_networks(inputs: Inputs) -> str | None:
+    if not value(inputs, "vpcConfig.endpointPublicAccess"):
+        return None
+    # Without ranges EKS means all.
+    ranges = value(inputs, "vpcConfig.publicAccessCidrs") or [WORLD[0]]
+    return "the API server answers the whole internet" if set(ranges) & set(WORLD) else None
+
+
+def _primitive(inputs: Inputs) -> str | None:
+    return f"grants the primitive role {inputs['role']}" if inputs.get("role") in PRIMITIVE else None
+
+
+def _public_member(inputs: Inputs) -> str | None:
+    members = [*many(inputs.get("member")), *many(inputs.get("members") or [])]
+    return "grants a role to everybody" if set(map(str, members)) & set(EVERYBODY) else None
+
+
+def _wildcards(inputs: Inputs) -> str | None:
+    for statement in statements(inputs.get("policy")):
+        if statement.get("Effect") != "Allow":
+            continue
+        if wild := [each for each in many(statement.get("Action")) if str(each).endswith("*")]:
+            return f"allows {', '.join(wild)}"
+        if "*" in many(statement.get("Resource")):
+            return "allows actions on every resource"
+    return None
+
+
+def _gcs(inputs: Inputs) -> str | None:
+    if inputs.get("uniformBucketLevelAccess") is not True:
+        return "has access lists of single objects"
+    return None if inputs.get("publicAccessPrevention") == "enforced" else "may be made public"
+
+
+def _s3(inputs: Inputs) -> str | None:
+    keys = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+    missing = [key for key in keys if inputs.get(key) is not True]
+    return f"may be made public: {', '.join(missing)} off" if missing else None
+
+
+def _eks_secrets(inputs: Inputs) -> str | None:
+    covered = value(inputs, "encryptionConfig.resources") or []
+    return None if "secrets" in covered else "secrets are not encrypted with a key of the account"
+
+
+def _disks(inputs: Inputs) -> str | None:
+    disks = [value(each, "ebs.encrypted") for each in inputs.get("blockDeviceMappings") or []]
+    return None if disks and all(str(each).lower() == "true" for each in disks) else "disks are not encrypted"
+
+
+def _labelled(inputs: Inputs) -> str | None:
+    labels = inputs.get("resourceLabels") or inputs.get("labels") or inputs.get("tags")
+    return None if labels else "has no labels, so its cost is nobody's"
+
+
+def _rule(name: str, level: Level, types: tuple[str, ...], check: Check, why: str, link: str) -> Rule:
+    return Rule(name=name, level=level, types=types, check=check, why=why, link=link)
+
+
+CLOUD_RULES = (
+    _rule(
+        "private-nodes",
+        "mandatory",
+        GKE,
+        _must("privateClusterConfig.enablePrivateNodes", True, "nodes have public addresses"),
+        "A node that has no public address cannot be reached from the internet.",
+        "https://cloud.google.com/kubernetes-engine/docs/concepts/private-cluster-concept",
+    ),
+    _rule(
+        "workload-identity",
+        "mandatory",
+        GKE,
+        _has("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
+        "A job then has its own rights and no key that could leak.",
+        "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
+    ),
+    _rule(
+        "shielded-nodes",
+        "mandatory",
+        GKE,
+        _must("enableShieldedNodes", True, "nodes are not shielded"),
+        "A shielded node proves to the control plane that it is what it says.",
+        "https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
+    ),
+    _rule(
+        "no-legacy-authorization",
+        "mandatory",
+        GKE,
+        lambda inputs: "has attribute-based access control" if inputs.get("enableLegacyAbac") else None,
+        "Attribute-based access control gives every service account the rights of an administrator.",
+        HARDENING,
+    ),
+    _rule(
+        "api-server-not-public",
+        "mandatory",
+        GKE,
+        _gke_networks,
+        "An API server that answers everybody is one stolen credential away from everything.",
+        HARDENING,
+    ),
+    _rule(
+        "eks-api-server-not-public",
+        "mandatory",
+        EKS,
+        _eks_networks,
+        "An API server that answers everybody is one stolen credential away from everything.",
+        "https://docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
+    ),
+    _rule(
+        "node-service-account",
+        "mandatory",
+        GKE_POOL,
+        _node_account,
+        "The default service account may edit the whole project in many organizations.",
+        HARDENING,
+    ),
+    _rule(
+        "no-primitive-roles",
+        "mandatory",
+        ("IAMMember", "IAMBinding"),
+        _primitive,
+        "Owner, editor and viewer reach every service of a project.",
+        "https://cloud.google.com/iam/docs/roles-overview#basic",
+    ),
+    _rule(
+        "no-public-grants",
+        "mandatory",
+        ("IAMMember", "IAMBinding"),
+        _public_member,
+        "What everybody may read is copied before it is noticed.",
+        "https://cloud.google.com/storage/docs/public-access-prevention",
+    ),
+    _rule(
+        "no-wildcards",
+        "mandatory",
+        ("aws:iam/policy:Policy", "aws:iam/rolePolicy:RolePolicy"),
+        _wildcards,
+        "A wildcard grants what nobody meant, and what AWS adds later.",
+        "https://docs.aws.amazon.com/IAM/latest/UserGuide/best-practices.html#grant-least-privilege",
+    ),
+    _rule(
+        "private-buckets",
+        "mandatory",
+        ("gcp:storage/bucket:Bucket",),
+        _gcs,
+        "Checkpoints are the product: one grant too many gives them away.",
+        "https://cloud.google.com/storage/docs/uniform-bucket-level-access",
+    ),
+    _rule(
+        "private-s3-buckets",
+        "mandatory",
+        ("BucketPublicAccessBlock",),
+        _s3,
+        "Checkpoints are the product: one grant too many gives them away.",
+        "https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-control-block-public-access.html",
+    ),
+    _rule(
+        "encrypted-secrets",
+        "mandatory",
+        EKS,
+        _eks_secrets,
+        "A copy of etcd is then useless without the key.",
+        "https://docs.aws.amazon.com/eks/latest/userguide/envelope-encryption.html",
+    ),
+    _rule(
+        "metadata-needs-token",
+        "mandatory",
+        TEMPLATE,
+        _must("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
+        "IMDSv1 hands the node's credentials to whoever can make it send one request.",
+        "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
+    ),
+    _rule(
+        "encrypted-disks",
+        "mandatory",
+        TEMPLATE,
+        _disks,
+        "Data and images on a disk outlive the machine.",
+        "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption.html",
+    ),
+    _rule(
+        "accelerators-end",
+        "advisory",
+        GKE_POOL,
+        _gke_ends,
+        "Idle accelerators are the largest bill that nobody decided on.",
+        "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler",
+    ),
+    _rule(
+        "deletion-protection",
+        "advisory",
+        (*GKE, *EKS),
+        _must("deletionProtection", True, "one command deletes the cluster with all that runs on it"),
+        "Outside of development a cluster is removed on purpose, in two steps.",
+        "https://docs.aws.amazon.com/eks/latest/userguide/deletion-protection.html",
+    ),
+    _rule(
+        "labels-for-cost",
+        "advisory",
+        (*GKE, "gcp:storage/bucket:Bucket", "aws:eks/nodeGroup:NodeGroup"),
+        _labelled,
+        "A bill by label says which stack costs what.",
+        "https://cloud.google.com/resource-manager/docs/best-practices-labels",
+    ),
+)

@@ -1,0 +1,122 @@
+"""Rules about what runs in the cluster: images, limits, privileges."""
+
+from __future__ import annotations
+
+from policy.inputs import containers, pods, value
+from policy.rules import Inputs, Rule
+
+JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
+WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
+RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
+
+
+def _digests(inputs: Inputs) -> str | None:
+    loose = sorted({str(each.get("image")) for each in containers(inputs) if "@sha256:" not in str(each.get("image"))})
+    return f"image {', '.join(loose)} is named by no digest" if loose else None
+
+
+def _limits(inputs: Inputs) -> str | None:
+    for each in containers(inputs):
+        limits = value(each, "resources.limits") or {}
+        if missing := [kind for kind in ("cpu", "memory") if kind not in limits]:
+            return f"container {each.get('name')} has no limit of {' and '.join(missing)}"
+    return None
+
+
+def _bounded(inputs: Inputs) -> str | None:
+    for each in containers(inputs):
+        if not value(each, "resources.limits.memory") or not value(each, "resources.requests.cpu"):
+            return f"container {each.get('name')} has no limit of memory or no request of cpu"
+    return None
+
+
+def _non_root(inputs: Inputs) -> str | None:
+    for pod in pods(inputs):
+        for each in pod["containers"]:
+            if not (value(pod, "securityContext.runAsNonRoot") or value(each, "securityContext.runAsNonRoot")):
+                return f"container {each.get('name')} may run as root"
+    return None
+
+
+def _restricted(inputs: Inputs) -> str | None:
+    for each in containers(inputs):
+        context = each.get("securityContext") or {}
+        if context.get("privileged") or context.get("allowPrivilegeEscalation") is not False:
+            return f"container {each.get('name')} may gain privileges"
+        if "ALL" not in (value(context, "capabilities.drop") or []):
+            return f"container {each.get('name')} keeps capabilities"
+    return None
+
+
+def _host(inputs: Inputs) -> str | None:
+    for pod in pods(inputs):
+        if shared := [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]:
+            return f"pod shares {', '.join(shared)} with its node"
+        if any(volume.get("hostPath") for volume in pod.get("volumes") or []):
+            return "pod mounts a folder of its node"
+    return None
+
+
+def _namespace(inputs: Inputs) -> str | None:
+    enforced = (value(inputs, "metadata.labels") or {}).get("pod-security.kubernetes.io/enforce")
+    return None if enforced == "restricted" else "namespace does not enforce the restricted Pod Security Standard"
+
+
+JOB_RULES = (
+    Rule(
+        name="images-by-digest",
+        level="advisory",
+        why="A tag can be moved, and hosts that start later would then run other code.",
+        link="https://kubernetes.io/docs/concepts/containers/images/#image-names",
+        types=WORKLOADS,
+        check=_digests,
+    ),
+    Rule(
+        name="limits-set",
+        level="mandatory",
+        why="A container without limits can starve the rank beside it, and the whole job waits for the slowest rank.",
+        link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+        types=JOBS,
+        check=_limits,
+    ),
+    Rule(
+        name="services-bounded",
+        level="mandatory",
+        why="A controller that leaks memory must not take its node with it; spare CPU it may use.",
+        link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
+        types=("Deployment", "StatefulSet"),
+        check=_bounded,
+    ),
+    Rule(
+        name="non-root",
+        level="mandatory",
+        why="Root in a container is root on the node for whoever finds a way out of it.",
+        link=RESTRICTED,
+        types=WORKLOADS,
+        check=_non_root,
+    ),
+    Rule(
+        name="no-privileges",
+        level="mandatory",
+        why="Training needs no capability of Linux, and what a container does not have cannot be misused.",
+        link=RESTRICTED,
+        types=WORKLOADS,
+        check=_restricted,
+    ),
+    Rule(
+        name="no-host-access",
+        level="mandatory",
+        why="A pod in its node's namespaces or folders sees the other pods and the node's own credentials.",
+        link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
+        types=JOBS,
+        check=_host,
+    ),
+    Rule(
+        name="restricted-namespace",
+        level="mandatory",
+        why="The API server then refuses what these rules would only report.",
+        link="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
+        types=("kubernetes:core/v1:Namespace",),
+        check=_namespace,
+    ),
+)

@@ -1,0 +1,80 @@
+"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack in the environment's STACK."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(PROJECT))
+
+from pulumi_policy import (  # noqa: E402 - the engine runs this file alone, outside the project
+    EnforcementLevel,
+    PolicyPack,
+    ReportViolation,
+    ResourceValidationArgs,
+    ResourceValidationPolicy,
+)
+from pulumi_policy.proxy import UnknownValueError  # noqa: E402
+
+from policy.catalogue import RULES  # noqa: E402
+from policy.review import settings_of  # noqa: E402
+from policy.rules import Rule, Settings  # noqa: E402
+
+LEVELS = {
+    "mandatory": EnforcementLevel.MANDATORY,
+    "advisory": EnforcementLevel.ADVISORY,
+    "disabled": EnforcementLevel.DISABLED,
+}
+
+
+UNKNOWN = "(not known before the update)"
+"""What stands for a value that another resource gives only when it is there."""
+
+
+def plain(found: Any) -> Any:
+    """The engine's view of inputs as dictionaries and lists, which is what rules read."""
+    if isinstance(found, Mapping):
+        return {key: _known(found, key) for key in found}
+    if isinstance(found, Sequence) and not isinstance(found, str):
+        return [_known(found, index) for index in range(len(found))]
+    return found
+
+
+def _known(found: Any, key: Any) -> Any:
+    try:
+        return plain(found[key])
+    except UnknownValueError:
+        return UNKNOWN
+
+
+def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
+    """The rule as the engine calls it."""
+
+    def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
+        excused = (rule.name, args.name) in settings.exceptions
+        if not rule.applies(args.resource_type) or excused:
+            return
+        if message := rule.check(plain(args.props)):
+            report(f"{message}; {rule.link}")
+
+    return validate
+
+
+settings = settings_of(os.environ.get("STACK"))
+PolicyPack(
+    name="trainyard",
+    enforcement_level=EnforcementLevel.MANDATORY,
+    policies=[
+        ResourceValidationPolicy(
+            name=rule.name,
+            description=rule.why,
+            enforcement_level=LEVELS[settings.levels.get(rule.name, rule.level)],
+            validate=validation(rule, settings),
+        )
+        for rule in RULES
+    ],
+)

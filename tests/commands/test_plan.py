@@ -1,0 +1,67 @@
+"""Reading a preview: actions, replacements once, and the guard of pools and buckets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from commands.plan import by_kind, forbidden, steps_of
+
+POOL = "gcp:container/nodePool:NodePool"
+BUCKET = "gcp:storage/bucket:Bucket"
+
+
+def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
+    """The output of `pulumi preview --json` for steps of operation, type, name and state."""
+    found = []
+    for operation, kind, name, state in steps:
+        key = "oldState" if operation in ("delete", "delete-replaced") else "newState"
+        found.append({"op": operation, "urn": f"urn:pulumi:s::p::a:b:Parent${kind}::{name}", key: state})
+    return "warning: something\n" + json.dumps({"steps": found})
+
+
+def state(name: str, **more: Any) -> dict[str, Any]:
+    return {"inputs": {"name": name}, **more}
+
+
+def test_a_replacement_counts_once() -> None:
+    text = preview(
+        ("delete-replaced", POOL, "gpus-nodes", state("gpus")),
+        ("replace", POOL, "gpus-nodes", state("gpus")),
+        ("create-replacement", POOL, "gpus-nodes", state("gpus")),
+        ("create", BUCKET, "bucket", state("b")),
+        ("same", "pulumi:pulumi:Stack", "stack", {}),
+    )
+    assert by_kind(steps_of(text)) == {"replace": {"NodePool": 1}, "create": {"Bucket": 1}}
+    assert next(iter(by_kind(steps_of(text)))) == "replace"
+
+
+def test_an_operation_that_nobody_knows_is_an_error() -> None:
+    with pytest.raises(ValueError, match="would explode"):
+        steps_of(preview(("explode", POOL, "gpus-nodes", state("gpus"))))
+
+
+@pytest.mark.parametrize("operation", ["delete", "replace"])
+def test_a_pool_under_a_job_is_guarded(operation: str) -> None:
+    steps = steps_of(preview((operation, POOL, "gpus-nodes", state("gpus"))))
+    (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
+    assert "pool gpus, on which digits runs" in found
+    assert "may_replace: [gpus]" in found
+    assert forbidden(steps, {}, ()) == []
+    assert forbidden(steps, {"gpus": ["digits"]}, ["gpus"]) == []
+    assert forbidden(steps, {"gpus": ["digits"]}, ["other"])
+
+
+def test_a_bucket_is_guarded_unless_it_is_kept() -> None:
+    steps = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints"))))
+    assert "bucket checkpoints" in forbidden(steps, {}, ())[0]
+    assert forbidden(steps, {}, ["checkpoints"]) == []
+    kept = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints", retainOnDelete=True))))
+    assert forbidden(kept, {}, ()) == []
+
+
+def test_growing_a_pool_is_not_guarded() -> None:
+    steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
+    assert forbidden(steps, {"gpus": ["digits"]}, ()) == []

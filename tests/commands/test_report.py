@@ -1,0 +1,89 @@
+"""The report of changes as a reviewer reads it, from recordings of the program: no cloud, no engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from commands.plan import Step
+from commands.recorded import difference, recorded
+from commands.report import Report, as_json, markdown
+from policy.catalogue import RULES
+from policy.review import settings_from
+from policy.rules import findings
+from stack_config import parse
+
+TODAY = date(2026, 11, 21)
+POOL = {"name": "cpus", "machine_type": "e2-standard-4", "nodes": 2}
+JOB = {"name": "digits", "recipe": "digits", "hosts": 2}
+
+
+def values(**changes: Any) -> dict[str, Any]:
+    platform = {"kind": "gke", "pools": [{**POOL, **changes.pop("pool", {})}], **changes.pop("platform", {})}
+    return {"platform": platform, "jobs": [JOB], **changes}
+
+
+def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report:
+    config, graph = parse(after), recorded(after, ())
+    return Report(
+        stack="test",
+        after=config,
+        before=parse(before),
+        steps=difference(recorded(before, ()), graph),
+        engine=False,
+        findings=findings(graph, RULES, settings_from(config.policy)),
+        running=more.get("running", {}),
+    )
+
+
+def test_growing_a_pool_fits_a_screen_and_says_what_it_costs() -> None:
+    found = report(values(), values(pool={"nodes": 4}))
+    text = markdown(found, TODAY)
+    assert "Update 1: 1 NodePool\n- `cpus-nodes`: nodeCount" in text
+    assert "| cpus | more" not in text
+    assert "| cpus | 0.31 | 0.63 |" in text
+    assert "us-central1 CPUS: 20 -> 28" in text
+    assert "worker command" not in text
+    assert "Job digits" not in text, "the job did not change"
+    assert len(text.splitlines()) <= 30
+    assert found.failures == []
+
+
+def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
+    found = report(values(), values(pool={"name": "other"}), running={"cpus": ["digits"]})
+    text = markdown(found, TODAY)
+    assert "**DELETE** 2: " in text
+    assert text.index("**DELETE") < text.index("Create")
+    assert "would delete pool cpus, on which digits runs" in text
+    assert "fails" in text.splitlines()[0]
+    allowed = report(
+        values(), values(pool={"name": "other"}, policy={"may_replace": ["cpus"]}), running={"cpus": ["digits"]}
+    )
+    assert allowed.failures == []
+
+
+def test_a_budget_fails_the_preview() -> None:
+    (failure,) = report(values(), values(budget=0.1)).failures
+    assert "more than `budget: 0.1`" in failure
+
+
+def test_an_added_job_shows_its_command() -> None:
+    more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
+    text = markdown(report(values(), values(jobs=[JOB, more], platform={}, pool={"nodes": 4})), TODAY)
+    assert "Job more: `python -m trainer.launch -m trainer digits --batch-size=64`" in text
+
+
+def test_json_has_the_same_verdict() -> None:
+    found = as_json(report(values(), values(budget=0.1)), TODAY)
+    assert found["passes"] is False
+    assert found["source"] == "recording"
+    assert found["price"]["unpriced"]
+
+
+def test_the_engine_is_named_where_it_spoke() -> None:
+    step = Step(action="update", type="t:t:T", name="a", inputs={})
+    config = parse(values())
+    found = Report(stack="s", after=config, before=config, steps=[step], engine=False, findings=[], running={})
+    assert "may turn out to be" in markdown(found, TODAY)
+    assert "may turn out to be" not in markdown(replace(found, engine=True), TODAY)

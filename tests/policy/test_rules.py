@@ -1,0 +1,73 @@
+"""Every rule: a fixture that keeps it and one that breaks it, levels, exceptions; and what our own stacks break."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.problems import ConfigError
+from policy.catalogue import RULES
+from policy.config import PolicyConfig
+from policy.review import settings_from
+from policy.rules import Rule, Settings, findings
+from stack_config import parse
+from tests.components.cloud_program import graph
+from tests.policy.fixtures import FIXTURES
+from tests.recording import Record
+
+PROJECT = Path(__file__).parents[2]
+
+
+def test_every_rule_has_fixtures_and_fixtures_have_rules() -> None:
+    assert [rule.name for rule in RULES] == list(FIXTURES)
+    assert len(RULES) >= 15
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_tells_good_from_bad(rule: Rule) -> None:
+    kind, good, bad = FIXTURES[rule.name]
+    assert rule.applies(kind)
+    assert rule.check(good) is None
+    assert rule.check(bad)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_says_why_in_a_sentence_and_where(rule: Rule) -> None:
+    assert rule.why.endswith(".")
+    assert rule.link.startswith("https://")
+
+
+def test_levels_and_exceptions_of_the_stack() -> None:
+    kind, _, bad = FIXTURES["limits-set"]
+    broken = [Record(kind, "digits-job", bad)]
+    (found,) = [each for each in findings(broken, RULES, Settings()) if each.rule.name == "limits-set"]
+    assert found.fails
+    softer = Settings(levels={"limits-set": "advisory"})
+    assert not any(each.fails for each in findings(broken, RULES, softer))
+    excused = Settings(exceptions={("limits-set", "digits-job"): "measured without limits for a week"})
+    (found,) = [each for each in findings(broken, RULES, excused) if each.rule.name == "limits-set"]
+    assert (found.fails, found.excused) == (False, "measured without limits for a week")
+    other = Settings(exceptions={("limits-set", "other"): "measured without limits for a week"})
+    assert any(each.fails for each in findings(broken, RULES, other))
+
+
+def test_the_stack_names_rules_that_exist() -> None:
+    values = {"platform": {"kind": "local", "nodes": 1}, "jobs": [], "policy": {"levels": {"limits": "advisory"}}}
+    with pytest.raises(ConfigError, match="is no rule"):
+        parse(values)
+    values["policy"] = {"exceptions": [{"rule": "limits-set", "resource": "a", "reason": "short"}]}
+    with pytest.raises(ConfigError, match="reason"):
+        parse(values)
+
+
+@pytest.mark.parametrize("stack", ["dev", "gke-v100", "gke-tpu", "eks"])
+def test_our_own_stacks_break_no_mandatory_rule(stack: str) -> None:
+    values = yaml.safe_load((PROJECT / f"Pulumi.{stack}.yaml").read_text())["config"]
+    engine, _ = graph(values["trainyard:platform"], values["trainyard:jobs"])
+    settings = settings_from(PolicyConfig.model_validate(values.get("trainyard:policy", {})))
+    found = findings(engine.records, RULES, settings)
+    assert [(each.rule.name, each.resource, each.message) for each in found if each.fails] == []
+    looked_at = {rule.name for rule in RULES for record in engine.records if rule.applies(record.type)}
+    assert len(looked_at) >= 10, "rules that look at nothing say nothing"
