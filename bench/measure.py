@@ -75,9 +75,15 @@ class Measure:
 
 
 def in_turn(
-    name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
+    name: str,
+    goal: float,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    pairs: int = PAIRS,
+    *,
+    progress: bool = True,
 ) -> Measure:
-    """Time both sides in turn, A B A B ..., after one pair that does not count."""
+    """Time both sides in turn, A B A B ..., after one pair that does not count; `progress` shows each pair."""
     first: list[float] = []
     second: list[float] = []
     for number in range(pairs + 1):
@@ -85,7 +91,8 @@ def in_turn(
         if number:
             first.append(pair[0])
             second.append(pair[1])
-        print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
+        if progress:
+            print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
     return Measure(name=name, ours=tuple(first), theirs=tuple(second), goal=goal)
 
 
