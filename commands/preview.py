@@ -23,6 +23,7 @@ from rich.markdown import Markdown
 from commands.environment import PROJECT
 from commands.plan import Step, steps_of
 from commands.recorded import difference, recorded
+from commands.recording import Record
 from commands.report import NO_REHEARSAL, Report, as_json, markdown
 from commands.stack import pulumi
 from policy.catalogue import RULES
@@ -30,7 +31,6 @@ from policy.review import settings_from
 from policy.rules import findings
 from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
-from tests.recording import Record
 
 BASE = "main"
 

@@ -12,11 +12,9 @@ import pulumi
 
 from commands.environment import PROJECT
 from commands.plan import Action, Step
+from commands.recording import Record, run
 from infra import cloud_image
 from infra.local import preflight
-
-# The recording engine is the tests' own; it moves out of tests/ when no other branch changes it.
-from tests.recording import Record, run
 
 STAND_IN = "not the secret"
 """What every secret of a stack is here."""
