@@ -75,6 +75,8 @@ class Record:
     type: str
     name: str
     inputs: dict[str, Any]
+    kept: bool = False
+    """Whether it stays in the cloud when it goes from the stack."""
 
 
 @dataclass
