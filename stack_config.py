@@ -53,6 +53,8 @@ class StackConfig(Section):
     budget: Annotated[float, Field(gt=0)] | None = None
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
+    ttl_hours: Annotated[float, Field(gt=0)] | None = None
+    """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
 

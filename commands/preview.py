@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         engine=options.engine,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=json.loads(options.running),
-        rehearsal=verdict(json.loads(options.rehearsal.read_text())) if options.rehearsal else NO_REHEARSAL,
+        rehearsal=_verdict(options.rehearsal),
         left=quota_left(after.platform) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
@@ -117,6 +117,10 @@ def _compared(earlier: str | None, before: StackConfig | None, graph: list[Recor
 
 def _engine(stack: str) -> list[Step]:
     return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+
+
+def _verdict(file: Path | None) -> str:
+    return verdict(json.loads(file.read_text(encoding="utf-8"))) if file else NO_REHEARSAL
 
 
 def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rehearsal.duration import in_words
 from rehearsal.placement import Pod
@@ -45,6 +46,8 @@ class Report:
     """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)
     """What was left after `destroy`."""
+    receipt: dict[str, Any] = field(default_factory=dict)
+    """What `make verify-empty` says of the clouds after `destroy`."""
     wall_seconds: float = 0.0
     """How long the rehearsal itself took."""
 
