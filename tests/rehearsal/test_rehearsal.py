@@ -79,7 +79,6 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
     assert by_slice["0"] != by_slice["1"]
 
 
-@pytest.mark.xfail(strict=True, reason="the mpi-operator makes no pods in a rehearsal; cause not found")
 def test_operators_of_eks_place_their_jobs() -> None:
     report = rehearse("eks")
     assert {pod["job"] for pod in report["pods"]} >= {"mpi", "pytorch"}
