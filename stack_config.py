@@ -168,6 +168,7 @@ def without_room(config: StackConfig) -> list[Problem]:
             accelerator=job.accelerator,
             topology=job.topology,
             accelerators=job.accelerators,
+            queue=job.queue is not None,
         )
         for job in config.jobs
     ]
@@ -175,7 +176,7 @@ def without_room(config: StackConfig) -> list[Problem]:
     for misfit in misfits(config.platform, asks):
         job = config.jobs[misfit.job]
         value = getattr(job, misfit.key)
-        shown = value.model_dump() if isinstance(value, Section) else value
+        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
         found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
     return found
 

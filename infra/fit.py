@@ -34,6 +34,8 @@ class Ask:
     """Topology of the TPU slice."""
     accelerators: int
     """GPUs or TPU chips of each host."""
+    queue: bool = False
+    """Whether a queue admits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class _Offer:
     gpu: str | None = None
     gpus: int = 0
     tpu: TpuSlice | None = None
+    queued: bool = False
+    """Whether they come only when a queue asks for them."""
 
 
 def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
@@ -83,6 +87,8 @@ def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
         needed = -(-ask.hosts // _per_node(offers[place], ask))
         if needed > room[place]:
             found.append(_too_many(index, ask, offers[place], room[place]))
+        elif offers[place].queued and not ask.queue:
+            found.append(Misfit(job=index, key="queue", message=_without_queue(offers[place])))
         else:
             used[place] += needed
     return found
@@ -95,7 +101,15 @@ def _gke(platform: GkeConfig) -> list[_Offer]:
         plan = pool_plans(platform, pool)[0]
         node = _left(gke_allocatable(plan.machine))
         offers.append(
-            _Offer(pool=pool.name, nodes=num_nodes(pool), node=node, gpu=plan.gpu, gpus=plan.gpus, tpu=plan.tpu)
+            _Offer(
+                pool=pool.name,
+                nodes=num_nodes(pool),
+                node=node,
+                gpu=plan.gpu,
+                gpus=plan.gpus,
+                tpu=plan.tpu,
+                queued=pool.capacity == ("queued",),
+            )
         )
     system = _left(gke_allocatable(gce_machine(system_machine(platform))))
     return [*offers, _Offer(pool="system", nodes=platform.system_pool.max_nodes, node=system)]
@@ -167,3 +181,11 @@ def _too_many(index: int, ask: Ask, offer: _Offer, free: int) -> Misfit:
     hosts = free * _per_node(offer, ask)
     message = f"pool {offer.pool} has room for {hosts} more such hosts on {free} nodes; write less, or change the pool"
     return Misfit(job=index, key="hosts", message=message)
+
+
+def _without_queue(offer: _Offer) -> str:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+    return (
+        f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; write the "
+        "LocalQueue whose ClusterQueue has the check for a ProvisioningRequest, or another capacity for the pool"
+    )

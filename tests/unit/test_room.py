@@ -29,6 +29,10 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "two slices": (TPUS, [{**V4, "slices": 2}]),
     "two jobs of a slice": (TPUS, [V4, V4]),
     "on EKS": (P5, [H100]),
+    "a queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3"}],
+    ),
     "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
 }
 
@@ -60,6 +64,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
     "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "no queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [H100],
+        ("jobs[0].queue: is missing", "Kueue", "another capacity"),
+    ),
     "CPU beyond the system's nodes": (
         {"kind": "gke", "pools": []},
         [{"resources": {"cpu": 16}}],
