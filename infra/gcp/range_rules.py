@@ -1,4 +1,4 @@
-"""What a GKE platform's address ranges may not be, alone and beside each other: each rule with its source. No Pulumi."""
+"""What address ranges a GKE platform may not have, each rule with its source. No Pulumi."""
 
 from __future__ import annotations
 

@@ -54,6 +54,8 @@ def test_two_hosts_with_two_gpus_each() -> None:
     assert {pod["node"] for pod in report["pods"]} == {"gke-gke-dist-gpus-a-0", "gke-gke-dist-gpus-a-1"}
     assert report["quota"]["us-central1/NVIDIA_T4_GPUS"] == 4
     assert report["up_seconds"] > 8 * 60
+    assert report["cost"]["gpus"] > 0
+    assert report["cost_total"].startswith("$")
     assert report["without_rules"] == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from infra.problems import ConfigError
 from infra.scheduling import Scheduling, scheduling
-from stack_config import StackConfig, parse
+from stack_config import StackConfig, parse, pools_of_jobs
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
@@ -114,6 +114,33 @@ def test_a_ladder_is_selected_by_its_class() -> None:
 
 def test_adapters_of_a_node() -> None:
     assert scheduling(stack(P5).platform, "nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+
+
+def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
+    """Else two jobs that share a node's GPUs would both want its only adapter."""
+    quarter = scheduling(stack(P5).platform, "nvidia-h100-80gb", gpus_per_host=2)
+    assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
+    assert scheduling(stack({"kind": "eks"}).platform, "nvidia-tesla-t4", gpus_per_host=2).devices == {}
+
+
+A100 = {"accelerator": "nvidia-a100-80gb"}
+TWO_POOLS = {
+    "kind": "gke",
+    "pools": [{"name": "large", "machine_type": "a2-ultragpu-8g"}, {"name": "small", "machine_type": "a2-ultragpu-1g"}],
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
+    jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
+    pools = list(pools_of_jobs(stack(TWO_POOLS, *(jobs[index] for index in order))).values())
+    assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+
+
+def test_pods_say_which_pool_they_are_for() -> None:
+    found = scheduling(stack(TWO_POOLS).platform, "nvidia-a100-80gb", pool="small")
+    assert found.node_selector["trainyard.dev/pool"] == "small"
+    assert scheduling(stack(TWO_POOLS).platform, None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
 
 
 def test_a_cluster_of_the_users(tmp_path: Any) -> None:
