@@ -34,6 +34,8 @@ class Measure:
     """Seconds that theirs took, each just after ours."""
     goal: float
     """The highest ratio that is held."""
+    unit: str = "s"
+    """Of ours and theirs."""
 
     @property
     def ratio(self) -> float:
@@ -55,7 +57,8 @@ class Measure:
         """The measure in one line."""
         low, high = self.spread
         return (
-            f"{self.name}  ours {median(self.ours):.2f} s  theirs {median(self.theirs):.2f} s  "
+            f"{self.name}  ours {median(self.ours):.2f} {self.unit}  "
+            f"theirs {median(self.theirs):.2f} {self.unit}  "
             f"ratio {self.ratio:.3f} ({low:.3f} to {high:.3f} in {len(self.ours)} pairs)  "
             f"goal {self.goal:.2f}  {'held' if self.is_held else 'short'}"
         )
@@ -64,8 +67,9 @@ class Measure:
         """The measure for tools."""
         return {
             "name": self.name,
-            "ours_s": median(self.ours),
-            "theirs_s": median(self.theirs),
+            "unit": self.unit,
+            "ours": median(self.ours),
+            "theirs": median(self.theirs),
             "ratio": self.ratio,
             "spread": list(self.spread),
             "goal": self.goal,

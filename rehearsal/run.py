@@ -17,6 +17,8 @@ from commands.pending import adopt
 from commands.stack import settings_without_salt
 from commands.verify_empty import simulated, verify
 from infra.aws.config import EksConfig
+from infra.config import PlatformConfig
+from infra.cost import bill
 from infra.gcp.config import GkeConfig
 from infra.local import traces
 from infra.local.settings import ClusterSettings
@@ -46,6 +48,8 @@ class Subject:
     """The stack's settings file; None for a program without settings."""
     jobs: Mapping[str, int]
     """Pods that each job must have, at least."""
+    platform: PlatformConfig | None = None
+    """Settings of the platform, by which the report says what it costs."""
 
 
 @dataclass(kw_only=True)
@@ -67,6 +71,10 @@ class Rehearsal:
     def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
+        if self.subject.platform:
+            price = bill(self.subject.platform)
+            report.cost = {part: money.amount for part, money in price.by_part().items()}
+            report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
