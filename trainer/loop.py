@@ -162,6 +162,8 @@ class Training:
         images, labels = parts[-1]
         self.learn(images, labels, batch.scale)
         self.steps.reduced()
+        if self.checkpoints:
+            self.checkpoints.copied()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
