@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec down verify-empty preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 DEV := .venv-dev/bin
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make this machine able to run the stack (make up does it too)
 	@setup/python .venv requirements.txt
@@ -30,6 +30,10 @@ status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
 
 exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
 	@$(PYTHON) -m commands.exec
+
+tensorboard: ## the jobs' curves and profiles from the bucket, at http://localhost:6006 (PORT=, JOB=NAME for one)
+	@setup/python .venv-tensorboard requirements-tensorboard.txt
+	@$(PYTHON) -m commands.tensorboard
 
 down: ## destroy the stack and prove that nothing is left
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi
@@ -73,5 +77,5 @@ lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
 clean: ## remove this checkout's environments and caches of checks; built tools and images stay
-	@rm -rf .venv .venv-dev .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-dev .venv-tensorboard .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

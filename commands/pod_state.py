@@ -43,6 +43,7 @@ EXIT_CODES = {
     2: "command line not understood",
     65: "diverged: the loss is not a number",
     66: "data error",
+    69: "a link between hosts is slower than the job asks for",
     70: "hang: a step took too long",
     74: "storage full or failing",
     75: "preempted, to be started again",

@@ -17,6 +17,7 @@ from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
+from infra.own_images import own_images
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -44,6 +45,8 @@ def main() -> int:
     if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
+    if isinstance(config.platform, LocalConfig):
+        options += [f"--own-image={name}" for name in sorted(own_images(job.image for job in config.jobs))]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode

@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]...`: make a machine able to run a stack."""
+"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]... [--own-image NAME]...`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def main() -> int:
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
+    parser.add_argument(
+        "--own-image", action="append", default=[], metavar="NAME", help="an image of Trainyard's that a job names"
+    )
     arguments = parser.parse_args()
     operators = frozenset(arguments.operator)
     try:
         if arguments.rehearsal:
             run_steps(rehearsal_steps(operators))
         else:
-            run_steps(steps(cluster=not arguments.no_cluster, image=arguments.image, operators=operators))
+            own = frozenset(arguments.own_image)
+            cluster = not arguments.no_cluster
+            run_steps(steps(cluster=cluster, image=arguments.image, operators=operators, own_images=own))
     except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from infra.local.image_store import stored_references
 from infra.local.settings import PAUSE_IMAGE, PROGRAMS, cache_folder
-from infra.local.trainer_image import ensure_stored, trainer_image_reference
+from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
 from infra.operator_releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli
 from setup import operators as operator_steps
@@ -51,8 +51,14 @@ def npm_folder() -> Path:
     return cache_folder() / "npm"
 
 
-def steps(*, cluster: bool, image: bool = False, operators: frozenset[str] = frozenset()) -> list[Step]:
-    """The steps for a stack whose jobs need `operators`.
+def steps(
+    *,
+    cluster: bool,
+    image: bool = False,
+    operators: frozenset[str] = frozenset(),
+    own_images: frozenset[str] = frozenset(),
+) -> list[Step]:
+    """The steps for a stack whose jobs need `operators` and `own_images`, which are Trainyard's beside the trainer's.
 
     `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
     """
@@ -91,8 +97,18 @@ def steps(*, cluster: bool, image: bool = False, operators: frozenset[str] = fro
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda say: _store(trainer_image_reference(), say),
         ),
+        *(_own_image(name) for name in sorted(own_images)),
         *operator_steps.steps(operators, cluster=True),
     ]
+
+
+def _own_image(name: str) -> Step:
+    """Before the cluster starts: its nodes have what is stored by then at no cost."""
+    return Step(
+        name=f"image {name}",
+        is_done=lambda: own_image_reference(name) in stored_references(),
+        do=lambda say: _store(own_image_reference(name), say),
+    )
 
 
 def rehearsal_steps(operators: frozenset[str]) -> list[Step]:

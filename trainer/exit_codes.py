@@ -8,6 +8,8 @@ DIVERGED = 65
 """The loss is not a number any more: the same run again would end the same."""
 DATA_ERROR = 66
 """Data or checkpoints are missing or broken: someone must look."""
+SLOW_LINK = 69
+"""A link between hosts carries less than the job asks for: the same hosts again would end the same."""
 HANG = 70
 """A rank did not answer within the time-out: run it again."""
 STORAGE_ERROR = 74

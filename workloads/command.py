@@ -89,11 +89,18 @@ def host_command(spec: JobSpec, shape: Topology) -> Command:
 def program(spec: JobSpec) -> tuple[str, ...]:
     """What one host of the job runs to train."""
     if spec.script is not None:
-        words = (_literal(spec.script), *map(_literal, spec.args))
+        words = (*_links(spec), _literal(spec.script), *map(_literal, spec.args))
         own = LAUNCHER if spec.image is None else TORCHRUN
         return (*own, *words) if uses_torchrun(spec) else ("python", *words)
-    words = ("-m", "trainer", str(spec.recipe), *_flags(spec))
+    words = (*_links(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
     return (*LAUNCHER, *words) if uses_torchrun(spec) else ("python", *words)
+
+
+def _links(spec: JobSpec) -> tuple[str, ...]:
+    """The check of all links, which then becomes the program that follows."""
+    if spec.least_link_gigabits is None:
+        return ()
+    return ("-m", "trainer.links", f"--least-gigabits={spec.least_link_gigabits:g}", "--")
 
 
 def uses_torchrun(spec: JobSpec) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from infra.hardware import parse_memory
 from infra.naming import LABEL_LIMIT
+from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.spec import JobSpec, default_hosts
 
@@ -107,6 +108,17 @@ def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("rendezvous", message, spec.rendezvous)
 
 
+def _links(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.least_link_gigabits is None:
+        return
+    if not uses_torchrun(spec):
+        message = "is checked by ranks that torchrun starts, and here it starts none; remove it"
+        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+    elif spec.script and spec.image:
+        message = "is checked by the trainer's image; remove it, or remove `image`"
+        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+
+
 def _memory(spec: JobSpec) -> Iterator[Conflict]:
     if parse_memory(spec.shared_memory) > spec.resources.capacity.memory:
         limit = f"resources.memory, {spec.resources.memory}"
@@ -143,6 +155,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _elastic,
     _hosts,
     _rendezvous,
+    _links,
     _memory,
     _secrets,
     _queue,

@@ -41,6 +41,8 @@ USER = 1000
 """The user and group that every process of a job runs as."""
 LOST_NODE_SECONDS = 30
 """How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
+START_PROBES = 150
+"""How often a pod is asked whether it answers until it has failed: five minutes."""
 BUCKET_PATH = "/bucket"
 SCRATCH_PATH = "/tmp"
 ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
@@ -178,7 +180,8 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         env=_environment(spec, placement, pod.command),
         resources=_resources(spec, placement, pod.role),
         security_context=CONTAINER_SECURITY,
-        readiness_probe=None if pod.port is None else answers_at(pod.port),
+        # Not a readiness probe, which knocks for ever: sshd prints a line each time.
+        startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
         volume_mounts=[
             VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
@@ -198,9 +201,9 @@ def _resources(spec: JobSpec, placement: Placement, role: Role) -> ResourceRequi
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
-def answers_at(port: int) -> ProbeArgs:
-    """Ready as soon as something listens."""
-    return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2)
+def answers_at(port: int, failures: int | None = None) -> ProbeArgs:
+    """Ready as soon as something listens; given up after so many `failures`."""
+    return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
 def coordinator_resources() -> ResourceRequirementsArgs:

@@ -135,6 +135,9 @@ class JobSpec(Section):
     image: Image | None = None
     """Image to run; by default the platform's. `horovod` is Trainyard's own, which platform `local` builds for the jobs
     that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
+    least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
+    """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
+    job fails at once; by default nothing is checked."""
     queue: DnsLabel | None = None
     """Kueue's LocalQueue that admits the job, all of its hosts or none, in a cluster that has Kueue; by default the job
     starts at once."""

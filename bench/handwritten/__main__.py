@@ -193,7 +193,7 @@ job_spec: Any = {
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
             {
                 "action": "FailJob",
-                "onExitCodes": {"containerName": "trainer", "operator": "In", "values": [65, 66, 78]},
+                "onExitCodes": {"containerName": "trainer", "operator": "In", "values": [65, 66, 69, 78]},
             },
         ]
     },

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 from infra.local import oci_layout
@@ -59,6 +60,14 @@ class EngineBuilder:
         """Write the image as an archive that containerd imports."""
         subprocess.run([self.program, "save", reference], stdout=target, check=True)
 
+    def chains_left_out(self, _reference: str) -> set[str]:
+        """The engine's archives are whole."""
+        return set()
+
+    def write_whole_archive(self, reference: str, target: IO[bytes]) -> None:
+        """The same: the engine's archives are whole."""
+        self.write_archive(reference, target)
+
     def forget_large_layers(self, _reference: str) -> list[str]:
         """The engine keeps its layers."""
         return []
@@ -93,10 +102,27 @@ class BuildahBuilder:
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without layers that every node already has."""
-        if not oci_layout.has(self.layout, reference):
-            compression = ["--compression-format", "zstd", "--compression-level", "1"]
-            _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{self.layout}:{reference}"])
+        self._lay_out(reference)
         oci_layout.write_archive(self.layout, reference, target)
+
+    def chains_left_out(self, reference: str) -> set[str]:
+        """The unpacked layers that a node must have already to take the archive, by containerd's names."""
+        self._lay_out(reference)
+        return oci_layout.chains_left_out(self.layout, reference)
+
+    def write_whole_archive(self, reference: str, target: IO[bytes]) -> None:
+        """Write the image as an archive with every layer, for a node that is older than the image."""
+        with TemporaryDirectory(dir=self.layout.parent) as folder:
+            self._push(reference, Path(folder))
+            oci_layout.write_archive(Path(folder), reference, target)
+
+    def _lay_out(self, reference: str) -> None:
+        if not oci_layout.has(self.layout, reference):
+            self._push(reference, self.layout)
+
+    def _push(self, reference: str, layout: Path) -> None:
+        compression = ["--compression-format", "zstd", "--compression-level", "1"]
+        _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{layout}:{reference}"])
 
     def forget_large_layers(self, reference: str) -> list[str]:
         """Give back the space of layers that the image store has unpacked; returns their digests."""

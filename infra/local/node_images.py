@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from infra.local import traces
 from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
@@ -33,7 +34,8 @@ def load_images(settings: ClusterSettings, references: Sequence[str], progress: 
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
-        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress)
+        layers = partial(_layers, settings, index)
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers)
         progress(f"loading {reference} into {settings.node_names[index]}")
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 
@@ -43,6 +45,13 @@ def _images(settings: ClusterSettings, index: int) -> set[str]:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def _layers(settings: ClusterSettings, index: int) -> set[str]:
+    """The layers that a node has unpacked, by containerd's names."""
+    command = [*_in_node(settings, index), "snapshots", "list"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {words[0] for line in lines if (words := line.split())}
 
 
 def _in_node(settings: ClusterSettings, index: int) -> list[str]:

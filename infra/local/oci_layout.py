@@ -6,6 +6,7 @@ writes the layout makes the same layer again for a later image.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tarfile
@@ -71,6 +72,22 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
         os.truncate(blob(layout, content), size)
         blob(layout, digest).unlink(missing_ok=True)
     return [digest for digest in large if digest not in known]
+
+
+def chains_left_out(layout: Path, reference: str) -> set[str]:
+    """What containerd calls the unpacked layers that the image's archive is written without.
+
+    Rule: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md#layer-chainid
+    """
+    _, manifest = manifest_of(layout, reference)
+    config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
+    left_out = set(unpacked_layers(layout))
+    found, chain = set(), ""
+    for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+        chain = f"sha256:{hashlib.sha256(f'{chain} {content}'.encode()).hexdigest()}" if chain else content
+        if layer["digest"] in left_out:
+            found.add(chain)
+    return found
 
 
 def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:

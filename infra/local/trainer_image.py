@@ -6,8 +6,9 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
+from typing import IO
 
 from infra.local.image_builder import Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
@@ -67,8 +68,12 @@ def _reference(name: str, sources: list[Path]) -> str:
     return f"{name}:{digest.hexdigest()[:16]}"
 
 
-def ensure_stored(reference: str, progress: Progress) -> Writer:
-    """Have `reference` in the image store, building it where it is not; returns what writes it as an archive."""
+def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[str]] = frozenset) -> Writer:
+    """Have `reference` in the image store, building it where it is not; returns what writes it as an archive.
+
+    The archive is for a node whose unpacked layers are `present`: one that was made from the store before the image
+    came into it lacks layers that archives leave out.
+    """
     builder = find_builder()
     images = cache_folder() / "images"
     images.mkdir(parents=True, exist_ok=True)
@@ -81,7 +86,14 @@ def ensure_stored(reference: str, progress: Progress) -> Writer:
                 change_store(reference, lambda target: builder.write_archive(reference, target))
             else:
                 _build_from_base(builder, reference, progress)
-    return lambda target: builder.write_archive(reference, target)
+
+    def write(target: IO[bytes]) -> None:
+        if builder.chains_left_out(reference) <= present():
+            builder.write_archive(reference, target)
+        else:
+            builder.write_whole_archive(reference, target)
+
+    return write
 
 
 def _build_pause(builder: Builder) -> None:

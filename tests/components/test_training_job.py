@@ -163,7 +163,7 @@ def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dic
         (launcher,) = next(each for path, each in objects.items() if "Launcher" in path)["spec"]["containers"]
         words = launcher["args"]
         program = words[len(words) - words[::-1].index("-x") + 1 :]
-        container.pop("readinessProbe")
+        container.pop("startupProbe")
         container |= {"command": program[:1], "args": program[1:]}
     return {"pod": pod, "container": container}
 

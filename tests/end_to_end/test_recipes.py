@@ -7,10 +7,13 @@ import subprocess
 
 import pytest
 
+from infra.local import traces
 from tests.end_to_end.conftest import Checkout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
+DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
+"""What is typed into the shells of idle hosts."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
 """Recipes and the number of ranks that must train in each."""
 LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
@@ -57,3 +60,65 @@ def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: C
     assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
     assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
     assert "elastic: complete after" in after
+
+
+def test_every_link_is_measured(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
+    assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
+    assert re.search(r"^nccl-check/\d \| links good ", text, re.M)
+
+
+def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
+    checkout.run("make", "up", "JOB=interactive", seconds=600)
+    checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")
+    shells = [
+        subprocess.Popen(
+            ["make", "exec", f"RANK={rank}"],
+            cwd=checkout.folder,
+            env=checkout.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for shell in shells:
+        assert shell.stdin is not None
+        shell.stdin.write(DIGITS_BY_HAND)
+        shell.stdin.close()
+        shell.stdin = None
+    printed = [shell.communicate(timeout=600)[0] for shell in shells]
+    for rank, text in enumerate(printed):
+        assert re.search(rf"^train .* rank={rank}/2 ", text, re.M), text[-3000:]
+    assert "test_accuracy=" in "".join(printed)
+
+
+@pytest.mark.long
+def test_tensorflow_averages_gradients_under_mpirun(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
+    for rank in range(2):
+        assert re.search(rf"^tf-horovod/launcher \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
+    each, total = re.findall(r"\| rate each=([\d.]+) total=([\d.]+) images/s ranks=2$", text, re.M)[-1]
+    assert float(total) > float(each) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mxnet-horovod", "mxnet-ps"])
+def test_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
+    text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
+    for rank in range(2):
+        found = re.findall(rf"\| test epoch=\d accuracy=([\d.]+) rank={rank}/2$", text, re.M)
+        accuracies = [float(each) for each in found]
+        assert len(accuracies) == 2, text[-3000:]
+        assert accuracies[-1] > max(accuracies[0], 80)
+
+
+@pytest.mark.long
+def test_several_at_once_and_then_nothing(checkout: Checkout) -> None:
+    names = ("nccl-check", "digits-jobset", "digits-train-job")
+    text = checkout.run("make", "up", f"JOB={','.join(names)}", seconds=1800)
+    for name in names:
+        assert f"{name}: complete after" in text, text[-3000:]
+    assert "nothing is left" in checkout.run("make", "down")
+    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []

@@ -66,6 +66,13 @@ def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) ->
     assert oci_layout.empty_large_layers(layout, REFERENCE) == []
 
 
+def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
+    assert oci_layout.chains_left_out(layout, REFERENCE) == set()
+    oci_layout.empty_large_layers(layout, REFERENCE)
+    # The first layer's chain is named by its content.
+    assert oci_layout.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
+
+
 def test_an_image_that_is_not_there_is_named(layout: Path) -> None:
     assert not oci_layout.has(layout, "trainyard.local/other:1")
     with pytest.raises(KeyError, match="other"):

@@ -20,8 +20,8 @@ from infra.naming import job_labels
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
-FINAL_EXIT_CODES = (65, 66, 78)
-"""Exit codes after which a restart would end the same way: diverged, data error, bad configuration (sysexits)."""
+FINAL_EXIT_CODES = (65, 66, 69, 78)
+"""Exit codes after which a restart would end the same way: diverged, data error, slow link, bad configuration."""
 LEFT_EXIT_CODE = 75
 """Exit code of a host that was told to leave, or whose peers left."""
 

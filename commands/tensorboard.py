@@ -1,0 +1,48 @@
+"""`make tensorboard`: TensorBoard with the profiler's plugin over the stack's bucket; JOB=NAME shows one job alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from commands.environment import PROJECT
+from commands.jobs import NoStack
+from commands.stack import PulumiFailed, outputs
+
+PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
+PORT = "6006"
+"""TensorBoard's own default; `PORT=` gives another."""
+
+
+def folder(bucket: str, job: str) -> str:
+    """Where the events lie: a path on this machine, or a URL that TensorBoard opens by fsspec."""
+    root = bucket.removeprefix("file://").rstrip("/")
+    return f"{root}/{job}" if job else root
+
+
+def words(bucket: str, job: str, port: str) -> list[str]:
+    """The command; it is reached from this machine alone."""
+    # The fast loader reads disks and GCS alone, and says nothing where it reads nothing.
+    return [str(PROGRAM), f"--logdir={folder(bucket, job)}", "--host=localhost", f"--port={port}", "--load_fast=false"]
+
+
+def main() -> int:
+    """Serve until Ctrl-C; returns the exit status."""
+    stack = os.environ.get("STACK", "local")
+    try:
+        found = outputs(stack)
+        if "bucket_url" not in found:
+            raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`")
+    except (NoStack, PulumiFailed, FileNotFoundError) as error:
+        print(f"make tensorboard: {error}", file=sys.stderr)
+        return 1
+    command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
+    try:
+        return subprocess.run(command, check=False).returncode
+    except KeyboardInterrupt:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

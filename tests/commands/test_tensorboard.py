@@ -1,0 +1,75 @@
+"""`make tensorboard` serves what the trainer wrote: the real server over a bucket with a curve."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.tensorboard import PROJECT, folder, words
+from trainer.sinks import Record, TensorBoard
+from trainer.storage import Folder
+
+START_SECONDS = 90.0
+
+
+def ask(address: str) -> Any:
+    """The JSON that the server answers, once it does."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=10) as reply:
+                return json.load(reply)
+        except (urllib.error.URLError, ConnectionError):
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    """The address of a server over a bucket with the curve of one job."""
+    subprocess.run(["setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"], cwd=PROJECT, check=True)
+    sink = TensorBoard(Folder(f"file://{tmp_path}/digits/tensorboard"))
+    for step in range(1, 4):
+        sink.write(Record(name="train", time=0.0, values={"loss": 1.0 / step}, global_step=step))
+    sink.close()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    process = subprocess.Popen(
+        words(f"file://{tmp_path}", "", port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    yield f"http://localhost:{port}"
+    process.terminate()
+    process.wait(timeout=30)
+
+
+def test_curves_and_the_profiler_are_served(server: str) -> None:
+    assert "profile" in ask(f"{server}/data/plugins_listing")
+    deadline = time.monotonic() + START_SECONDS
+    while not (tags := ask(f"{server}/data/plugin/scalars/tags")):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    assert list(tags) == ["digits/tensorboard"]
+    points = ask(f"{server}/data/plugin/scalars/scalars?run=digits/tensorboard&tag=train/loss")
+    assert [step for _, step, _ in points] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "job", "expected"),
+    [
+        ("file:///data/bucket", "", "/data/bucket"),
+        ("gs://team/runs/", "digits", "gs://team/runs/digits"),
+        ("s3://team", "", "s3://team"),
+    ],
+)
+def test_the_bucket_is_a_path_here_and_a_url_elsewhere(bucket: str, job: str, expected: str) -> None:
+    assert folder(bucket, job) == expected

@@ -1,0 +1,136 @@
+"""Jobs for the fault table: each kind as Trainyard renders it, its programs replaced by small ones that fail as asked.
+
+Host 1 is the one that something happens to, in an `mpi-job` the launcher where its own end counts. The others wait
+until it has done its work; mpirun's stand-in holds a connection to each worker, as ssh does, and fails when one breaks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from infra.naming import COMPONENT_LABEL
+from tests.components.test_training_job import pod_templates
+from tests.golden.manifests import manifests
+from workloads.pod import Placement
+from workloads.spec import JobKind, JobSpec
+
+Cause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+KINDS: tuple[JobKind, ...] = get_args(JobKind)
+OF_THE_LAUNCHER = ("memory", "exit-1", "exit-78")
+"""Causes that in an `mpi-job` are of mpirun."""
+STARTS = "faults"
+"""Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
+
+PROGRAM = """
+import os, pathlib, signal, socket, sys, time
+cause, job, role, victim = (os.environ[name] for name in ("CAUSE", "TRAINYARD_JOB", "ROLE", "VICTIM"))
+host = os.environ["POD"]
+folder = pathlib.Path("/bucket/faults") / job
+folder.mkdir(parents=True, exist_ok=True)
+again = any(each.name.startswith(victim) for each in folder.iterdir())
+def happens():
+    if cause == "exit-1":
+        os._exit(1)
+    if cause == "exit-78":
+        os._exit(78)
+    if cause == "memory":
+        print(len(b"x" * 2**30))
+
+def hold_workers():
+    names = [line.split()[0] for line in open("/etc/mpi/hostfile") if line.strip()]
+    held = [socket.create_connection((name, 2222), timeout=60) for name in names]
+    for each in held:
+        each.settimeout(0.1)
+    return held
+
+def broken(held):
+    for each in held:
+        try:
+            if not each.recv(1):
+                return True
+        except TimeoutError:
+            pass
+    return False
+
+def listen():
+    server = socket.create_server(("", 2222))
+    kept = []
+    while True:
+        kept.append(server.accept())
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(int(os.environ["LEFT"])))
+held = hold_workers() if role == "launcher" else []
+(folder / f"{host}@{time.time_ns()}").touch()
+if role == "sshd":
+    listen()
+if role == "launcher":
+    tries = sum(each.name.startswith(f"{job}-launcher") for each in folder.iterdir())
+    happens()
+    while tries == 1:
+        if broken(held):
+            os._exit(1)
+    sys.exit(0)
+if host.startswith(victim):
+    happens()
+    if again:
+        (folder / "done").touch()
+        sys.exit(0)
+    signal.pause()
+while not (folder / "done").exists():
+    time.sleep(0.2)
+"""
+
+
+def victim(kind: JobKind, cause: Cause, name: str) -> str:
+    """How the name begins of the pod that something happens to."""
+    if kind == "mpi-job":
+        return f"{name}-launcher" if cause in OF_THE_LAUNCHER else f"{name}-worker-1"
+    # The Master of a PyTorchJob is host 0.
+    ends = {"pytorch-job": "worker-0", "mx-job": "worker-1", "jobset": "worker-0-1", "train-job": "node-0-1"}
+    return f"{name}-{ends.get(kind, '1')}"
+
+
+LEFT: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
+"""Exit codes of a program that is told to leave: the launcher's for that operator, and that of the signal."""
+PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
+"""How many pods the job of a kind has, where they are not the two hosts alone."""
+
+
+def job_name(kind: JobKind, cause: Cause) -> str:
+    """Name of the job of one kind that one thing happens to."""
+    return f"{cause}-{kind}"
+
+
+def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
+    """The objects of that job, of two hosts and one restart."""
+    name = job_name(kind, cause)
+    spec = JobSpec.model_validate(
+        {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": 1, "grace_seconds": 5}
+    )
+    found = manifests(spec, placement)
+    for made in found:
+        made["metadata"].setdefault("name", f"{name}-runtime")
+        if made["kind"] == "TrainJob":
+            made["spec"]["runtimeRef"]["name"] = f"{name}-runtime"
+    for template in pod_templates(found).values():
+        _replace(template, kind, cause, name)
+    return found
+
+
+def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -> None:
+    """Have a pod run the stand-in, on little of the machine."""
+    (container,) = template["spec"]["containers"]
+    role = template["metadata"]["labels"][COMPONENT_LABEL]
+    container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []
+    container["env"] += [
+        {"name": "CAUSE", "value": cause},
+        {"name": "LEFT", "value": LEFT.get(kind, "75")},
+        {"name": "ROLE", "value": "sshd" if (kind, role) == ("mpi-job", "worker") else role},
+        {"name": "VICTIM", "value": victim(kind, cause, name)},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    cpu = "900" if cause == "no-room" and role == "worker" else "5m"
+    container["resources"] = {"requests": {"cpu": cpu, "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
+    if cause == "no-image" and role == "worker":
+        container["image"] = "trainyard.local/missing:1"

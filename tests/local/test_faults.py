@@ -1,0 +1,179 @@
+"""What becomes of a job of each kind when something goes wrong: the table of docs/kinds.md, held on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commands.job_state import JobState
+from commands.jobs import Cluster
+from commands.pod_state import PodState
+from infra.local import lifecycle
+from infra.local.node_images import load_images
+from infra.local.program_image import program_reference
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.local.trainer_image import trainer_image_reference
+from infra.operator_releases import RELEASES
+from setup import operators as operator_steps
+from setup.progress import run_steps
+from tests.golden.manifests import ON_CLAIM
+from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS, Cause, job_name, objects, victim
+from tests.stand_ins.stack import ROOT, Stack
+from workloads.spec import JobKind
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
+
+NAMESPACE = "training"
+DOCUMENT = ROOT / "docs" / "kinds.md"
+WAIT_SECONDS = 240.0
+PROGRAM = """
+import sys
+sys.path.insert(0, {project!r})
+
+from infra.local.program_image import program_reference
+from infra.local.programs import BUCKET_IN_NODE
+from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.operator_releases import RELEASES
+from infra.operators import Operators, OperatorsArgs
+
+on_cluster = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})
+images = {{name: program_reference(name) for name in RELEASES}}
+Operators("operators", OperatorsArgs(needed=frozenset(RELEASES), images=images), on_cluster)
+bucket = BucketClaim(size="1Gi", access_mode="ReadWriteMany", folder=BUCKET_IN_NODE)
+TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=bucket), on_cluster)
+"""
+
+
+def table() -> dict[tuple[str, str], str]:
+    """The outcomes in the document, by cause and kind."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    kinds = [cell.strip("`") for cell in rows[0][1:]]
+    causes = dict(zip(CAUSES, rows[2:], strict=True))
+    return {(cause, kind): row[1 + place] for cause, row in causes.items() for place, kind in enumerate(kinds)}
+
+
+class Faults:
+    """The jobs, on the cluster."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.folder = settings.bucket / STARTS
+        self._cluster = Cluster(str(settings.kubeconfig), NAMESPACE)
+
+    def starts(self, kind: JobKind, cause: Cause) -> Counter[str]:
+        """How often each place of a job was started."""
+        folder = self.folder / job_name(kind, cause)
+        names = [each.name for each in folder.iterdir() if "@" in each.name] if folder.is_dir() else []
+        # What follows an index is Kubernetes' own random suffix.
+        return Counter(re.sub(r"(-\d+|-launcher)-\w{5}@.*|@.*", r"\1", name) for name in names)
+
+    def seen(self, kind: JobKind, cause: Cause) -> tuple[JobState, list[PodState]]:
+        """The job and its pods as `make status` has them."""
+        name = job_name(kind, cause)
+        job = self._cluster.jobs([name])[name]
+        return job, [pod for pod in self._cluster.pods([name]) if pod.owner == job.uid]
+
+
+@pytest.fixture(scope="module")
+def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    """All jobs at once, each with what happens to it."""
+    run_steps(operator_steps.steps(RELEASES, cluster=True))
+    lifecycle.start(settings, print)
+    trainer = trainer_image_reference()
+    load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
+    stack = Stack(tmp_path_factory.mktemp("faults"), settings.kubeconfig, NAMESPACE)
+    stack.write(PROGRAM.format(project=str(ROOT)))
+    stack.run("stack", "init", "test")
+    stack.up()
+    found = Faults(settings)
+    placement = replace(ON_CLAIM, image=trainer)
+    items = [each for kind in KINDS for cause in CAUSES for each in objects(kind, cause, placement)]
+    apply(settings, items)
+    core = stack.core()
+    for kind in KINDS:
+        strike(found, core, kind, "deleted")
+        strike(found, core, kind, "evicted")
+    yield found
+    stack.run("destroy", "--yes", "--skip-preview")
+
+
+def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
+    """Delete or evict the pod that it is to happen to, when all pods of its job run."""
+    name = job_name(kind, cause)
+    wait_for(f"all of {name} runs", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
+    place = victim(kind, cause, name)
+    (pod,) = [each.name for each in faults.seen(kind, cause)[1] if each.name.startswith(place)]
+    if cause == "deleted":
+        core.delete_namespaced_pod(pod, NAMESPACE)
+    else:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
+        core.create_namespaced_pod_eviction(pod, NAMESPACE, eviction)
+
+
+def apply(settings: ClusterSettings, items: list[dict[str, Any]]) -> None:
+    """Create objects as they are."""
+    kubectl = str(lifecycle.programs_folder() / "kubectl")
+    words = [kubectl, "--kubeconfig", str(settings.kubeconfig), "create", "-f", "-"]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    done = subprocess.run(words, input=text, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Fail when `condition` does not come true in time."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
+        time.sleep(0.5)
+
+
+def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
+    """What has become of a job, in the document's words; None where that is not yet to be said."""
+    job, pods = faults.seen(kind, cause)
+    starts = faults.starts(kind, cause)
+    name = job_name(kind, cause)
+    place = victim(kind, cause, name)
+    hit = starts.pop(place, 0)
+    launcher = starts.pop(f"{name}-launcher", 1) if kind == "mpi-job" else 1
+    others = set(starts.values())
+    if job.state == "complete":
+        if hit == 2 and others == {1}:
+            return "goes on" if launcher == 1 else "mpirun again"
+        return f"complete after {hit}, {others}"
+    if job.state == "failed":
+        return "fails at once" if hit == 1 else "fails after restarts"
+    if hit > 3:
+        return "again and again"
+    reasons = {pod.reason for pod in pods}
+    if not hit and reasons & {"ErrImagePull", "ImagePullBackOff"}:
+        return "waits, image"
+    return "waits, room" if "Unschedulable" in reasons else None
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_says_what_becomes_of_a_job(faults: Faults, kind: JobKind, cause: Cause) -> None:
+    said = table()[cause, kind]
+    deadline = time.monotonic() + WAIT_SECONDS
+    while (seen := outcome(faults, kind, cause)) is None and time.monotonic() < deadline:
+        time.sleep(1)
+    assert seen == said, (faults.starts(kind, cause), faults.seen(kind, cause))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_status_says_why(faults: Faults, kind: JobKind) -> None:
+    whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
+    assert "exit code 78: bad configuration" in whys["exit-78"]
+    assert "trainyard.local/missing:1" in whys["no-image"]
+    assert "Insufficient cpu" in whys["no-room"]
+    assert "exit code 1: " in whys["exit-1"]
+    assert "out of memory" in whys["memory"]

@@ -1,0 +1,176 @@
+"""`python -m trainer.links [-- PROGRAM]`: measures the link of every pair of hosts and an all-reduce of all ranks.
+
+It runs under torchrun, NCCL on GPUs and gloo on CPUs, and ends with the code SLOW_LINK where the slowest link is under
+the bar. What follows `--` (a file, or `-m MODULE`, and arguments) is run by the same processes when all is well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from trainer.exit_codes import DONE, SLOW_LINK
+
+BITS = 8
+GIGA = 1e9
+WARMUP = 2
+"""Transfers before those that count: the first one opens connections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for."""
+
+    least_gigabits: float
+    """The slowest link must carry so many gigabits a second, one way."""
+    megabytes: float
+    """10^6 bytes in a transfer."""
+    rounds: int
+    """How often each transfer is timed; the median counts."""
+    program: tuple[str, ...]
+    """What to run afterwards."""
+
+
+def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
+    """Every pair of `count` hosts once, in rounds in which no host has two partners (the circle method)."""
+    hosts: list[int | None] = list(range(count))
+    if count % 2:
+        hosts.append(None)
+    for _ in range(len(hosts) - 1):
+        half = len(hosts) // 2
+        pairs = zip(hosts[:half], reversed(hosts[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None]
+        hosts = [hosts[0], hosts[-1], *hosts[1:-1]]
+
+
+def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
+    """What each rank's link carries in an all-reduce of `size` bytes: "bus bandwidth" in 10^9 bits a second.
+
+    Formula: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md#allreduce
+    """
+    return size * BITS / seconds / GIGA * 2 * (ranks - 1) / ranks
+
+
+def measure(options: Options, device: torch.device) -> float:
+    """Time all links; rank 0 prints a line for each. Returns the slowest in 10^9 bits a second, on every rank."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    each_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    hosts = ranks // each_host
+    data = torch.zeros(int(options.megabytes * 1e6), dtype=torch.uint8, device=device)
+    links = torch.full((hosts, hosts), float("inf"), dtype=torch.float64, device=device)
+    for pairs in rounds_of_pairs(hosts):
+        for pair in pairs:
+            if rank in (pair[0] * each_host, pair[1] * each_host):
+                links[pair] = _link(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
+        dist.barrier()
+    dist.all_reduce(links, dist.ReduceOp.MIN)
+    seconds = _median_seconds(lambda: dist.all_reduce(data), options.rounds, device)
+    if rank == 0:
+        for first in range(hosts):
+            for second in range(first + 1, hosts):
+                print(f"link hosts={first}-{second} gigabits={float(links[first, second]):.2f}", flush=True)
+        rate = allreduce_gigabits(data.numel(), ranks, seconds)
+        print(f"allreduce ranks={ranks} megabytes={options.megabytes:g} gigabits={rate:.2f}", flush=True)
+    return float(links.min())
+
+
+def _link(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
+    """10^9 bits a second between two ranks, one way: there and back takes twice as long."""
+
+    def there_and_back() -> None:
+        if dist.get_rank() == first:
+            dist.send(data, second)
+            dist.recv(data, second)
+        else:
+            dist.recv(data, first)
+            dist.send(data, first)
+
+    return 2 * data.numel() * BITS / _median_seconds(there_and_back, rounds, data.device) / GIGA
+
+
+def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
+    seconds = []
+    for _ in range(WARMUP + rounds):
+        begun = time.perf_counter()
+        transfer()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds[WARMUP:])
+
+
+def parse(words: list[str]) -> Options:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--least-gigabits", type=float, default=0.0, help="bar on the slowest link, 10^9 bits a second")
+    parser.add_argument("--megabytes", type=float, default=64.0, help="10^6 bytes in a transfer")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each transfer is timed")
+    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    found = parser.parse_args(own)
+    return Options(
+        least_gigabits=found.least_gigabits, megabytes=found.megabytes, rounds=found.rounds, program=tuple(after)
+    )
+
+
+def check(options: Options) -> bool:
+    """Measure in a process group of its own; whether every link carries what is asked."""
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+    store, rank, ranks = next(iter(rendezvous("env://")))
+    # The keys of the program that comes after are not to be mixed up with these.
+    apart = PrefixStore("links", store)
+    dist.init_process_group("nccl" if gpu else "gloo", store=apart, rank=rank, world_size=ranks)
+    try:
+        slowest = measure(options, device)
+    finally:
+        dist.destroy_process_group()
+    enough = slowest >= options.least_gigabits
+    if rank == 0:
+        print(
+            f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.least_gigabits:g}", flush=True
+        )
+    if not enough:
+        text = f"error: the slowest link carries {slowest:.2f} of {options.least_gigabits:g} gigabits/s"
+        print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
+    return enough
+
+
+def run_after(program: tuple[str, ...]) -> None:
+    """Become `program`."""
+    if program[0] == "-m":
+        sys.argv = list(program[1:])
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(program)
+        runpy.run_path(program[0], run_name="__main__")
+
+
+def main() -> int:
+    """Returns the exit code of the check; a program that comes after ends with its own."""
+    options = parse(sys.argv[1:])
+    if not check(options):
+        return SLOW_LINK
+    if options.program:
+        run_after(options.program)
+    return DONE
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code != DONE:
+        os._exit(code)
