@@ -9,6 +9,7 @@ from infra.naming import JOB_LABEL, stack_labels
 from infra.own_images import OWN_IMAGES, own_images
 from infra.platform import Platform, build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
+from run_record import run_records
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS
 from workloads.pod import Placement
@@ -72,6 +73,7 @@ def main() -> None:
         jobs[spec.name] = submit(spec, platform, needs, operators)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
+    pulumi.export("run_records", run_records(config, platform.image, platform.own_images))
 
 
 main()

@@ -17,6 +17,7 @@ PROGRAM = (
     "policy/",
     "__main__.py",
     "stack_config.py",
+    "run_record.py",
     "Pulumi.yaml",
     "requirements",
 )

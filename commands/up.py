@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
@@ -73,11 +75,24 @@ def main() -> int:
         status = follow(
             brought.get("kubeconfig_path") or "", brought["namespace"], followed, sys.stdout, brought.get("context")
         )
+    write_records(brought, followed)
     for name in sorted(idle):
         print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
     print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status
+
+
+def write_records(brought: dict[str, Any], jobs: Iterable[str]) -> None:
+    """Write the record of each job that is over beside its checkpoints."""
+    from commands.jobs import Cluster
+    from commands.record import BUCKETS, completed, write
+
+    cluster = Cluster(brought.get("kubeconfig_path") or "", brought["namespace"], brought.get("context"))
+    for name, state in cluster.jobs(list(jobs)).items():
+        if state.is_over and str(brought.get("bucket_url")).startswith(BUCKETS):
+            where = write(brought["bucket_url"], completed(brought["run_records"][name], state))
+            print(f"{name}: run record in {where}")
 
 
 def print_outputs(found: dict[str, object]) -> None:

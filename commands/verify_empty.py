@@ -70,7 +70,9 @@ def belongs(found: Found, cluster: str) -> bool:
 def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lister) -> Receipt:
     """Look at every kind of thing that the platform's cloud has."""
     listings = GOOGLE if isinstance(platform, GkeConfig) else AMAZON
-    looked_at, left, kept = {}, [], []
+    looked_at: dict[str, int] = {}
+    left: list[str] = []
+    kept: list[str] = []
     for listing in listings:
         found = list(lister(listing))
         looked_at[listing.kind] = len(found)
