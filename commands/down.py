@@ -35,9 +35,9 @@ def destroy(stack: str) -> bool:
     """Destroy the stack's resources; False where there were none."""
     if not (STATE / "pulumi").exists() and "PULUMI_BACKEND_URL" not in os.environ:
         return False
+    free_from_dead_owner(stack)
     if not stack_exists(stack):
         return False
-    free_from_dead_owner(stack)
     if '"resources"' not in pulumi("stack", "export", "--stack", stack, quiet=True):
         return False
     adopt_pending(stack)

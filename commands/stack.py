@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from commands.checkpoint import repair
 from commands.environment import PROJECT, stack_environment
 
 SALT = b"encryptionsalt:"
@@ -95,6 +96,8 @@ def free_from_dead_owner(stack: str) -> bool:
         if owner["hostname"] == socket.gethostname() and not _is_alive(int(owner["pid"])):
             found = True
     if found:
+        for each in repair(backend, stack):
+            print(f"stack {stack}: {each}", flush=True)
         pulumi("cancel", "--yes", "--stack", stack, quiet=True)
     return found
 

@@ -53,9 +53,9 @@ def main() -> int:
     if set_up.returncode != 0:
         return set_up.returncode
     try:
-        ensure_stack(stack)
         if free_from_dead_owner(stack):
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
+        ensure_stack(stack)
         adopt_pending(stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from commands.checkpoint import repair
 from commands.down import JOBS
 from commands.pending import adopt
 from commands.stack import settings_without_salt
@@ -110,6 +111,7 @@ class Rehearsal:
 
     def _recover(self) -> bool:
         """What `make up` does before anything else, after an update that died."""
+        repair(folders.environment(self.folder)["PULUMI_BACKEND_URL"], self.subject.stack)
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             lost = adopt(self._exported(), self._pulumi)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from commands.checkpoint import repair
 from commands.pending import adopt
 from commands.verify_empty import simulated, verify
 from infra.gcp.config import GkeConfig
@@ -39,6 +40,7 @@ KILLS = range(1, RESOURCES + 1) if EVERY else (1, 9, 17, RESOURCES)
 
 def recover(stack: SimulatedStack) -> list[str]:
     """What `make up` and `make down` do first; the resources that only the cloud can tell of."""
+    repair(stack.environment()["PULUMI_BACKEND_URL"], "test")
     stack.run("cancel", "--yes")
     return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True)
 
