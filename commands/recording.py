@@ -61,6 +61,8 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
         return {"latestVersion": 1}
+    if args.typ == "aws:iam/role:Role":
+        return {"name": f"{args.name}-0123456", "arn": f"arn:aws:iam::123456789012:role/{args.name}-0123456"}
     if args.typ == "aws:ec2/placementGroup:PlacementGroup":
         return {"name": f"{args.name}-0123456"}
     if args.typ == "aws:ecr/repository:Repository":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from rehearsal.cloud.aws.cluster_rules import machine_of
 from rehearsal.cloud.aws.ec2_kinds import SUBNET, TEMPLATE
@@ -51,27 +52,38 @@ class ClusterEffects:
             set_nodes(settings, eks_nodes.LABEL, record.inputs["nodeGroupName"], [])
 
     def _group(self, record: Record) -> None:
-        state, group = read_state(self._folder), record.inputs
-        machine = machine_of(group, state)
-        if machine is None:
-            raise Refused(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
-        subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]
-        zones = [each.inputs["availabilityZone"] for each in subnets if each]
-        template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
-        given = (template.inputs.get("networkInterfaces") or []) if template else []
-        adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
-        made = eks_nodes.nodes(group, machine, zones, adapters)
-        set_nodes(settings_of(state.settings), eks_nodes.LABEL, group["nodeGroupName"], made)
+        state = read_state(self._folder)
+        made = nodes_of_group(state, record)
+        set_nodes(settings_of(state.settings), eks_nodes.LABEL, record.inputs["nodeGroupName"], made)
+
+
+def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
+    """The nodes of an EKS node group. Raises Refused for an instance type that is not known."""
+    group = record.inputs
+    machine = machine_of(group, state)
+    if machine is None:
+        raise Refused(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
+    subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]
+    zones = [each.inputs["availabilityZone"] for each in subnets if each]
+    template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
+    given = (template.inputs.get("networkInterfaces") or []) if template else []
+    adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
+    return eks_nodes.nodes(group, machine, zones, adapters)
 
 
 def scale(folder: Path, record: Record, per_zone: int) -> None:
     """Give a GKE node pool that many nodes in each zone."""
     state = read_state(folder)
+    wanted = nodes_of_pool(state, record, per_zone)
+    set_nodes(settings_of(state.settings), GKE_POOL_LABEL, record.inputs["name"], wanted)
+
+
+def nodes_of_pool(state: CloudState, record: Record, per_zone: int) -> list[dict[str, Any]]:
+    """So many nodes of a GKE node pool in each zone."""
     pools = [each.inputs for each in state.of_type(NODE_POOL)]
     only_accelerators = all(gpus_of(each)[0] for each in pools)
     inputs = with_topology(state, record.inputs)
-    wanted = gke_nodes.nodes(inputs, per_zone, only_accelerators=only_accelerators)
-    set_nodes(settings_of(state.settings), GKE_POOL_LABEL, inputs["name"], wanted)
+    return gke_nodes.nodes(inputs, per_zone, only_accelerators=only_accelerators)
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:

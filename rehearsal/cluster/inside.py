@@ -23,6 +23,12 @@ GKE_ADMISSION = "ExtendedResourceToleration"
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
 
+WATCHES = "--feature-gates=WatchList=false"
+"""kwok watches from version 0, which the API server would take for a request to begin with what there is.
+
+It refuses those with an etcd older than 3.4.31, and kwok would see pods only when it lists them anew: later each time.
+"""
+
 
 def kwok(settings: ClusterSettings) -> Program:
     """Plays every pod that has a node; a service's address in front of them is nobody's.
@@ -84,10 +90,10 @@ def main(folder: Path, binaries: Path, door: int) -> None:
         if program.name == "kube-controller-manager":
             # Nodes are ready from their beginning to their end, and nobody says so again.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
-        if program.name == "kube-apiserver" and cloud == "gke":
+        if program.name == "kube-apiserver":
             program.argv = [
-                f"{word},{GKE_ADMISSION}" if word.startswith("--enable-admission-plugins=") else word
-                for word in program.argv
+                f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
+                for word in [*program.argv, WATCHES]
             ]
     extra = [webhook(settings)] if cloud == "gke" else []
     keep_running([*programs, kwok(settings), kubelet(settings), *extra])

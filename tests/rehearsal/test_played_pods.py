@@ -1,4 +1,4 @@
-"""What plays nodes and pods takes up its work again after it was ended."""
+"""What plays nodes and pods sees them at once, and takes up its work again after it was ended."""
 
 from __future__ import annotations
 
@@ -70,11 +70,13 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
     return time.monotonic() - begun
 
 
-def test_pods_run_after_their_player_was_killed(cluster: ClusterSettings) -> None:
+def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes.nodes(T4_POOL, 1)
     behind.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
     run_pod(cluster, "before", name)
+    # One whose watches are refused lists pods anew, after pauses that grow.
+    assert "watch ended with error" not in (cluster.folder / "logs" / "kwok.log").read_text(encoding="utf-8")
     [player] = programs_named("kwok", cluster)
     os.kill(player, signal.SIGKILL)
     run_pod(cluster, "after", name)

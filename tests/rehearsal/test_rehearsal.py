@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,14 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
 
 def test_operators_of_eks_place_their_jobs() -> None:
     report = rehearse("eks")
-    assert {pod["job"] for pod in report["pods"]} >= {"mpi", "pytorch"}
+    nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}
+    jobs = Counter(pod["job"] for pod in report["pods"] if pod["job"])
+    assert jobs == {"mpi": 3, "pytorch": 2, "mxnet": 4}
+    assert {nodes[f"mpi-worker-{index}"].partition(".")[0] for index in (0, 1)} == {"eks-dist-t4-0", "eks-dist-t4-1"}
+    assert {node.partition(".")[0] for name, node in nodes.items() if name.startswith("mxnet")} <= {
+        "eks-dist-cpu-0",
+        "eks-dist-cpu-1",
+    }
 
 
 @pytest.mark.parametrize("fault", ["stockout:nodepool", "crash:nodepool", "timeout:cluster", "eventual:account"])

@@ -1,0 +1,74 @@
+"""Stacks of many sorts are what the clouds take, and their jobs' pods have nodes that would take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from commands.recorded import recorded
+from infra.naming import JOB_LABEL
+from rehearsal.autoscaler import takes
+from rehearsal.cloud import checking
+from rehearsal.cloud.aws.kinds import NODE_GROUP
+from rehearsal.cloud.gcp.kinds import NODE_POOL
+from rehearsal.cloud.state import CloudState, Record
+from rehearsal.cluster.effects import nodes_of_group, nodes_of_pool
+from stack_config import parse
+from tests.rehearsal.varied_stacks import STACKS
+
+
+def whole(value: Any) -> Any:
+    """The value with numbers as the program wrote them: what travels to an engine has floats alone."""
+    if isinstance(value, dict):
+        return {key: whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def templates(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod template in an object."""
+    if isinstance(value, dict):
+        if isinstance(value.get("spec"), dict) and "containers" in value["spec"]:
+            yield value
+        for each in value.values():
+            yield from templates(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from templates(each)
+
+
+def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
+    """GKE tolerates the taint of an accelerator for pods that ask for it."""
+    asked = {name for each in pod["spec"]["containers"] for name in (each.get("resources") or {}).get("limits") or {}}
+    added = [{"key": name, "operator": "Exists"} for name in asked if "/" in name]
+    return {**pod, "spec": {**pod["spec"], "tolerations": [*(pod["spec"].get("tolerations") or []), *added]}}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
+    config = parse(STACKS[name])
+    records = recorded(STACKS[name], [])
+    clouds = {
+        f"{each.type} {each.name}": Record(
+            id=f"{each.name}-id", type=each.type, urn=each.name, inputs=whole(each.inputs), outputs=whole(each.inputs)
+        )
+        for each in records
+        if each.type.startswith(("gcp:", "aws:")) and "/" in each.type
+    }
+    assert [str(finding) for each in clouds.values() for finding in checking.findings(each.type, each.inputs)] == []
+    state = CloudState(resources=clouds)
+    nodes = [node for each in state.of_type(NODE_POOL) for node in nodes_of_pool(state, each, 1)]
+    nodes += [node for each in state.of_type(NODE_GROUP) for node in nodes_of_group(state, each)]
+    jobs = {job.name for job in config.jobs}
+    pods = [
+        pod
+        for each in records
+        if each.type.startswith("kubernetes:") and (each.inputs["metadata"].get("labels") or {}).get(JOB_LABEL) in jobs
+        for pod in templates(whole(each.inputs))
+    ]
+    assert len(pods) >= len(jobs)
+    for pod in pods:
+        assert any(takes(node, as_gke_admits(pod)) for node in nodes), pod["spec"]

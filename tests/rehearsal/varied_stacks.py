@@ -1,0 +1,123 @@
+"""Stacks of many sorts, written from docs/config.md alone: every accelerator, capacity and kind of job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Stack = dict[str, Any]
+BLOCK = "capacity-block:cr-0123456789abcdef0"
+
+
+def pool(name: str, machine_type: str, nodes: int = 2, **keys: Any) -> dict[str, Any]:
+    return {"name": name, "machine_type": machine_type, "nodes": nodes, **keys}
+
+
+def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1, **keys: Any) -> dict[str, Any]:
+    """A job that asks of each host two CPUs for each GPU, or four."""
+    found = {"name": "train", "recipe": "digits", "resources": {"cpu": 2 * (gpus or 2), "memory": "8Gi"}, **keys}
+    if "script" in keys:
+        del found["recipe"]
+    found |= {"accelerator": accelerator} if accelerator else {}
+    found |= {"accelerators_per_host": gpus} if gpus else {}
+    return found | ({"hosts": hosts} if hosts > 1 else {})
+
+
+def gke(zone: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    platform = {"kind": "gke", "project": "some-project", "zone": zone, "name": "varied", "pools": pools, **keys}
+    return {"platform": platform, "jobs": list(jobs)}
+
+
+def eks(region: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    platform = {"kind": "eks", "region": region, "name": "varied", "pools": pools, **keys}
+    return {"platform": platform, "jobs": list(jobs)}
+
+
+def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
+    return {"name": "tpu", "accelerator": accelerator, **keys}
+
+
+CENTRAL = "us-central1-a"
+STACKS: dict[str, Stack] = {
+    "one L4 from spot": gke(CENTRAL, [pool("l4", "g2-standard-8", 1, capacity="spot")], job("nvidia-l4")),
+    "two pools of A100": gke(
+        CENTRAL,
+        [pool("large", "a2-ultragpu-8g"), pool("small", "a2-ultragpu-1g", 1, capacity="spot")],
+        job("nvidia-a100-80gb", 8, 2, kind="pytorch-job"),
+        job("nvidia-a100-80gb", 1, name="tune", kind="train-job"),
+    ),
+    "H100": gke(CENTRAL, [pool("h100", "a3-highgpu-8g")], job("nvidia-h100-80gb", 8, 2)),
+    "reserved H100 of A3 Mega": gke(
+        CENTRAL,
+        [pool("mega", "a3-megagpu-8g", 4, capacity="reservation:mine")],
+        job("nvidia-h100-mega-80gb", 8, 4, kind="mpi-job"),
+    ),
+    "H200 by flex-start": gke(
+        "us-central1-b",
+        [pool("h200", "a3-ultragpu-8g", capacity="flex-start", max_run_hours=24)],
+        job("nvidia-h200-141gb", 8, 2),
+    ),
+    "a block of reserved B200": gke(
+        "us-central1-b",
+        [pool("b200", "a4-highgpu-8g", capacity="reservation:mine/reservationBlocks/block-1")],
+        job("nvidia-b200", 8, 2),
+    ),
+    "a ladder across zones": gke(
+        CENTRAL,
+        [
+            pool(
+                "a100",
+                "a2-highgpu-4g",
+                capacity=["reservation:mine", "flex-start", "spot"],
+                zones=["us-central1-a", "us-central1-b"],
+            )
+        ],
+        job("nvidia-tesla-a100", 4, 2),
+    ),
+    "a regional cluster that scales": gke(
+        "us-central1-b",
+        [pool("t4", "n1-standard-8", 4, accelerator="nvidia-tesla-t4", accelerators_per_node=1, min_nodes=0)],
+        job("nvidia-tesla-t4", 1, 2, kind="pytorch-job"),
+        job("nvidia-tesla-t4", 1, 2, name="second"),
+        regional=True,
+    ),
+    "CPUs": gke(
+        "europe-west4-a",
+        [pool("cpu", "n2-standard-16", 3)],
+        job(hosts=2, kind="mx-job", script="train.py"),
+        job(hosts=2, kind="mpi-job", name="second"),
+    ),
+    "v5e on four hosts": gke("us-west4-a", [slices("v5e", topology="4x4")], job("v5e", topology="4x4")),
+    "v5e on one host": gke("us-west4-a", [slices("v5litepod-8")], job("v5e", topology="2x4")),
+    "v5p": gke("us-east5-a", [slices("v5p-32", capacity="spot")], job("v5p-32", kind="jobset")),
+    "a ladder of v6e": gke("us-east5-b", [slices("v6e-16", capacity=["reservation:mine", "spot"])], job("v6e-16")),
+    "v7x": gke("us-central1-c", [slices("v7x", topology="2x2x2")], job("v7x", topology="2x2x2")),
+    "two slices of v4": gke("us-central2-b", [slices("v4-16", slices=2)], job("v4-16", slices=2, kind="jobset")),
+    "P4d": eks("us-west-2", [pool("p4d", "p4d.24xlarge")], job("nvidia-tesla-a100", 8, 2)),
+    "a block of P5": eks(
+        "us-west-2",
+        [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
+        job("nvidia-h100-80gb", 8, 2, kind="mpi-job"),
+    ),
+    "G5 and G6": eks(
+        "us-west-2",
+        [pool("g5", "g5.12xlarge", capacity="spot"), pool("g6", "g6.2xlarge", 1)],
+        job("nvidia-a10g", 4, 2),
+        job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
+    ),
+    "P3": eks(
+        "us-west-2",
+        [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],
+        job("nvidia-tesla-v100", 4, kind="jobset"),
+        job("nvidia-tesla-v100", 4, kind="pytorch-job", name="second"),
+    ),
+    "P5en": eks("us-east-2", [pool("p5en", "p5en.48xlarge")], job("nvidia-h200-141gb", 8, 2)),
+    "a block of P6": eks(
+        "us-west-2",
+        [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],
+        job("nvidia-b200", 8, 2),
+    ),
+    "CPUs in two zones of AWS": eks(
+        "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
+    ),
+}
+"""By what they show."""
