@@ -82,13 +82,19 @@ class Training:
             self.data.num_samples, rank=rank, world=world, batch_size=config.batch_size, seed=config.seed
         )
         self.data.follow(self.sampler)
-        self.state = RunState(signature=signature(config), model=model, optimizer=self.optimizer, sampler=self.sampler)
+        # Does nothing but for float16, whose gradients would vanish.
+        self.scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16)
+        self.state = RunState(
+            signature=signature(config),
+            model=model,
+            optimizer=self.optimizer,
+            sampler=self.sampler,
+            scaler=self.scaler,
+        )
         self.checkpoints = self.open_checkpoints(folder) if folder else None
         self.model = runtime.wrap(model)
         if config.compile:
             self.model.compile()
-        # Does nothing but for float16, whose gradients would vanish.
-        self.scaler = torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16)
         self.meter = Meter(runtime.device)
         self.clock = RateClock()
         self.steps = StepClock(model, runtime.device, world=world)

@@ -31,6 +31,8 @@ class RunState:
     """The optimiser of the model's weights."""
     sampler: EpochSampler
     """Where in which epoch training stands."""
+    scaler: torch.amp.GradScaler
+    """What losses are multiplied with in float16; empty of state for all other types."""
     step: int = 0
     """Optimiser steps so far, over all restarts."""
     test_accuracy: float = 0.0
@@ -63,6 +65,7 @@ class RunState:
             "step": self.step,
             "world": runtime.world,
             "sampler": self.sampler.place(),
+            "scaler": self.scaler.state_dict(),
             "test_accuracy": self.test_accuracy,
             "best_accuracy": self.best_accuracy,
             "began": self.began,
@@ -99,6 +102,8 @@ class RunState:
             of_optimizer["state"].setdefault(numbers[id(weight)], {})[key] = tensor
         self.optimizer.load_state_dict(of_optimizer)
         self.sampler.go_to(facts["sampler"])
+        if self.scaler.is_enabled() and facts.get("scaler"):
+            self.scaler.load_state_dict(facts["scaler"])
         self.step = facts["step"]
         self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
         self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]

@@ -136,9 +136,9 @@ class Folder:
         for attempt in range(0 if self.is_local else ATTEMPTS - 1):
             try:
                 return ask()
-            except FINAL:
-                raise
-            except OSError:
+            except Exception as error:
+                if not _may_pass(error):
+                    raise
                 time.sleep(PAUSE * 2**attempt)
         return ask()
 
@@ -157,6 +157,13 @@ class Folder:
                 raise
             kind = MissingFileError if type(error).__name__ == "NotFoundError" else StorageError
             raise kind(f"{where} {what}: {str(error).splitlines()[0]}") from None
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether trying again may mend it; what obstore has a name for, such as a missing permission, stays as it is."""
+    if isinstance(error, OSError):
+        return not isinstance(error, FINAL)
+    return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 
 def _sync_folder(path: str) -> None:

@@ -131,13 +131,36 @@ def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) ->
     model = torch.nn.BatchNorm1d(3)
     sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
     optimizer = torch.optim.SGD(model.parameters())
-    state = RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    state = RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler, scaler=scaler)
     captured = state.capture(runtime).tensors
     before = {name: tensor.clone() for name, tensor in captured.items()}
     model(torch.randn(4, 3))
     assert not torch.equal(model.state_dict()["running_mean"], before["model.running_mean"])
     for name, tensor in captured.items():
         assert torch.equal(tensor, before[name]), name
+
+
+def test_the_scale_of_losses_in_float16_comes_back(runtime: Runtime) -> None:
+    def state() -> RunState:
+        model = torch.nn.Linear(3, 2)
+        return RunState(
+            signature="linear/sgd",
+            model=model,
+            optimizer=torch.optim.SGD(model.parameters()),
+            sampler=EpochSampler(1, rank=0, world=1, batch_size=1, seed=0),
+            scaler=torch.amp.GradScaler("cpu", init_scale=1024.0),
+        )
+
+    before, after = state(), state()
+    loss = before.scaler.scale(before.model(torch.full((1, 3), float("inf"))).sum())
+    loss.backward()
+    before.scaler.step(before.optimizer)
+    before.scaler.update()
+    assert before.scaler.get_scale() == 512
+    found = before.capture(runtime)
+    after.restore(Saved(tensors=found.tensors, facts=json.loads(json.dumps(found.facts))), runtime, seed=0)
+    assert after.scaler.get_scale() == 512
 
 
 def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime) -> None:

@@ -1,0 +1,150 @@
+"""Stands between a client and an object store, and answers for it as stores do on bad days."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from email.parser import BytesParser
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+"""The store behind wants to see one and does not check it; a client of Google's sends a token."""
+SLOW = 1.0
+"""Seconds that a slow answer takes."""
+HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"})
+
+
+class Fault(Enum):
+    """What may happen to a request."""
+
+    TOO_MANY = 429
+    UNAVAILABLE = 503
+    FORBIDDEN = 403
+    SLOW = "slow"
+    HALF = "half"
+    """Half of what was to be answered arrives, or half of what was sent is taken; then the connection ends."""
+
+
+class Proxy:
+    """A store's address for one test; `fault` decides what happens to each request (method, path)."""
+
+    def __init__(self, store: int) -> None:
+        self.store = store
+        self.fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
+        self.requests: list[tuple[str, str, Fault | None]] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def faults(self) -> int:
+        """How many requests something happened to."""
+        return sum(fault is not None for _, _, fault in self.requests)
+
+
+def at_first(kind: Fault, times: int = 1) -> Callable[[str, str], Fault | None]:
+    """The fault at the first so many requests of each kind for each object."""
+    seen: dict[tuple[str, str], int] = {}
+    lock = threading.Lock()
+
+    def fault(method: str, path: str) -> Fault | None:
+        with lock:
+            seen[method, path] = seen.get((method, path), 0) + 1
+            return kind if seen[method, path] <= times else None
+
+    return fault
+
+
+def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_words: object) -> None:
+            """Say nothing."""
+
+        def answer(self) -> None:
+            """Pass a request on, or do to it what the test wants."""
+            fault = proxy.fault(self.command, urlsplit(self.path).path)
+            proxy.requests.append((self.command, self.path, fault))
+            size = int(self.headers.get("Content-Length", 0))
+            if fault is Fault.HALF and size:
+                self.rfile.read(size // 2)
+                self.close_connection = True
+                return
+            body = self.rfile.read(size)
+            if fault and isinstance(fault.value, int):
+                self._send(fault.value, {"Content-Type": "text/plain"}, b"not now")
+                return
+            if fault is Fault.SLOW:
+                time.sleep(SLOW)
+            if self.path.startswith("/batch/"):
+                self._delete_each(body)
+                return
+            status, headers, content = self._forward(self.command, self.path, body)
+            self._send(status, headers, content, half=fault is Fault.HALF)
+
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
+
+        def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+            connection = http.client.HTTPConnection("127.0.0.1", proxy.store, timeout=60)
+            passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+            # Google's client escapes what need not be.
+            address = urlsplit(path)
+            path = urlunsplit(address._replace(path=quote(unquote(address.path))))
+            connection.request(method, path, body, {**passed, "Authorization": ANY_SIGNATURE})
+            reply = connection.getresponse()
+            content = reply.read()
+            headers = {name: value for name, value in reply.getheaders() if name.lower() not in HOP_BY_HOP}
+            if method == "HEAD":
+                headers["Content-Length"] = reply.headers["Content-Length"] or "0"
+            connection.close()
+            return reply.status, headers, content
+
+        def _delete_each(self, body: bytes) -> None:
+            """What Google has and S3 has not: deletions in a batch, https://cloud.google.com/storage/docs/batch."""
+            boundary = self.headers.get_param("boundary")
+            head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+            answers = []
+            for part in BytesParser().parsebytes(head + body).get_payload():
+                found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # parts
+                assert found, part
+                self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
+                number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
+                answers.append(
+                    f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
+                    "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
+                )
+            content = ("".join(answers) + f"--{boundary}--\r\n").encode()
+            self._send(200, {"Content-Type": f"multipart/mixed; boundary={boundary}"}, content)
+
+        def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            if "Content-Length" not in headers:
+                self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            # The client may have given up waiting.
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.wfile.write(content[: len(content) // 2] if half else content)
+            if half:
+                self.close_connection = True
+
+    return Handler

@@ -1,0 +1,18 @@
+"""The digits recipe with its defaults learns all 10,000 digits as well as the documentation says."""
+
+from __future__ import annotations
+
+from infra.local.trainer_image import digits_folder
+from setup.datasets import has_digits
+from tests.trainer.processes import run
+from trainer.exit_codes import DONE
+
+PROMISED = 98.5
+"""Percent of the 2,000 digits that training does not see."""
+
+
+def test_the_digits_recipe_keeps_its_promise() -> None:
+    assert has_digits(), "run `make setup`: it gets the digits"
+    ended = run("--threads=2", data=digits_folder(), recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    assert float(ended.events("done")[0]["test_accuracy"]) >= PROMISED, ended.output

@@ -1,0 +1,189 @@
+"""Buckets: runs save, resume and clean up in them, and stores that fail for a while or for good.
+
+The store is moto's S3 server. Google's client speaks to it, too, for both have the same XML API; what S3 has not, the
+deletion in a batch, the proxy translates. Neither has been tried here against the clouds themselves.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from setup.stores import s3_server
+from tests.stores.proxy import Fault, Proxy, at_first
+from tests.trainer.processes import run, started
+from tests.trainer.test_checkpoint import newest, save, saved
+from trainer.checkpoint import Checkpoints
+from trainer.config import parse
+from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
+from trainer.runtime import Runtime, start_runtime
+from trainer.storage import Folder
+from trainer.tensor_files import MANIFEST
+
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[int]:
+    """Port of an S3 server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of the store, which the clients of both clouds are told of."""
+    with Proxy(store) as found:
+        account = tmp_path / "account.json"
+        keys = ("client_email", "private_key", "private_key_id")
+        account.write_text(json.dumps({"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")))
+        for name, value in {
+            "GOOGLE_SERVICE_ACCOUNT": str(account),
+            "AWS_ENDPOINT_URL": found.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture(params=["s3", "gs"])
+def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
+    """URL of a new bucket."""
+    name = f"bucket-{next(NUMBERS)}"
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
+    connection.request("PUT", f"/{name}")
+    assert connection.getresponse().status == 200
+    connection.close()
+    proxy.requests.clear()
+    return f"{request.param}://{name}"
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """This process as the only rank."""
+    return start_runtime(parse(["digits", "--device=cpu"]))
+
+
+def test_a_folder_in_a_bucket_is_a_folder(bucket: str, proxy: Proxy) -> None:
+    folder = Folder(bucket).child("run")
+    assert folder.names() == []
+    folder.write("one", b"1")
+    # More than a client sends at once.
+    content = os.urandom(25 * 2**20)
+    with folder.child("inner").writing("large") as file:
+        file.write(content)
+    assert folder.names() == ["inner", "one"]
+    assert folder.read("one") == b"1"
+    assert folder.child("inner").read("large") == content
+    assert -5 < folder.age("one") < 60
+    assert folder.age("none") == float("inf")
+    folder.delete("inner")
+    folder.delete("none")
+    assert folder.names() == ["one"]
+    with pytest.raises(StorageError, match=f"{bucket}/run/none cannot be read"):
+        folder.read("none")
+    assert proxy.requests
+
+
+def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path) -> None:
+    flags = ("--epochs=2", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
+    with started(*flags, "--log-steps=5", processes=2, data=digits, recipe="digits") as first:
+        first.wait_for("checkpoint ")
+        os.kill(first.rank_process(1), signal.SIGTERM)
+        told = first.end()
+    assert told.codes == [PREEMPTED], told.output
+    left_at = told.events("checkpoint")[-1]["step"]
+    ended = run(*flags, data=digits, recipe="digits", processes=2)
+    assert ended.codes == [DONE], ended.output
+    assert {event["step"] for event in ended.events("resume")} == {left_at}
+    folder = Folder(bucket).child("training")
+    assert folder.names() == ["checkpoints", "metrics", "tensorboard"]
+    last = sorted({int(event["step"]) for event in ended.events("checkpoint")})[-2:]
+    assert folder.child("checkpoints").names() == [f"step-{step:09d}" for step in last]
+    lines = []
+    for part in folder.child("metrics").child("rank-0").names():
+        lines += folder.child("metrics").child("rank-0").read(part).decode().splitlines()
+    assert [json.loads(line)["event"] for line in lines].count("done") == 1
+    assert folder.child("tensorboard").names()
+
+
+def test_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -> None:
+    folder = Folder(bucket)
+    save(Checkpoints(folder, runtime, keep=2), 1, 2, 3)
+    assert folder.names() == ["step-000000002", "step-000000003"]
+    save(Checkpoints(folder, runtime, keep=1, keep_hours=1), 4)
+    assert folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
+    time.sleep(3)  # a store's clock has whole seconds
+    save(Checkpoints(folder, runtime, keep=1, keep_hours=2 / 3600), 5)
+    assert folder.names() == ["step-000000005"]
+
+
+def test_what_is_broken_in_a_bucket_is_named_and_the_one_before_is_used(bucket: str, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(bucket), runtime, keep=3)
+    save(checkpoints, 1, 2, 3)
+    checkpoints.folder.child("step-000000003").delete(MANIFEST)
+    tensors = checkpoints.folder.child("step-000000002")
+    tensors.write("rank-0.tensors", tensors.read("rank-0.tensors")[:-1])
+    found, skipped = newest(checkpoints)
+    assert found
+    assert found.facts["step"] == 1
+    assert [name for name, _ in skipped] == ["step-000000003", "step-000000002"]
+    assert "not finished" in skipped[0][1]
+    assert "too short" in skipped[1][1]
+
+
+@pytest.mark.parametrize("fault", [Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW, Fault.HALF])
+def test_a_store_that_fails_for_a_while_loses_nothing(
+    bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault
+) -> None:
+    checkpoints = Checkpoints(Folder(bucket), runtime, keep=2)
+    proxy.fault = at_first(fault)
+    save(checkpoints, 1, 2)
+    found, skipped = newest(checkpoints)
+    assert found
+    assert skipped == []
+    assert torch.equal(found.tensors["weights"], saved(2).tensors["weights"])
+    assert proxy.faults() >= 4, proxy.requests
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.FORBIDDEN])
+def test_a_store_that_fails_for_good_ends_the_run_and_is_named(
+    bucket: str, proxy: Proxy, digits: Path, fault: Fault
+) -> None:
+    proxy.fault = lambda method, _path: fault if method in ("PUT", "POST") else None
+    began = time.monotonic()
+    ended = run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", data=digits, recipe="digits")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert f"error: {bucket}/training/" in ended.output
+    assert "cannot be written" in ended.output
+    assert str(fault.value) in ended.output
+    assert time.monotonic() - began < 240
