@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard down preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -8,7 +8,7 @@ PYTHON := .venv/bin/python
 DEV := .venv-dev/bin
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make this machine able to run the stack (make up does it too)
 	@setup/python .venv requirements.txt
@@ -38,6 +38,9 @@ tensorboard: ## the jobs' curves and profiles from the bucket, at http://localho
 down: ## destroy the stack and prove that nothing is left
 	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi
 
+verify-empty: ## list by the cloud's own API what a destroyed stack has left; a JSON receipt, status 1 if anything
+	@$(PYTHON) -m commands.verify_empty
+
 preview: ## what the change of a stack does, costs, needs and breaks; no credentials needed
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.preview
@@ -48,7 +51,7 @@ test: ## unit, component, golden, stand-in and trainer tests, and one end to end
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test
 
-check: ## ruff, mypy --strict, import contracts, shellcheck, hadolint
+check: ## ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, pip-audit
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.check
 

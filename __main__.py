@@ -65,9 +65,10 @@ def main() -> None:
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs = {}
+    jobs, pools = {}, stack_config.pools_of_jobs(config)
     for spec in config.jobs:
-        needs = scheduling(config.platform, spec.accelerator, spec.topology)
+        pool, gpus = pools[spec.name], spec.accelerators
+        needs = scheduling(config.platform, spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
         jobs[spec.name] = submit(spec, platform, needs, operators)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from infra import rules
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
-from infra.fit import Ask, misfits
+from infra.fit import Ask, Misfit, misfits, places
 from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.operator_releases import needed_releases
@@ -53,6 +53,8 @@ class StackConfig(Section):
     budget: Annotated[float, Field(gt=0)] | None = None
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
+    ttl_hours: Annotated[float, Field(gt=0)] | None = None
+    """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
 
@@ -161,23 +163,33 @@ def contradictions(config: StackConfig) -> list[Problem]:
 
 def without_room(config: StackConfig) -> list[Problem]:
     """The jobs that a cloud platform has no nodes for."""
-    asks = [
+    found = []
+    for misfit in misfits(config.platform, _asks(config)):
+        job = config.jobs[misfit.job]
+        value = getattr(job, misfit.key)
+        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
+        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
+    return found
+
+
+def pools_of_jobs(config: StackConfig) -> dict[str, str | None]:
+    """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
+    pools = places(config.platform, _asks(config))
+    return {job.name: pool for job, pool in zip(config.jobs, pools, strict=True) if not isinstance(pool, Misfit)}
+
+
+def _asks(config: StackConfig) -> list[Ask]:
+    return [
         Ask(
             hosts=job.hosts,
             per_host=job.resources.capacity,
             accelerator=job.accelerator,
             topology=job.topology,
             accelerators=job.accelerators,
+            queue=job.queue is not None,
         )
         for job in config.jobs
     ]
-    found = []
-    for misfit in misfits(config.platform, asks):
-        job = config.jobs[misfit.job]
-        value = getattr(job, misfit.key)
-        shown = value.model_dump() if isinstance(value, Section) else value
-        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
-    return found
 
 
 def unusable_secrets(jobs: tuple[JobSpec, ...], secrets: Mapping[str, bool]) -> list[Problem]:

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.control_plane import control_plane
+from bench.large_job import large_job
 from bench.measure import PROJECT, BenchError, Measure, machine
+from bench.preview_slope import preview_slopes
 from commands.jobs import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"
-NAMES = ("first-step", "noop-up", "preview", "ddp-step")
+NAMES = ("first-step", "noop-up", "preview", "ddp-step", "hosts-1024", "preview-slope")
+CLUSTER = {"first-step", "noop-up", "preview"}
+"""Those that need a cluster of the local platform."""
 
 
 def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
@@ -56,10 +60,14 @@ def main() -> int:
     names = set(options.only or NAMES)
     result: dict[str, Any] = {"machine": machine(), "measures": []}
     try:
-        if names - {"ddp-step"}:
+        if names & CLUSTER:
             result["measures"] += cluster_measures(names)
         if "ddp-step" in names:
             result["measures"] += ddp_step()
+        for name, take in (("hosts-1024", large_job), ("preview-slope", preview_slopes)):
+            for measure in take() if name in names else ():
+                print(measure.line(), flush=True)
+                result["measures"].append(measure.record())
     except (BenchError, Unreachable) as error:
         print(f"make bench: {error}", file=sys.stderr)
         return 2

@@ -118,6 +118,7 @@ def measure(runtime: Runtime, config: DigitsConfig, folder: Folder) -> Measure:
             lambda: our_block(training, runtime),
             lambda: plain_block(wrapped, optimizer, batch, config, runtime),
             PAIRS,
+            progress=runtime.rank == 0,
         )
     runtime.settle()
     report.close()

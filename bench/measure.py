@@ -34,6 +34,8 @@ class Measure:
     """Seconds that theirs took, each just after ours."""
     goal: float
     """The highest ratio that is held."""
+    unit: str = "s"
+    """Of ours and theirs."""
 
     @property
     def ratio(self) -> float:
@@ -55,7 +57,8 @@ class Measure:
         """The measure in one line."""
         low, high = self.spread
         return (
-            f"{self.name}  ours {median(self.ours):.2f} s  theirs {median(self.theirs):.2f} s  "
+            f"{self.name}  ours {median(self.ours):.2f} {self.unit}  "
+            f"theirs {median(self.theirs):.2f} {self.unit}  "
             f"ratio {self.ratio:.3f} ({low:.3f} to {high:.3f} in {len(self.ours)} pairs)  "
             f"goal {self.goal:.2f}  {'held' if self.is_held else 'short'}"
         )
@@ -64,8 +67,9 @@ class Measure:
         """The measure for tools."""
         return {
             "name": self.name,
-            "ours_s": median(self.ours),
-            "theirs_s": median(self.theirs),
+            "unit": self.unit,
+            "ours": median(self.ours),
+            "theirs": median(self.theirs),
             "ratio": self.ratio,
             "spread": list(self.spread),
             "goal": self.goal,
@@ -75,9 +79,15 @@ class Measure:
 
 
 def in_turn(
-    name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
+    name: str,
+    goal: float,
+    ours: Callable[[], float],
+    theirs: Callable[[], float],
+    pairs: int = PAIRS,
+    *,
+    progress: bool = True,
 ) -> Measure:
-    """Time both sides in turn, A B A B ..., after one pair that does not count."""
+    """Time both sides in turn, A B A B ..., after one pair that does not count; `progress` shows each pair."""
     first: list[float] = []
     second: list[float] = []
     for number in range(pairs + 1):
@@ -85,7 +95,8 @@ def in_turn(
         if number:
             first.append(pair[0])
             second.append(pair[1])
-        print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
+        if progress:
+            print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
     return Measure(name=name, ours=tuple(first), theirs=tuple(second), goal=goal)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 import sys
 import time
@@ -13,17 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.checkpoint.state_dict_saver import save as write
 
+from bench import reference_loops
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
-from bench.made_images import imagenet
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.loop import Training
+from trainer.made_images import imagenet
 from trainer.metrics import Meter, Reporter
 from trainer.models import build_model, build_optimizer
 from trainer.runtime import Runtime, start_runtime
 from trainer.sampler import EpochSampler
 from trainer.storage import Folder
+from trainer.tensor_files import TensorFilesWriter
 from trainer.watch import Watch
 
 EPOCHS = 1_000_000
@@ -95,6 +99,20 @@ def _digits(folder: Path) -> DigitsConfig:
     return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False)
 
 
+def seconds(work: Callable[[], object]) -> float:
+    """How long it takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """How long it takes the CPU, all threads together: a machine's other processes change little of that."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
 def loop(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop, and a hand-written one on the same tensors."""
     config = _digits(folder)
@@ -103,8 +121,8 @@ def loop(folder: Path, runtime: Runtime) -> Blocks:
     plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
     optimizer = build_optimizer(config, plain)
     return {
-        "ours": lambda: (our_block(training, runtime),),
-        "theirs": lambda: (plain_block(plain, optimizer, batch, config, runtime),),
+        "ours": lambda: (cpu_seconds(lambda: our_block(training, runtime)),),
+        "theirs": lambda: (cpu_seconds(lambda: plain_block(plain, optimizer, batch, config, runtime)),),
     }
 
 
@@ -117,7 +135,35 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
     for clock in ("begin", "fed", "reduced", "end"):
         setattr(bare.steps, clock, lambda: None)
     bare.watch.beat = lambda: None  # type: ignore[method-assign]  # without the watch
-    return {"ours": lambda: (our_block(full, runtime),), "theirs": lambda: (our_block(bare, runtime),)}
+    return {
+        "ours": lambda: (cpu_seconds(lambda: our_block(full, runtime)),),
+        "theirs": lambda: (cpu_seconds(lambda: our_block(bare, runtime)),),
+    }
+
+
+def references(folder: Path, runtime: Runtime) -> Blocks:
+    """Our loop as it is and in the reference scripts' memory format, and loops as theirs, on generated images."""
+    same = ImagenetConfig(
+        arch="resnet18",
+        image_size=128,
+        num_classes=1000,
+        batch_size=16,
+        steps_per_epoch=3,
+        epochs=EPOCHS,
+        channels_last=False,
+        bucket="",
+    )
+    ours = _training(same, runtime, folder, Training)
+    best = _training(dataclasses.replace(same, channels_last=True), runtime, folder, Training)
+    model = build_model(same, classes=same.num_classes, channels=3)
+    optimizer = reference_loops.optimizer(same, model)
+    batches = reference_loops.loader(same)
+    return {
+        "ours": lambda: (our_block(ours, runtime),),
+        "best": lambda: (our_block(best, runtime),),
+        "torchvision": lambda: (seconds(lambda: reference_loops.torchvision_epoch(model, optimizer, batches)),),
+        "imagenet": lambda: (seconds(lambda: reference_loops.imagenet_epoch(model, optimizer, batches)),),
+    }
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
@@ -181,25 +227,38 @@ def cache(folder: Path, runtime: Runtime) -> Blocks:
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
     """How long training stands still for a checkpoint of ResNet-50 and its optimiser: in the background, and not."""
-    config = ImagenetConfig(arch=SAVED_MODEL, image_size=32, num_classes=10, batch_size=2, bucket=f"file://{folder}")
+    config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = _training(config, runtime, folder, Training)
-    training.step(training.data.batch(training.sampler.next(), world=1))
-    checkpoints = training.open_checkpoints(Folder(f"file://{folder}/run"))
+    checkpoints = training.checkpoints = training.open_checkpoints(Folder(f"file://{folder}/run"))
+    batch = training.data.batch(training.sampler.next(), world=1)
+    training.step(batch)
+    stood = 0.0
+    copied = checkpoints.copied
 
-    def stop(waits: bool) -> tuple[float, ...]:
-        training.state.step += 1
-        started = time.perf_counter()
-        checkpoints.save(training.state.step, training.state.capture(runtime))
-        if waits:
-            checkpoints.wait()
-        seconds = time.perf_counter() - started
+    def timed() -> None:
+        nonlocal stood
+        stood += seconds(copied)
+
+    checkpoints.copied = timed  # type: ignore[method-assign]  # listens in
+
+    def beside() -> tuple[float, ...]:
+        nonlocal stood
+        stood = seconds(lambda: checkpoints.save(training.state.step, training.state.capture(runtime)))
+        training.step(batch)
         checkpoints.wait()
-        return (seconds,)
+        return (stood,)
 
-    return {"ours": lambda: stop(False), "theirs": lambda: stop(True)}
+    def standing() -> tuple[float, ...]:
+        training.state.step += 1
+        place = Folder(f"file://{folder}/standing")
+        found = training.state.capture(runtime)
+        writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
+        return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
+
+    return {"ours": beside, "theirs": standing}
 
 
-KINDS = {found.__name__: found for found in (loop, observability, ranks, generated, cache, save)}
+KINDS = {found.__name__: found for found in (loop, observability, references, ranks, generated, cache, save)}
 
 
 def main() -> None:

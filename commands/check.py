@@ -1,15 +1,18 @@
-"""`make check`: formatting, lint, types, contracts, shell scripts, workflows, Dockerfiles; says which failed."""
+"""`make check`: formatting, lint, types, contracts, scripts, workflows, Dockerfiles, advisories; says which failed."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from commands.environment import PROJECT
 
 BIN = Path(sys.executable).parent
+WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
 TYPED = (
     "infra",
     "policy",
@@ -53,14 +56,46 @@ def checks() -> list[tuple[str, list[str]]]:
         ("types", [str(BIN / "mypy"), *TYPED]),
         ("import contracts", [str(BIN / "lint-imports")]),
         ("shell scripts", ["shellcheck", *shell_scripts()]),
-        ("workflows", [str(BIN / "zizmor"), "--offline", ".github/workflows"]),
+        ("workflows", ["go", "-C", "setup/go/actionlint", "tool", "actionlint", *map(str, WORKFLOWS)]),
+        ("workflows' security", [str(BIN / "zizmor"), "--offline", ".github/workflows"]),
         ("Dockerfiles", [str(BIN / "hadolint"), *tracked("*Dockerfile*")]),
     ]
 
 
+def audit() -> bool:
+    """Whether no locked dependency has a known vulnerability; says of how many nobody could tell."""
+    print("-- vulnerabilities", flush=True)
+    fine = True
+    for name in tracked("*requirements*.txt"):
+        words = [str(BIN / "pip-audit"), "--disable-pip", "--require-hashes", "--format=json", f"--requirement={name}"]
+        done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
+        if not done.stdout.startswith("{"):
+            print(f"{name}: pip-audit failed: {done.stderr.strip()}")
+            fine = False
+            continue
+        vulnerable, unknown, known = verdict(json.loads(done.stdout))
+        for each in vulnerable:
+            print(f"{name}: {each}")
+            fine = False
+        if unknown:
+            print(f"{name}: NOT AUDITED: the advisories of {unknown} of {unknown + known} packages cannot be had here")
+    return fine
+
+
+def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
+    """The vulnerable packages in pip-audit's answer, the number of those it knows nothing of, and of the others."""
+    audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
+    found = [
+        f"{each['name']} {each['version']} has {vulnerability['id']}; fixed in {vulnerability['fix_versions']}"
+        for each in audited
+        for vulnerability in each["vulns"]
+    ]
+    return found, len(answer["dependencies"]) - len(audited), len(audited)
+
+
 def main() -> int:
     """Run every check, also after one has failed."""
-    failed = []
+    failed = [] if audit() else ["vulnerabilities"]
     for name, words in checks():
         if not shutil.which(words[0]):
             print(f"-- {name}: {words[0]} is missing; Debian package {words[0]}", file=sys.stderr)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from commands.environment import STATE
+from commands.environment import PROJECT, STATE
+from commands.pending import adopt_pending
 from commands.stack import PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
+from infra.aws.config import EksConfig
+from infra.gcp.config import GkeConfig
 from infra.local import lifecycle, traces
 from infra.local.settings import ClusterSettings, cache_folder
+from stack_config import load_file
+
+JOBS = "**trainyard:workloads:TrainingJob**"
+"""The jobs with all that they are made of, as a target of Pulumi."""
 
 
 def clusters_of_this_project(project: str) -> list[ClusterSettings]:
@@ -31,9 +40,33 @@ def destroy(stack: str) -> bool:
     free_from_dead_owner(stack)
     if '"resources"' not in pulumi("stack", "export", "--stack", stack, quiet=True):
         return False
-    outputs(stack)
+    adopt_pending(stack)
+    before = outputs(stack)
+    if stack != "local" and before.get("jobs"):
+        stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    for bucket in kept_buckets(stack, before):
+        print(f"kept, as the settings say, and costing: {bucket}")
     return True
+
+
+def stop_jobs(run: Callable[..., object]) -> None:
+    """End the jobs before their nodes go, so that they write a last checkpoint: else they go with the cluster.
+
+    A cluster that is gone already has none, and does not keep the rest from being destroyed.
+    """
+    try:
+        run("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+    except PulumiFailed as error:
+        print(f"the jobs could not be ended, so they go with their cluster: {error}", file=sys.stderr)
+
+
+def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
+    """What of a stack stays in its cloud when it is destroyed, by the outputs that it had."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    platform = load_file(file).platform if file.exists() else None
+    keeps = isinstance(platform, GkeConfig | EksConfig) and platform.bucket.keep
+    return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 
 def main() -> int:
@@ -46,8 +79,6 @@ def main() -> int:
         print(f"make down: {error}", file=sys.stderr)
         return 1
     if stack == "local":
-        from commands.environment import PROJECT
-
         for settings in clusters_of_this_project(str(PROJECT)):
             print(f"cluster {settings.name} was not in the stack's state; ending it")
             worked = lifecycle.stop(settings) or worked
@@ -61,8 +92,6 @@ def main() -> int:
 
 def everything_left() -> list[str]:
     """What any cluster of this project has left."""
-    from commands.environment import PROJECT
-
     found = []
     for settings in clusters_of_this_project(str(PROJECT)):
         found += traces.leftovers(settings.folder, settings.cgroup)

@@ -22,15 +22,16 @@ from rich.markdown import Markdown
 
 from commands.environment import PROJECT
 from commands.plan import Step, steps_of
+from commands.quota_left import quota_left
 from commands.recorded import difference, recorded
-from commands.report import NO_REHEARSAL, Report, as_json, markdown
+from commands.recording import Record
+from commands.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
 from commands.stack import pulumi
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
 from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
-from tests.recording import Record
 
 BASE = "main"
 
@@ -42,7 +43,8 @@ def main(arguments: list[str]) -> int:
     try:
         after = load_file(file)
     except ValueError as error:
-        print(error, file=sys.stderr)
+        text = refusal(options.stack, str(error))
+        _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
     earlier = _earlier(file.name, options.base)
     before = _parsed(earlier) if earlier is not None else None
@@ -55,9 +57,11 @@ def main(arguments: list[str]) -> int:
         engine=options.engine,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=json.loads(options.running),
-        rehearsal=options.rehearsal,
+        rehearsal=_verdict(options.rehearsal),
+        left=quota_left(after.platform) if options.credentials else {},
     )
-    _write(report, options.output)
+    today = datetime.now(tz=UTC).date()
+    _show(markdown(report, today), as_json(report, today), options.output)
     return 1 if report.failures else 0
 
 
@@ -67,7 +71,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--base", default=BASE, help="what to compare with: a branch or commit")
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
     parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
-    parser.add_argument("--rehearsal", default=NO_REHEARSAL, help="the rehearsal's verdict, in words")
+    parser.add_argument("--rehearsal", type=Path, help="what `python -m rehearsal STACK --json` printed")
+    parser.add_argument("--credentials", action="store_true", help="ask the cloud how much quota is left")
     parser.add_argument("--output", type=Path, help="folder for report.md and report.json")
     return parser.parse_args(arguments)
 
@@ -114,14 +119,16 @@ def _engine(stack: str) -> list[Step]:
     return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
 
 
-def _write(report: Report, folder: Path | None) -> None:
-    today = datetime.now(tz=UTC).date()
-    text = markdown(report, today)
+def _verdict(file: Path | None) -> str:
+    return verdict(json.loads(file.read_text(encoding="utf-8"))) if file else NO_REHEARSAL
+
+
+def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
     Console().print(Markdown(text))
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")
-        (folder / "report.json").write_text(json.dumps(as_json(report, today), indent=2), encoding="utf-8")
+        (folder / "report.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

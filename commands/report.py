@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
@@ -41,6 +41,25 @@ class Report:
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
     """The rehearsal's verdict."""
+    left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
+
+    @property
+    def new(self) -> bool:
+        """Whether there is nothing to compare with: a new stack, or one that the change leaves as it is."""
+        return self.before is None or all(each.action == "same" for each in self.steps)
+
+    @property
+    def too_much(self) -> list[str]:
+        """Quotas of which the change needs more than is left beside what the stack has already."""
+        had = {_key(each): each.amount for each in quota_needed(self.before.platform)} if self.before else {}
+        found = []
+        for each in quota_needed(self.after.platform):
+            more = each.amount - had.get(_key(each), 0)
+            left = self.left.get(_key(each))
+            if left is not None and more > left:
+                found.append(f"needs {more} more of {each.location} {each.name}, of which {left} are left")
+        return found
 
     @property
     def failures(self) -> list[str]:
@@ -49,6 +68,7 @@ class Report:
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
+            *(f"stack {each}" for each in self.too_much),
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
         ]
 
@@ -57,7 +77,7 @@ def markdown(report: Report, today: date) -> str:
     """The report as a comment of a pull request."""
     verdict = "fails" if report.failures else "passes"
     lines = [f"### Stack `{report.stack}` {verdict}", ""]
-    lines += [f"- **{each}**" for each in report.failures]
+    lines += [*(f"- **{each}**" for each in report.failures), ""] if report.failures else []
     lines += _resources(report)
     lines += _price(report, today)
     lines += _quota(report)
@@ -68,6 +88,20 @@ def markdown(report: Report, today: date) -> str:
     lines += _jobs(report)
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
+
+
+def verdict(rehearsal: Mapping[str, Any]) -> str:
+    """What a rehearsal's JSON report says, in a sentence without its full stop."""
+    pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
+    placed = sum(bool(each["node"]) for each in pods)
+    if problems:
+        return f"**failed**, {placed} of {len(pods)} pods placed: {'; '.join(problems)}"
+    return f"passed, all {placed} pods placed on {len(rehearsal['nodes'])} nodes, nothing left after destroy"
+
+
+def refusal(stack: str, reason: str) -> str:
+    """The report of settings that cannot be read."""
+    return f"### Stack `{stack}` is refused\n\n```\n{reason.strip()}\n```\n"
 
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
@@ -85,6 +119,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
             {"rule": each.rule.name, "resource": each.resource, "message": each.message, "fails": each.fails}
             for each in report.findings
         ],
+        "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},
         "rehearsal": report.rehearsal,
     }
 
@@ -95,11 +130,11 @@ def _excuse(finding: Finding) -> str:
 
 def _resources(report: Report) -> list[str]:
     counts = by_kind(report.steps)
-    lines = [""]
+    lines: list[str] = []
     for action, kinds in counts.items():
         total = sum(kinds.values())
         if action == "same":
-            lines.append(f"{total} unchanged.")
+            lines += [f"{total} unchanged.", ""]
             continue
         loud = action in ("replace", "delete")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
@@ -107,8 +142,10 @@ def _resources(report: Report) -> list[str]:
         named = [each for each in report.steps if each.action == action]
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += [f"- `{each.name}`{': ' + ', '.join(each.changed) if each.changed else ''}" for each in named]
-    if not report.engine and any(action != "same" for action in counts):
-        lines.append("Compared without a cloud: an update may turn out to be a replacement.")
+        # What follows a list without an empty line is read as its last item.
+        lines.append("")
+    if not report.engine and "update" in counts:
+        lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
     return lines
 
 
@@ -117,7 +154,7 @@ def _price(report: Report, today: date) -> list[str]:
     if not now.lines:
         return []
     then = bill(report.before.platform) if report.before else Bill(lines=())
-    lines = ["", "| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
+    lines = ["| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
     old, new = then.by_part(), now.by_part()
     columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
     for part in dict.fromkeys([*new, *old]):
@@ -140,15 +177,23 @@ def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
 
 
 def _quota(report: Report) -> list[str]:
-    then = {_key(each): each.amount for each in quota_needed(report.before.platform)} if report.before else {}
+    before = None if report.new else report.before
+    then = {_key(each): each.amount for each in quota_needed(before.platform)} if before else {}
     changed = [each for each in quota_needed(report.after.platform) if then.get(_key(each)) != each.amount]
     if not changed:
         return []
     return [
         "",
         "Quota:",
-        *(f"- {each.location} {each.name}: {then.get(_key(each), 0)} -> {each.amount}" for each in changed),
+        *(
+            f"- {each.location} {each.name}: {_amounts(then.get(_key(each), 0) if before else None, each.amount)}"
+            for each in changed
+        ),
     ]
+
+
+def _amounts(then: int | None, now: int) -> str:
+    return str(now) if then is None else f"{then} -> {now}"
 
 
 def _key(quota: Quota) -> tuple[str, str]:
@@ -156,10 +201,10 @@ def _key(quota: Quota) -> tuple[str, str]:
 
 
 def _jobs(report: Report) -> list[str]:
-    was = {job.name: job for job in report.before.jobs} if report.before else {}
+    was = {job.name: job for job in report.before.jobs} if report.before and not report.new else {}
     changed = [job for job in report.after.jobs if was.get(job.name) != job]
     return (
-        ["", *(f"Job {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed)]
+        ["", *(f"- Job {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed)]
         if changed
         else []
     )

@@ -38,7 +38,7 @@ def render() -> str:
     """The text of docs/config.md."""
     schema = StackConfig.model_json_schema()
     models = {"": schema, **schema["$defs"]}
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
         parts.append(f"## {key}\n\n{_one_line(models[name]['description'])}\n\n{_table(models[name])}")
     return "\n".join(parts)

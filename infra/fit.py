@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig
@@ -34,6 +34,8 @@ class Ask:
     """Topology of the TPU slice."""
     accelerators: int
     """GPUs or TPU chips of each host."""
+    queue: bool = False
+    """Whether a queue admits it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,34 +60,58 @@ class _Offer:
     gpu: str | None = None
     gpus: int = 0
     tpu: TpuSlice | None = None
+    queued: bool = False
+    """Whether they come only when a queue asks for them."""
 
 
 def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
-    """The jobs that have no room on a cloud platform, each by itself or else with those before it.
+    """The jobs that have no room on a cloud platform, each by itself or else with those before it."""
+    return [each for each in places(platform, asks) if isinstance(each, Misfit)]
 
-    Of several ways to get the same nodes one is counted.
+
+def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit | None]:
+    """The pool that each job runs in, or why it has none; None on a platform without pools.
+
+    A job is in one pool: of those with room, the one with the smallest nodes. Of several ways to get the same nodes
+    one is counted.
     """
     if not isinstance(platform, GkeConfig | EksConfig):
-        return []
+        return [None] * len(asks)
     offers = _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
-    found, used = [], dict.fromkeys(range(len(offers)), 0)
+    found: list[str | Misfit | None] = []
+    used = dict.fromkeys(range(len(offers)), 0)
     for index, ask in enumerate(asks):
-        matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
-        if not matching:
-            found.append(Misfit(job=index, key="accelerator", message=_none_has(ask, offers)))
-            continue
-        fitting = [place for place in matching if _per_node(offers[place], ask)]
-        if not fitting:
-            found.append(_too_large(index, ask, [offers[place] for place in matching]))
-            continue
-        room = {place: offers[place].nodes - used[place] for place in fitting}
-        place = max(room, key=lambda each: room[each] * _per_node(offers[each], ask))
-        needed = -(-ask.hosts // _per_node(offers[place], ask))
-        if needed > room[place]:
-            found.append(_too_many(index, ask, offers[place], room[place]))
+        place, needed = _place(index, ask, offers, used)
+        if isinstance(place, Misfit):
+            found.append(place)
         else:
             used[place] += needed
+            found.append(offers[place].pool)
     return found
+
+
+def _place(index: int, ask: Ask, offers: Sequence[_Offer], used: Mapping[int, int]) -> tuple[int | Misfit, int]:
+    """Where a job goes and the number of nodes that it takes there."""
+    matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
+    if not matching:
+        return Misfit(job=index, key="accelerator", message=_none_has(ask, offers)), 0
+    hosts = {place: count for place in matching if (count := _per_node(offers[place], ask))}
+    if not hosts:
+        return _too_large(index, ask, [offers[place] for place in matching]), 0
+    needed = {place: -(-ask.hosts // count) for place, count in hosts.items()}
+    roomy = [place for place in hosts if needed[place] <= offers[place].nodes - used[place]]
+    if not roomy:
+        most = max(hosts, key=lambda place: (offers[place].nodes - used[place]) * hosts[place])
+        return _too_many(index, ask, offers[most], offers[most].nodes - used[most]), 0
+
+    def cost(place: int) -> tuple[bool, int, bool, int]:
+        offer = offers[place]
+        return offer.queued and not ask.queue, offer.gpus, offer.pool == "system", needed[place]
+
+    best = min(roomy, key=cost)
+    if offers[best].queued and not ask.queue:
+        return Misfit(job=index, key="queue", message=_without_queue(offers[best])), 0
+    return best, needed[best]
 
 
 def _gke(platform: GkeConfig) -> list[_Offer]:
@@ -95,7 +121,15 @@ def _gke(platform: GkeConfig) -> list[_Offer]:
         plan = pool_plans(platform, pool)[0]
         node = _left(gke_allocatable(plan.machine))
         offers.append(
-            _Offer(pool=pool.name, nodes=num_nodes(pool), node=node, gpu=plan.gpu, gpus=plan.gpus, tpu=plan.tpu)
+            _Offer(
+                pool=pool.name,
+                nodes=num_nodes(pool),
+                node=node,
+                gpu=plan.gpu,
+                gpus=plan.gpus,
+                tpu=plan.tpu,
+                queued=pool.capacity == ("queued",),
+            )
         )
     system = _left(gke_allocatable(gce_machine(system_machine(platform))))
     return [*offers, _Offer(pool="system", nodes=platform.system_pool.max_nodes, node=system)]
@@ -167,3 +201,11 @@ def _too_many(index: int, ask: Ask, offer: _Offer, free: int) -> Misfit:
     hosts = free * _per_node(offer, ask)
     message = f"pool {offer.pool} has room for {hosts} more such hosts on {free} nodes; write less, or change the pool"
     return Misfit(job=index, key="hosts", message=message)
+
+
+def _without_queue(offer: _Offer) -> str:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+    return (
+        f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "
+        "write the LocalQueue whose ClusterQueue has the check for that, or give the pool another capacity"
+    )

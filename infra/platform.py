@@ -15,13 +15,10 @@ from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformCon
 from infra.gcp.config import GkeConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operator_releases import needed_releases
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
 """The bucket as a pod sees it, when it is a volume."""
-LOCAL_BUCKET_SIZE = "20Gi"
-"""Nominal: the volume is a folder of this machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +82,11 @@ def build_platform(
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """
+    # Each platform needs what no other does, and the clouds' SDKs are slow to import.
     if isinstance(config, LocalConfig):
-        return _local(config, operators, images)
-    # The clouds' SDKs are slow to import, and no other platform needs them.
+        from infra.local.platform import build_local
+
+        return build_local(config, str(PROJECT), operators, images)
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
 
@@ -97,71 +96,6 @@ def build_platform(
 
         return build_eks(config)
     return _existing_cluster(config)
-
-
-def _local(config: LocalConfig, operators: frozenset[str], images: frozenset[str]) -> Platform:
-    # The other platforms must not need what only this one needs.
-    from infra.local.cluster import LocalCluster, LocalClusterArgs
-    from infra.local.preflight import check_machine
-    from infra.local.program_image import program_reference
-    from infra.local.programs import BUCKET_IN_NODE
-    from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-    from infra.local.trainer_image import own_image_reference, trainer_image_reference
-
-    owner = str(PROJECT)
-    settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
-    if problems := check_machine(settings):
-        raise ValueError("\n".join(problems))
-    image = trainer_image_reference()
-    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
-    own_images = {name: own_image_reference(name) for name in sorted(images)}
-    cluster = LocalCluster(
-        "local",
-        LocalClusterArgs(
-            owner=owner,
-            name=config.name,
-            nodes=config.nodes,
-            port=config.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
-        ),
-    )
-    provider = pulumi_kubernetes.Provider(
-        "kubernetes",
-        kubeconfig=cluster.kubeconfig,
-        cluster_identifier=cluster.uid,
-        # Everything in this cluster is the stack's: what an interrupted `up` left there is taken over.
-        upsert_existing_objects=True,
-        enable_patch_force=True,
-        opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
-    )
-    bucket = BucketClaim(
-        size=LOCAL_BUCKET_SIZE,
-        access_mode="ReadWriteMany",
-        folder=BUCKET_IN_NODE,
-    )
-    training = TrainingNamespace(
-        "training",
-        TrainingNamespaceArgs(namespace=config.namespace, bucket=bucket),
-        pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=cluster.processes),
-    )
-    return Platform(
-        provider=provider,
-        namespace=training.namespace,
-        service_account=training.service_account,
-        image=image,
-        bucket_url=CLAIM_URL,
-        bucket_claim=training.bucket_claim,
-        bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
-        kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
-        kubeconfig_path=cluster.kubeconfig_path,
-        context=settings.context,
-        get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
-        kubeconfig=cluster.kubeconfig,
-        operator_images=operator_images,
-        own_images=own_images,
-        deleted_with=cluster.processes,
-        images=cluster.images,
-    )
 
 
 def _existing_cluster(config: KubeconfigConfig) -> Platform:

@@ -134,7 +134,7 @@ def _example(place: _Place) -> str:
         value = field.default
     else:
         value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")
-    return f"`{key}: {value}`"
+    return f"`{key}: {str(value).lower() if isinstance(value, bool) else value}`"
 
 
 def _unknown_key(place: _Place) -> str:

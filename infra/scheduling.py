@@ -13,7 +13,7 @@ from infra.gcp.fabrics import fabric_of, pod_annotations
 from infra.gcp.pools import NodePoolPlan, node_pools
 from infra.hardware import gpus, tpus
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
-from infra.naming import ACCELERATOR_LABEL, COMPUTE_CLASS_LABEL, QUEUED_LABEL
+from infra.naming import ACCELERATOR_LABEL, COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL
 
 GPU_LABEL = "cloud.google.com/gke-accelerator"
 TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
@@ -38,21 +38,32 @@ class Scheduling:
     """Further resources of each host and how many of them: its network adapters."""
 
 
-def scheduling(platform: PlatformConfig, accelerator: str | None, topology: str | None = None) -> Scheduling:
-    """What a job's pods say on a platform to get its accelerators.
+def scheduling(
+    platform: PlatformConfig,
+    accelerator: str | None,
+    topology: str | None = None,
+    *,
+    pool: str | None = None,
+    gpus_per_host: int = 0,
+) -> Scheduling:
+    """What a job's pods say on a platform to get its accelerators; no `gpus_per_host` means all that a node has.
+
+    With a `pool` they say that too: a host that fits in several pools could take a node that another job needs whole.
+    A host that takes a part of a node's GPUs gets that part of its network adapters, rounded down: whoever has the
+    rest of the GPUs gets the rest of the adapters.
 
     Labels and taints: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
     https://cloud.google.com/kubernetes-engine/docs/how-to/gpus. Raises ValueError where the platform has none of them.
     """
     if accelerator is None:
-        return Scheduling()
+        return Scheduling(node_selector=_in_pool(pool))
     found = tpu_slice(accelerator, topology) if is_tpu(accelerator) else None
     if isinstance(platform, LocalConfig):
         raise ValueError("the cluster on this machine has CPUs only")
     if isinstance(platform, GkeConfig):
-        return _gke(platform, accelerator, found)
+        return _gke(platform, accelerator, found, pool)
     if isinstance(platform, EksConfig):
-        return _eks(platform, accelerator)
+        return _eks(platform, accelerator, pool, gpus_per_host)
     # A cluster of the user's own: TPUs are on GKE alone, while GPUs may carry any label.
     if found is not None:
         return Scheduling(
@@ -63,20 +74,24 @@ def scheduling(platform: PlatformConfig, accelerator: str | None, topology: str 
     return Scheduling(tolerations=(_tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
 
 
-def gke_pool_for(platform: GkeConfig, accelerator: str, found: TpuSlice | None) -> NodePoolPlan | None:
-    """The first node pool that has a job's accelerators."""
+def gke_pool_for(
+    platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None = None
+) -> NodePoolPlan | None:
+    """The first node pool that has a job's accelerators, of the pool if one is given."""
     for plan in node_pools(platform):
+        if pool not in (None, plan.pool.name):
+            continue
         if plan.tpu == found and (found is not None or plan.gpu == accelerator):
             return plan
     return None
 
 
-def _gke(platform: GkeConfig, accelerator: str, found: TpuSlice | None) -> Scheduling:
-    plan = gke_pool_for(platform, accelerator, found)
+def _gke(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None) -> Scheduling:
+    plan = gke_pool_for(platform, accelerator, found, pool)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")
     resource = gpus.RESOURCE if found is None else tpus.RESOURCE
-    selector = {GPU_LABEL: accelerator} if found is None else _slice_labels(found)
+    selector = _in_pool(pool) | ({GPU_LABEL: accelerator} if found is None else _slice_labels(found))
     tolerations = [_tolerate(resource)]
     if plan.ladder:
         selector[COMPUTE_CLASS_LABEL] = plan.pool.name
@@ -92,16 +107,23 @@ def _gke(platform: GkeConfig, accelerator: str, found: TpuSlice | None) -> Sched
     )
 
 
-def _eks(platform: EksConfig, accelerator: str) -> Scheduling:
-    plan = next((plan for plan in node_groups(platform) if plan.machine.gpu == accelerator), None)
+def _eks(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:
+    suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == accelerator)
+    plan = next((plan for plan in suitable if pool in (None, plan.name)), None)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")
+    machine = plan.machine
+    adapters = machine.efa_interfaces * (gpus_per_host or machine.gpus) // machine.gpus if plan.efa else 0
     return Scheduling(
-        node_selector={ACCELERATOR_LABEL: accelerator},
+        node_selector=_in_pool(pool) | {ACCELERATOR_LABEL: accelerator},
         tolerations=(_tolerate(gpus.RESOURCE),),
         accelerator_resource=gpus.RESOURCE,
-        devices={EFA_RESOURCE: str(plan.machine.efa_interfaces)} if plan.efa else {},
+        devices={EFA_RESOURCE: str(adapters)} if adapters else {},
     )
+
+
+def _in_pool(pool: str | None) -> dict[str, str]:
+    return {} if pool is None else {POOL_LABEL: pool}
 
 
 def _slice_labels(found: TpuSlice) -> dict[str, str]:

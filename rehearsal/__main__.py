@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
         return set_up.returncode
     jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
     rehearsal = Rehearsal(
-        subject=Subject(stack=options.stack, project=PROJECT, settings=file, jobs=jobs),
+        subject=Subject(stack=options.stack, project=PROJECT, settings=file, jobs=jobs, platform=config.platform),
         folder=rehearsal_folder(options.name),
         cluster=cluster_settings(options.name, options.port),
         fault=options.fault,

@@ -15,11 +15,8 @@ from rehearsal.cluster.stages import MAY_END
 
 SETTLED_SECONDS = 3.0
 """How long nothing must change before pods that wait are taken to wait for ever."""
-MISSING_SECONDS = 60.0
-"""The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time.
-
-More than the 40 seconds of a node's lease, which what plays the nodes must get back after it was ended.
-"""
+MISSING_SECONDS = 30.0
+"""The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
 _FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rehearsal.duration import in_words
 from rehearsal.placement import Pod
@@ -37,6 +38,12 @@ class Report:
     pods: list[Pod] = field(default_factory=list)
     quota: dict[str, int] = field(default_factory=dict)
     """Quota needed, by region and name."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """US dollars an hour of each pool, of the system's nodes and of the cluster, each with the most nodes."""
+    cost_total: str = ""
+    """Their sum, with the band that the true price is thought to be in; empty where there was no price to be had."""
+    unpriced: list[str] = field(default_factory=list)
+    """What the price table has no price for, and so is not in the sum."""
     up_seconds: int = 0
     """Simulated: how long `up` would take in the clouds."""
     destroy_seconds: int = 0
@@ -45,6 +52,8 @@ class Report:
     """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)
     """What was left after `destroy`."""
+    receipt: dict[str, Any] = field(default_factory=dict)
+    """What `make verify-empty` says of the clouds after `destroy`."""
     wall_seconds: float = 0.0
     """How long the rehearsal itself took."""
 
@@ -67,6 +76,7 @@ class Report:
             lines.append(f"  held to the provider's types alone: {', '.join(self.without_rules)}")
         lines += ["", *self._nodes(), "", *self._pods(), ""]
         lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
+        lines += self._cost()
         lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
         lines[-1] += in_words(self.destroy_seconds)
         if self.left:
@@ -77,6 +87,15 @@ class Report:
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
         return "\n".join(lines)
+
+    def _cost(self) -> list[str]:
+        if not self.cost_total:
+            return []
+        more = " and what has no price" if self.unpriced else ""
+        lines = [f"Costs {self.cost_total}{more} an hour with the most nodes:"]
+        lines += [f"  {amount:10,.2f}  {part}" for part, amount in self.cost.items()]
+        lines += [f"      no price  {each}" for each in self.unpriced]
+        return [*lines, ""]
 
     def _nodes(self) -> list[str]:
         kinds = Counter((each.pool, each.machine, each.zone, _amounts(each.accelerators)) for each in self.nodes)

@@ -8,12 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from commands.down import JOBS
 from commands.pending import adopt
 from commands.stack import settings_without_salt
+from commands.verify_empty import simulated, verify
+from infra.aws.config import EksConfig
+from infra.config import PlatformConfig
+from infra.cost import bill
+from infra.gcp.config import GkeConfig
 from infra.local import traces
 from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
@@ -24,6 +30,7 @@ from rehearsal.cloud.state import CloudState, new_state, read_state
 from rehearsal.cluster import behind
 from rehearsal.duration import longest_chain, turned
 from rehearsal.report import Node, Report
+from stack_config import load_file
 
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 """What outlives the stack, with what protects it, where its settings say that it is kept with its objects."""
@@ -41,6 +48,8 @@ class Subject:
     """The stack's settings file; None for a program without settings."""
     jobs: Mapping[str, int]
     """Pods that each job must have, at least."""
+    platform: PlatformConfig | None = None
+    """Settings of the platform, by which the report says what it costs."""
 
 
 @dataclass(kw_only=True)
@@ -62,6 +71,10 @@ class Rehearsal:
     def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
+        if self.subject.platform:
+            price = bill(self.subject.platform)
+            report.cost = {part: money.amount for part, money in price.by_part().items()}
+            report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.folder.mkdir(mode=0o700, parents=True)
@@ -143,6 +156,9 @@ class Rehearsal:
         report.destroy_seconds = longest_chain(turned(waits_for), gone)
 
     def _destroy(self, report: Report) -> None:
+        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+        if report.pods and not self._pulumi(*first):
+            report.problems.append("the jobs could not be ended before their cluster")
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
             report.problems.append("`pulumi destroy` failed")
         left = read_state(self.folder).resources.values()
@@ -151,6 +167,18 @@ class Rehearsal:
         report.left = [
             f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
         ]
+        self._receipt(report)
+
+    def _receipt(self, report: Report) -> None:
+        """What `make verify-empty` says, which looks by name and label as it would in a real cloud."""
+        if self.subject.settings is None:
+            return
+        platform = load_file(self.subject.settings).platform
+        if isinstance(platform, GkeConfig | EksConfig):
+            receipt = verify(self.subject.stack, platform, "simulated", simulated(self.folder))
+            report.receipt = asdict(receipt)
+            if receipt.empty == bool(report.left):
+                report.problems.append(f"verify-empty finds {list(receipt.left)} where {report.left} is left")
 
     @property
     def _settings(self) -> Path:

@@ -58,16 +58,20 @@ class Checkpoints:
         self._keep, self._keep_seconds = keep, keep_hours * 3600
         self._on_saved = on_saved
         self._stager: DefaultStager | None = None
+        self._copying: Future[None] | None = None
         self._saving: Future[None] | None = None
 
     def save(self, step: int, saved: Saved) -> None:
-        """Copy the state and write it in the background; waits where the save before is not done.
+        """Copy the state and write it, both in the background; waits where the save before is not done.
+
+        Until `copied` has come back no tensor may change that was given. On CUDA the device must have made them: they
+        are copied in a stream of their own.
 
         Raises StorageError, on all ranks, where the save before failed on any.
         """
         # Imported at the first save and not before the first step.
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-        from torch.distributed.checkpoint.state_dict_saver import async_save
+        from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
 
         from trainer.tensor_files import TensorFilesWriter
 
@@ -79,7 +83,7 @@ class Checkpoints:
                 StagingOptions(
                     use_pinned_memory=on_cuda,
                     use_shared_memory=False,
-                    use_async_staging=False,
+                    use_async_staging=True,
                     use_non_blocking_copy=on_cuda,
                 )
             )
@@ -97,8 +101,14 @@ class Checkpoints:
             process_group=self._runtime.background_group(),
             no_dist=self._runtime.world == 1,
         )
-        assert isinstance(saving, Future)
-        self._saving = saving
+        assert isinstance(saving, AsyncSaveResponse)
+        self._copying, self._saving = saving.staging_completion, saving.upload_completion
+
+    def copied(self) -> None:
+        """Wait until what was given to `save` may change."""
+        if self._copying is not None:
+            copying, self._copying = self._copying, None
+            copying.result()
 
     def wait(self) -> None:
         """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any."""
@@ -106,7 +116,7 @@ class Checkpoints:
 
         if self._saving is None:
             return
-        saving, self._saving = self._saving, None
+        saving, self._saving, self._copying = self._saving, None, None
         try:
             self._runtime.wait_for(saving)
         except CheckpointException as error:

@@ -9,6 +9,7 @@ started again is there in a fraction of a second, and the ranks of a host load t
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import runpy
@@ -50,6 +51,7 @@ def _run() -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_plain_traceback)
     arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     if forks and arguments.module:
         torchrun.config_from_args = _forking(torchrun.config_from_args)
@@ -72,6 +74,13 @@ def run_module(name: str, *arguments: str) -> None:
     """What a forked process does: `python -m name arguments`."""
     sys.argv = [name, *arguments]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _plain_traceback(record: logging.LogRecord) -> bool:
+    """Make the traceback of a process that failed into text here: torch's formatter would load its compiler for it."""
+    if record.exc_info:
+        record.exc_text, record.exc_info = logging.Formatter().formatException(record.exc_info), None
+    return True
 
 
 def _forking(config_from_args: Any) -> Any:

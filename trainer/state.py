@@ -43,8 +43,13 @@ class RunState:
     """Time of the steps that led here, over all restarts."""
 
     def capture(self, runtime: Runtime) -> Saved:
-        """The state to save. The tensors are the live ones: copy them before the next step."""
-        tensors = {MODEL + name: tensor for name, tensor in self.model.state_dict().items()}
+        """The state to save. What only the optimiser changes is the live tensor: copy it before the next update."""
+        buffers = {name for name, _ in self.model.named_buffers()}
+        tensors = {
+            # A forward pass changes these.
+            MODEL + name: tensor.clone() if name in buffers else tensor
+            for name, tensor in self.model.state_dict().items()
+        }
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(tensor, torch.Tensor):
@@ -52,6 +57,7 @@ class RunState:
         tensors[f"{RANDOM}{runtime.rank}"] = torch.get_rng_state()
         if runtime.device.type == "cuda":
             tensors[f"{RANDOM_CUDA}{runtime.rank}"] = torch.cuda.get_rng_state()
+            torch.cuda.synchronize()
         facts = {
             "signature": self.signature,
             "step": self.step,

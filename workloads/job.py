@@ -10,7 +10,6 @@ from pulumi_kubernetes.core.v1 import Secret
 
 from infra.naming import secret_name
 from workloads.kinds import RENDERERS
-from workloads.kinds.etcd import render_etcd
 from workloads.kinds.parts import companion
 from workloads.pod import Placement
 from workloads.spec import JobSpec
@@ -51,6 +50,9 @@ class TrainingJob(pulumi.ComponentResource):
             )
             before = [*before, secret]
         if spec.meeting == "etcd":
+            # Its types take a tenth of a second to import, and most jobs meet elsewhere.
+            from workloads.kinds.etcd import render_etcd
+
             render_etcd(name, spec, placement, child)
         render = RENDERERS[spec.kind]
         self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))

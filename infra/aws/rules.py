@@ -13,6 +13,35 @@ from infra.problems import Path, Problem
 OLDEST_VERSION = 30
 """Minor version of Kubernetes, in 2026-11: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html"""
 
+REGIONS = frozenset(
+    f"{place}-{number}"
+    for place, numbers in {
+        "af-south": (1,),
+        "ap-east": (1, 2),
+        "ap-northeast": (1, 2, 3),
+        "ap-south": (1, 2),
+        "ap-southeast": (1, 2, 3, 4, 5, 6, 7),
+        "ca-central": (1,),
+        "ca-west": (1,),
+        "eu-central": (1, 2),
+        "eu-north": (1,),
+        "eu-south": (1, 2),
+        "eu-west": (1, 2, 3),
+        "il-central": (1,),
+        "me-central": (1,),
+        "me-south": (1,),
+        "mx-central": (1,),
+        "sa-east": (1,),
+        "us-east": (1, 2),
+        "us-west": (1, 2),
+    }.items()
+    for number in numbers
+)
+"""Regions that are for everyone: in those of governments and of China the names of everything begin otherwise.
+
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html
+"""
+
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
 
@@ -20,6 +49,9 @@ Found = Iterator[tuple[str, str, object]]
 def problems(config: EksConfig) -> list[Problem]:
     """Everything that is wrong with the settings of an EKS platform."""
     found = [*_ranges(config), *_zones_of_platform(config), *_system_pool(config)]
+    if config.region not in REGIONS:
+        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(REGIONS))}"
+        return [Problem(("platform", "region"), message, config.region)]
     if int(config.kubernetes_version.split(".")[1]) < OLDEST_VERSION:
         message = f"is no longer offered; write '1.{OLDEST_VERSION}' or newer"
         found.append(Problem(("platform", "kubernetes_version"), message, config.kubernetes_version))

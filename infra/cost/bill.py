@@ -24,6 +24,10 @@ SPOT_ERROR = 0.5
 """Error of a spot price, which moves: https://cloud.google.com/compute/docs/instances/spot#pricing"""
 FRESH = timedelta(days=365)
 """Age at which a price is called old."""
+WHOLE_MACHINES = frozenset({"a3-highgpu", "a3-megagpu", "a3-ultragpu", "c4-standard"})
+"""Series of which prices are known by the vCPU, its share of the memory in it."""
+GPUS_WITH_MACHINE = frozenset({"nvidia-b200"})
+"""GPUs whose price has that of their machine in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,16 +193,20 @@ def _gke_pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
     else:
         yield from _gce_machine(part, region, plan.machine, nodes, spot=spot)
         if plan.gpu is not None:
-            yield _line(part, "gcp", region, plan.gpu, nodes * plan.gpus, spot=spot)
+            name = f"{plan.gpu} with its share of the machine" if plan.gpu in GPUS_WITH_MACHINE else plan.gpu
+            yield _line(part, "gcp", region, name, nodes * plan.gpus, spot=spot)
     disk = f"disk {plan.disk_type} GB"
     yield _line(part, "gcp", region, disk, plan.pool.disk_size_gb * nodes, spot=spot)
 
 
 def _gce_machine(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
     # Google prices machines by their parts, the same for every size of a family.
-    family = machine.name.partition("-")[0]
-    yield _line(part, "gcp", region, f"{family} vCPU", machine.vcpus * nodes, spot=spot)
-    yield _line(part, "gcp", region, f"{family} GiB", machine.memory_gib * nodes, spot=spot)
+    family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
+    if series in WHOLE_MACHINES:
+        yield _line(part, "gcp", region, f"{series} vCPU with its memory", machine.vcpus * nodes, spot=spot)
+    elif machine.gpu not in GPUS_WITH_MACHINE:
+        yield _line(part, "gcp", region, f"{family} vCPU", machine.vcpus * nodes, spot=spot)
+        yield _line(part, "gcp", region, f"{family} GiB", machine.memory_gib * nodes, spot=spot)
     if machine.local_ssds:
         yield _line(part, "gcp", region, "local SSD 375 GB", machine.local_ssds * nodes, spot=spot)
 

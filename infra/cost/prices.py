@@ -6,15 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 
-CATALOG = "https://github.com/skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv"
-"""Google's own price list, as SkyPilot reads it from Google's billing interface. Its 700.0 stands for no price."""
-AWS_CATALOG = "https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv"
-READ = date(2026, 11, 21)
-"""Day on which the sources were read that say no day of their own."""
-RECEIPTS = "https://raw.githubusercontent.com/datareceipts/data-receipts/main/109-gpu-pricing/hyperscalers.json"
-"""Prices on demand that were read from AWS's own price list on a day that it says."""
-DAYS = {RECEIPTS: date(2026, 11, 9)}
-"""Source -> the day that it is of."""
+from infra.cost.price_tables import AWS_FAMILIES, AWS_ROWS, GCP_ROWS, Row
+from infra.hardware.ec2 import EC2_MACHINES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,58 +35,24 @@ class Price:
     source: str
     """Where the price was read."""
     day: date
-    """When it was read there."""
-
-
-_MONTH = 730
-"""Hours, as both clouds count them."""
-
-_GCP_ROWS = (
-    # name, region, on demand, spot, source
-    ("GKE control plane", "global", 0.10, None, "https://cloud.google.com/kubernetes-engine/pricing"),
-    ("Cloud NAT per VM", "global", 0.0014, None, "https://cloud.google.com/nat/pricing"),
-    ("external address", "global", 0.005, None, "https://cloud.google.com/nat/pricing"),
-    ("disk pd-ssd GB", "us-central1", 34 / 200 / _MONTH, None, "https://cloud.google.com/compute/disks-image-pricing"),
-    (
-        "disk pd-standard GB",
-        "us-central1",
-        8 / 200 / _MONTH,
-        None,
-        "https://cloud.google.com/compute/disks-image-pricing",
-    ),
-    ("TPU v5p chip", "us-central1", 4.2, 4974.09235 / 5952, CATALOG),
-    ("TPU v5p chip", "us-east5", 4.2, 1.68, CATALOG),
-    ("TPU v6e chip", "us-central1", 2.7, 0.54421, CATALOG),
-    ("TPU v6e chip", "us-east5", 2.7, 1.215, CATALOG),
-    ("TPU v6e chip", "europe-west4", 2.97, 1.03748, CATALOG),
-    # Rates that follow from two machines of the family each: a2-highgpu-1g and a2-megagpu-16g, e2-highcpu-8 and
-    # e2-highmem-16. Those of A2 give n1-highmem-8 to the cent too: N1 has the same.
-    ("a2 vCPU", "us-central1", 0.031611, None, CATALOG),
-    ("a2 GiB", "us-central1", 0.004237, None, CATALOG),
-    ("n1 vCPU", "us-central1", 0.031611, None, CATALOG),
-    ("n1 GiB", "us-central1", 0.004237, None, CATALOG),
-    ("e2 vCPU", "us-central1", 0.0218114, 0.0095705, CATALOG),
-    ("e2 GiB", "us-central1", 0.0029236, 0.0012820, CATALOG),
-)
-_AWS_ROWS = (
-    ("EKS control plane", "global", 0.10, None, "https://aws.amazon.com/eks/pricing/"),
-    ("g6.2xlarge", "us-west-2", 0.9776, None, AWS_CATALOG),
-    ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
-    ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),
-    ("g6.24xlarge", "us-east-1", 6.6752, 2.5043, AWS_CATALOG),
-    ("p4d.24xlarge", "us-east-1", 21.957642, None, RECEIPTS),
-    ("p4de.24xlarge", "us-east-1", 27.44705, None, RECEIPTS),
-    ("p5.48xlarge", "us-east-1", 55.04, None, RECEIPTS),
-)
+    """Day that it is of: the source's own where it says one, else that on which it was read."""
 
 
 def _prices() -> Iterator[Price]:
-    for cloud, rows in (("gcp", _GCP_ROWS), ("aws", _AWS_ROWS)):
+    for cloud, rows in (("gcp", GCP_ROWS), ("aws", (*AWS_ROWS, *_cpu_instances()))):
         for name, region, on_demand, spot, source in rows:
             for usd, as_spot in ((on_demand, False), (spot, True)):
                 if usd is not None:
                     item = Item(cloud=cloud, name=name, spot=as_spot)
-                    yield Price(item=item, region=region, usd=usd, source=source, day=DAYS.get(source, READ))
+                    yield Price(item=item, region=region, usd=usd, source=source.url, day=source.day)
+
+
+def _cpu_instances() -> Iterator[Row]:
+    """An instance type without GPUs costs the same a vCPU in every size of its family."""
+    for machine in EC2_MACHINES.values():
+        if machine.family in AWS_FAMILIES:
+            usd, source = AWS_FAMILIES[machine.family]
+            yield machine.name, "us-east-1", usd * machine.vcpus, None, source
 
 
 PRICES: tuple[Price, ...] = tuple(_prices())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from ipaddress import IPv4Network
-from itertools import combinations
 
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of
@@ -13,11 +12,11 @@ from infra.gcp.pools import (
     NEVER_COMPACT_FAMILIES,
     NodePoolPlan,
     hardware_of,
-    num_nodes,
     pool_plans,
     slice_of,
     system_machine,
 )
+from infra.gcp.range_rules import range_problems
 from infra.hardware.gce import gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import is_tpu
@@ -31,11 +30,9 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
-DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
-ADDRESSES_OF_A_SYSTEM_NODE = 256
-"""Addresses of the pod range that a node with 110 pods takes."""
-ADDRESSES_OF_A_NODE = 64
-"""The same of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+MULTI_REGIONS = ("US", "EU", "ASIA")
+_REGION = re.compile(r"[a-z]+-[a-z]+\d{1,2}|(nam|eur|asia)\d{1,2}")
+"""A region, or one of the dual regions that have a name."""
 
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
@@ -43,7 +40,7 @@ Found = Iterator[tuple[str, str, object]]
 
 def problems(config: GkeConfig) -> list[Problem]:
     """Everything that is wrong with the settings of a GKE platform."""
-    found = [*_ranges(config), *_system_pool(config), *_maintenance(config)]
+    found = [*range_problems(config), *_storage(config), *_system_pool(config), *_maintenance(config)]
     fabrics: dict[tuple[str, str], int] = {}
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
@@ -86,55 +83,19 @@ def _hardware_problem(path: Path, pool: GkePoolConfig, message: str) -> Problem:
     return Problem((*path, key), message, getattr(pool, key))
 
 
-def _ranges(config: GkeConfig) -> Iterator[Problem]:
-    """Sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
-    ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
-    for one, other in combinations(ranges, 2):
-        if ranges[one].overlaps(ranges[other]):
-            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
-            yield Problem(("platform", "network", other), message, str(ranges[other]))
-    for key, network in ranges.items():
-        if not network.is_private:
-            message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(("platform", "network", key), message, str(network))
-    for key, length in (("control_plane", 28), ("accelerators", 16)):
-        if ranges[key].prefixlen != length:
-            yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
-    yield from _reserved(ranges)
-    yield from _room(config, ranges)
-    for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
-        if network.prefixlen == 0:
-            message = "is the whole internet; write the ranges that you use, or none"
-            yield Problem(("platform", "authorized_networks", index), message, str(network))
-
-
-def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """What GKE keeps for itself: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
-    for key, network in ranges.items():
-        if network.overlaps(DOCKER_BRIDGE):
-            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
-            yield Problem(("platform", "network", key), message, str(network))
-    for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
-        if not shortest <= ranges[key].prefixlen <= longest:
-            message = f"must be a /{shortest} to /{longest}"
-            yield Problem(("platform", "network", key), message, str(ranges[key]))
-
-
-def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
-    try:
-        jobs = sum(num_nodes(pool) for pool in config.pools)
-    except ValueError:
-        return
-    system = config.system_pool.max_nodes
-    # Four addresses of a subnet are Google's own.
-    for key, room, wanted in (
-        ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
-        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
-    ):
-        if wanted > room:
-            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
-            yield Problem(("platform", "network", key), message, str(ranges[key]))
+def _storage(config: GkeConfig) -> Iterator[Problem]:
+    """https://cloud.google.com/storage/docs/buckets#naming, https://cloud.google.com/storage/docs/locations and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"""
+    name, location, key = config.bucket.name, config.bucket.location, config.secrets_key
+    if name and (name.startswith("goog") or "google" in name or "g00gle" in name):
+        message = "begins with `goog` or is like `google`, which Cloud Storage keeps for itself; write another name"
+        yield Problem(("platform", "bucket", "name"), message, name)
+    if location and not _REGION.fullmatch(location.lower()) and location.upper() not in MULTI_REGIONS:
+        message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
+        yield Problem(("platform", "bucket", "location"), message, location)
+    if key and key.split("/")[3] != config.region:
+        message = f"is in {key.split('/')[3]}; the key of a cluster is in its region: write one in {config.region}"
+        yield Problem(("platform", "secrets_key"), message, key)
 
 
 def _system_pool(config: GkeConfig) -> Iterator[Problem]:

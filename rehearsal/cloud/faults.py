@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rehearsal.cloud.state import CloudState
 
-ABOUT_TYPES = ("stockout", "quota", "timeout", "slow", "crash", "eventual")
+ABOUT_TYPES = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
+ABOUT_CALLS = ("denied", "crash")
+"""Those that can be told the number of the call that they happen at."""
 SLOW_FACTOR = 20
 """How many times longer a slow creation takes."""
 MESSAGES = {
@@ -17,9 +19,12 @@ MESSAGES = {
 def check(fault: str) -> str:
     """The fault as it was asked; raises ValueError that says which there are."""
     kind, _, target = fault.partition(":")
-    if fault and not (kind in ABOUT_TYPES and target.isalnum()) and not (kind == "denied" and target.isdecimal()):
+    known = kind in (ABOUT_CALLS if target.isdecimal() else ABOUT_TYPES)
+    if fault and not (known and target.isalnum()):
         kinds = ", ".join(f"{each}:RESOURCE" for each in ABOUT_TYPES)
-        raise ValueError(f"FAULT={fault}: write one of {kinds} (such as {ABOUT_TYPES[0]}:nodepool), or denied:NUMBER")
+        raise ValueError(
+            f"FAULT={fault}: write one of {kinds} (such as {ABOUT_TYPES[0]}:nodepool), or denied:NUMBER, crash:NUMBER"
+        )
     return fault
 
 
@@ -28,7 +33,7 @@ def strikes(state: CloudState, kind: str, type_: str) -> bool:
     wanted, _, target = state.fault.partition(":")
     if wanted != kind:
         return False
-    hit = state.calls == int(target) if kind == "denied" else target.lower() in type_.rpartition(":")[2].lower()
+    hit = state.calls == int(target) if target.isdecimal() else target.lower() in type_.rpartition(":")[2].lower()
     if hit:
         state.fault = ""
     return hit

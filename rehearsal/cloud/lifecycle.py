@@ -129,7 +129,9 @@ class Cloud:
             if record is not None:
                 denied = faults.strikes(state, "denied", record.type)
                 refusal = faults.MESSAGES["denied"] if denied else _why_it_stays(state, record)
-        if record is None:
+            crashes = faults.strikes(state, "crash", record.type if record else type_)
+            leaks = record is not None and faults.strikes(state, "leak", record.type)
+        if record is None or leaks:
             return
         if refusal:
             raise Refused(refusal)
@@ -139,6 +141,8 @@ class Cloud:
                 state.resources.pop(each.key, None)
             seconds = kind_of(record.type).delete_seconds
             state.operations.append(Operation(verb="delete", type=record.type, urn=urn, id=id_, seconds=seconds))
+        if crashes:
+            self._crash()
 
 
 def _kill_the_engine() -> None:

@@ -25,7 +25,11 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 
 
 def kwok(settings: ClusterSettings) -> Program:
-    """Plays every node and the pods on it; a service's address in front of them is nobody's."""
+    """Plays every pod that has a node; a service's address in front of them is nobody's.
+
+    Without leases of the nodes: one that is held by a player which was killed keeps its successor from playing for as
+    long as it lasts, and pods that a node gets before the player has seen its own lease are left alone for ever.
+    """
     folder = settings.folder
     return _program(
         settings,
@@ -35,7 +39,7 @@ def kwok(settings: ClusterSettings) -> Program:
             f"--kubeconfig={folder}/inside.kubeconfig",
             f"--config={folder}/stages.yaml",
             "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=40",
+            "--node-lease-duration-seconds=0",
             "--cidr=10.65.0.1/16",
         ],
     )
@@ -77,6 +81,9 @@ def main(folder: Path, binaries: Path, door: int) -> None:
     programs = control_plane(settings, binaries, door)
     cloud = (folder / "cloud").read_text(encoding="ascii")
     for program in programs:
+        if program.name == "kube-controller-manager":
+            # Nodes are ready from their beginning to their end, and nobody says so again.
+            program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver" and cloud == "gke":
             program.argv = [
                 f"{word},{GKE_ADMISSION}" if word.startswith("--enable-admission-plugins=") else word

@@ -25,7 +25,7 @@ def node(
     disk_gb: int,
     accelerators: Mapping[str, int],
 ) -> dict[str, Any]:
-    """The object: cpu, memory, pods, disk and accelerators of the machine, and of them what pods can have."""
+    """The object, ready: cpu, memory, pods, disk and accelerators of the machine, and of them what pods can have."""
     architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
     shown = {
         "kubernetes.io/hostname": name,
@@ -46,6 +46,7 @@ def node(
         "status": {
             "capacity": {**_amounts(machine.capacity, pods, disk), **extended},
             "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {
                 "architecture": architecture,
                 "operatingSystem": "linux",

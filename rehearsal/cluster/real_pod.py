@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -115,7 +117,7 @@ class RealPod:
             each["name"]: each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             for each in self._container.get("env") or []
         }
-        words = [str(program), *(self._container.get("args") or [])]
+        words = [str(program), *(expanded(each, variables) for each in self._container.get("args") or [])]
         return subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -174,6 +176,15 @@ class RealPod:
         self._api.request(
             "PATCH", f"{self._path}/status", body=patch, content_type="application/strategic-merge-patch+json"
         )
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """An argument as the kubelet hands it over: `$(NAME)` is the variable's value, and `$$` a dollar.
+
+    https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    """
+    found = {"$$": "$", **{f"$({name})": value for name, value in variables.items()}}
+    return re.sub(r"\$\$|\$\([^)]*\)", lambda match: found.get(match[0], match[0]), text)
 
 
 def mount(*words: str) -> None:

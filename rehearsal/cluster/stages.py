@@ -70,8 +70,9 @@ containerStatuses:
 """
 
 
-def _stage(name: str, conditions: list[tuple[str, str, list[str]]], then: dict[str, Any]) -> dict[str, Any]:
-    conditions = [*conditions, (".metadata.namespace", "NotIn", [NAMESPACE])]
+def _stage(
+    name: str, conditions: list[tuple[str, str, list[str]]], then: dict[str, Any], kind: str = "Pod"
+) -> dict[str, Any]:
     expressions = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}
         for key, operator, values in conditions
@@ -81,23 +82,33 @@ def _stage(name: str, conditions: list[tuple[str, str, list[str]]], then: dict[s
         "kind": "Stage",
         "metadata": {"name": name},
         "spec": {
-            "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+            "resourceRef": {"apiGroup": "v1", "kind": kind},
             "selector": {"matchExpressions": expressions},
             "next": then,
         },
     }
 
 
+_PLAYED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
 _STAYS: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
 STAGES = (
-    _stage("pod-runs", [_STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
+    _stage("pod-runs", [_PLAYED, _STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
     _stage(
         "pod-ends",
-        [_STAYS, (".status.phase", "In", ["Running"]), (f'.metadata.annotations["{MAY_END}"]', "In", ["true"])],
+        [
+            _PLAYED,
+            _STAYS,
+            (".status.phase", "In", ["Running"]),
+            (f'.metadata.annotations["{MAY_END}"]', "In", ["true"]),
+        ],
         {"statusTemplate": _SUCCEEDED},
     ),
     _stage(
-        "pod-goes", [(".metadata.deletionTimestamp", "Exists", [])], {"finalizers": {"empty": True}, "delete": True}
+        "pod-goes",
+        [_PLAYED, (".metadata.deletionTimestamp", "Exists", [])],
+        {"finalizers": {"empty": True}, "delete": True},
     ),
+    # Nodes come with their state. Without any stage of theirs kwok would tell each every 20 s that it is well.
+    _stage("node-stays", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
 )
-"""The stages of a pod's life."""
+"""The stages of a pod's life; of a node's there are none."""

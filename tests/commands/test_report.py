@@ -78,7 +78,7 @@ def test_json_has_the_same_verdict() -> None:
     found = as_json(report(values(), values(budget=0.1)), TODAY)
     assert found["passes"] is False
     assert found["source"] == "recording"
-    assert found["price"]["unpriced"]
+    assert found["price"]["unpriced"] == []
 
 
 def test_the_engine_is_named_where_it_spoke() -> None:

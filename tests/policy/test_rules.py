@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from docs import policy_reference
 from infra.problems import ConfigError
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
@@ -37,6 +38,11 @@ def test_a_rule_tells_good_from_bad(rule: Rule) -> None:
 def test_a_rule_says_why_in_a_sentence_and_where(rule: Rule) -> None:
     assert rule.why.endswith(".")
     assert rule.link.startswith("https://")
+
+
+def test_the_reference_is_current() -> None:
+    written = policy_reference.TARGET.read_text(encoding="utf-8")
+    assert written == policy_reference.render(), "run `python -m docs.policy_reference`"
 
 
 def test_levels_and_exceptions_of_the_stack() -> None:

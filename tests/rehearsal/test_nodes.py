@@ -7,6 +7,7 @@ from typing import Any
 from infra.hardware.ec2 import ec2_machine
 from rehearsal.autoscaler import takes
 from rehearsal.cluster import eks_nodes, gke_nodes
+from rehearsal.cluster.real_pod import expanded
 from rehearsal.cluster.tpu_webhook import INDEX, environment, patches
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
@@ -113,3 +114,9 @@ def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
     assert not takes(node, pod("3", [toleration]))
     assert not takes(node, pod("2", []))
     assert not takes(node, pod("2", [toleration], pool="others"))
+
+
+def test_arguments_of_real_pods_may_name_variables() -> None:
+    variables = {"HERE": "operators"}
+    assert expanded("-lock-namespace=$(HERE)", variables) == "-lock-namespace=operators"
+    assert expanded("$(THERE) $$(HERE) $HERE", variables) == "$(THERE) $(HERE) $HERE"

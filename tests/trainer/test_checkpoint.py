@@ -18,6 +18,8 @@ from trainer.checkpoint import Checkpoints, Saved
 from trainer.config import parse
 from trainer.exit_codes import DataError, StorageError
 from trainer.runtime import Runtime, start_runtime
+from trainer.sampler import EpochSampler
+from trainer.state import RunState
 from trainer.storage import Folder
 from trainer.tensor_files import MANIFEST, seal, unseal
 
@@ -117,11 +119,25 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime
     for step in (1, 2):
         live = torch.full((2_000_000,), float(step))
         checkpoints.save(step, Saved(tensors={"weights": live}, facts=saved(step).facts))
+        checkpoints.copied()
         live.fill_(-1)
         checkpoints.wait()
         found, _ = newest(checkpoints)
         assert found
         assert set(found.tensors["weights"].tolist()) == {step}
+
+
+def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) -> None:
+    model = torch.nn.BatchNorm1d(3)
+    sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
+    optimizer = torch.optim.SGD(model.parameters())
+    state = RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler)
+    captured = state.capture(runtime).tensors
+    before = {name: tensor.clone() for name, tensor in captured.items()}
+    model(torch.randn(4, 3))
+    assert not torch.equal(model.state_dict()["running_mean"], before["model.running_mean"])
+    for name, tensor in captured.items():
+        assert torch.equal(tensor, before[name]), name
 
 
 def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime) -> None:

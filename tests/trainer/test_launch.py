@@ -28,3 +28,26 @@ def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> No
         timeout=120,
     )
     assert done.returncode == expected, done.stderr
+
+
+def test_a_restart_does_not_wait_for_the_launcher_to_load_a_compiler(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
+    program = """
+import sys
+from trainer.launch import main
+if __name__ == "__main__":
+    sys.argv[1:] = ["--standalone", "-m", "fails"]
+    code = main()
+    sys.exit("loaded" if "torch._dynamo.config" in sys.modules else code)
+"""
+    (tmp_path / "launches.py").write_text(program, encoding="ascii")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "launches.py")],
+        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 70, done.stderr
+    assert "failed (exitcode: 70)" in done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from infra.problems import ConfigError
 from infra.scheduling import Scheduling, scheduling
-from stack_config import StackConfig, parse
+from stack_config import StackConfig, parse, pools_of_jobs
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
@@ -29,6 +29,10 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "two slices": (TPUS, [{**V4, "slices": 2}]),
     "two jobs of a slice": (TPUS, [V4, V4]),
     "on EKS": (P5, [H100]),
+    "a queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3"}],
+    ),
     "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
 }
 
@@ -60,6 +64,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
     "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "no queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [H100],
+        ("jobs[0].queue: is missing", "Kueue", "another capacity"),
+    ),
     "CPU beyond the system's nodes": (
         {"kind": "gke", "pools": []},
         [{"resources": {"cpu": 16}}],
@@ -105,6 +114,33 @@ def test_a_ladder_is_selected_by_its_class() -> None:
 
 def test_adapters_of_a_node() -> None:
     assert scheduling(stack(P5).platform, "nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+
+
+def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
+    """Else two jobs that share a node's GPUs would both want its only adapter."""
+    quarter = scheduling(stack(P5).platform, "nvidia-h100-80gb", gpus_per_host=2)
+    assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
+    assert scheduling(stack({"kind": "eks"}).platform, "nvidia-tesla-t4", gpus_per_host=2).devices == {}
+
+
+A100 = {"accelerator": "nvidia-a100-80gb"}
+TWO_POOLS = {
+    "kind": "gke",
+    "pools": [{"name": "large", "machine_type": "a2-ultragpu-8g"}, {"name": "small", "machine_type": "a2-ultragpu-1g"}],
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
+    jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
+    pools = list(pools_of_jobs(stack(TWO_POOLS, *(jobs[index] for index in order))).values())
+    assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+
+
+def test_pods_say_which_pool_they_are_for() -> None:
+    found = scheduling(stack(TWO_POOLS).platform, "nvidia-a100-80gb", pool="small")
+    assert found.node_selector["trainyard.dev/pool"] == "small"
+    assert scheduling(stack(TWO_POOLS).platform, None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
 
 
 def test_a_cluster_of_the_users(tmp_path: Any) -> None:

@@ -1,0 +1,190 @@
+"""One job of 1024 hosts on simulated nodes: placed and destroyed, by our program and by kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.measure import PROJECT, BenchError, Measure, in_turn
+from bench.pulumi_stack import BenchStack
+from infra.local import lifecycle, traces
+from infra.local.api import request
+from infra.local.settings import ClusterSettings
+from rehearsal.cloud.state import new_state
+from rehearsal.cluster import behind, gke_nodes
+from rehearsal.cluster.effects import GKE_POOL_LABEL
+
+HOSTS = 1024
+PAIRS = 1
+GOAL = 1.2
+JOB = "large"
+NAMESPACE = "training"
+SETTINGS = ClusterSettings(name="bench-large", nodes=0, port=16988, owner=str(PROJECT))
+SECONDS = 600.0
+"""How long all pods may take to run, or to go."""
+POOL = {"name": "hosts", "project": "bench", "cluster": "bench", "location": "us-central1-a"}
+MACHINE = {"machineType": "n2-standard-8"}
+
+
+def config(hosts: int, context: str) -> dict[str, Any]:
+    """The settings of our program: a job that takes a node for each of its hosts."""
+    platform = {
+        "kind": "kubeconfig",
+        "context": context,
+        "kubeconfig": str(SETTINGS.kubeconfig),
+        "namespace": NAMESPACE,
+        "image": "example.com/trainer:1",
+        "bucket": {"kind": "url", "url": "gs://bench"},
+    }
+    resources = {"cpu": 6, "memory": "20Gi"}
+    job = {"name": JOB, "recipe": "digits", "hosts": hosts, "resources": resources}
+    return {"trainyard:platform": platform, "trainyard:jobs": [job] if hosts else []}
+
+
+class PeakMemory:
+    """The most memory that the cluster and what this program has started have together while a block runs, in bytes."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.most = 0
+        self._cluster = str(settings.folder)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> PeakMemory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(1.0):
+            self.most = max(self.most, self._now())
+
+    def _now(self) -> int:
+        parents, cluster, pages = {}, set(), {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            try:
+                # After the name in parentheses: state, then the parent.
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
+                if self._cluster in (entry / "cmdline").read_text():
+                    cluster.add(int(entry.name))
+            except OSError:  # It has ended.
+                continue
+        mine = {os.getpid()}
+        while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+            mine |= more
+        counted = (mine | cluster) - {os.getpid()}
+        return sum(pages.get(pid, 0) for pid in counted) * os.sysconf("SC_PAGE_SIZE")
+
+
+class LargeJob:
+    """A cluster of simulated nodes, and the two ways to run the job on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._stack = BenchStack("bench-large", PROJECT, folder)
+        self._objects = folder / "objects.json"
+        self.memory: dict[str, list[int]] = {"ours": [], "theirs": []}
+
+    def measure(self) -> list[Measure]:
+        """From the command to the last pod that runs, and from the command to the last pod's end; memory meanwhile."""
+        placed: dict[str, list[float]] = {"ours": [], "theirs": []}
+
+        def once(side: str) -> float:
+            with PeakMemory(SETTINGS) as memory:
+                begun = time.monotonic()
+                self._up(side)
+                self._wait_until_all_run()
+                placed[side].append(time.monotonic() - begun)
+                self._keep_objects()
+                ending = time.monotonic()
+                self._down(side)
+                self._wait_until_gone()
+                gone = time.monotonic() - ending
+            self.memory[side].append(memory.most)
+            return placed[side][-1] + gone
+
+        whole = in_turn("hosts-1024", GOAL, lambda: once("ours"), lambda: once("theirs"), pairs=PAIRS)
+        up = Measure(
+            name="hosts-1024-placed", ours=tuple(placed["ours"][1:]), theirs=tuple(placed["theirs"][1:]), goal=GOAL
+        )
+        gigabytes = {side: tuple(each / 10**9 for each in found[1:]) for side, found in self.memory.items()}
+        memory = Measure(
+            name="hosts-1024-memory", ours=gigabytes["ours"], theirs=gigabytes["theirs"], goal=GOAL, unit="GB"
+        )
+        return [up, whole, memory]
+
+    def _up(self, side: str) -> None:
+        if side == "ours":
+            self._stack.up(config(HOSTS, SETTINGS.context))
+        else:
+            self._kubectl("apply", "--server-side", "-f", str(self._objects))
+
+    def _down(self, side: str) -> None:
+        if side == "ours":
+            self._stack.destroy()
+        else:
+            self._kubectl("delete", "--wait", "-f", str(self._objects))
+
+    def _keep_objects(self) -> None:
+        """Write down the objects just as our program applied them, in the order in which kubectl can."""
+        if not self._objects.exists():
+            items = sorted(self._stack.objects().values(), key=lambda each: each["kind"] != "Namespace")
+            content = {"apiVersion": "v1", "kind": "List", "items": items}
+            self._objects.write_text(json.dumps(content), encoding="utf-8")
+
+    def _wait_until_all_run(self) -> None:
+        job = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{JOB}"
+        self._wait(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == HOSTS, "run")
+
+    def _wait_until_gone(self) -> None:
+        pods = f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"
+        self._wait(lambda: not request(SETTINGS, "GET", pods)["items"], "are gone")
+
+    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not is_done():
+            if time.monotonic() > deadline:
+                raise BenchError(f"not all pods {what} after {SECONDS:.0f} s")
+            time.sleep(0.2)
+
+    def _kubectl(self, *words: str) -> None:
+        program = str(lifecycle.programs_folder() / "kubectl")
+        command = [program, "--kubeconfig", str(SETTINGS.kubeconfig), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"`kubectl {' '.join(words)}` failed:\n{done.stderr.strip()}")
+
+
+@contextmanager
+def simulated_nodes(count: int) -> Iterator[None]:
+    """A rehearsal's cluster with that many nodes; the machine is left as it was found."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        try:
+            new_state(Path(folder), settings=behind.prepare(Path(folder), SETTINGS))
+            behind.start(Path(folder), "gke", "bench")
+            nodes = gke_nodes.nodes({**POOL, "nodeConfig": MACHINE}, count)
+            behind.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
+            yield
+        finally:
+            behind.stop(SETTINGS)
+            if left := traces.leftovers(SETTINGS.folder, SETTINGS.cgroup):
+                raise BenchError(f"left on this machine: {', '.join(left)}")
+
+
+def large_job() -> list[Measure]:
+    """The measures of the large job."""
+    with simulated_nodes(HOSTS), tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        return LargeJob(Path(folder)).measure()

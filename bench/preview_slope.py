@@ -1,0 +1,85 @@
+"""What one more pool and one more job add to `pulumi preview` of a cloud stack, with few of them and with many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.measure import PROJECT, BenchError, Measure, in_turn
+from rehearsal.cloud.state import new_state
+from rehearsal.folder import environment
+
+FEW, SOME, MANY = 1, 9, 17
+GOAL = 1.2
+PAIRS = 2
+STACK = "bench-slope"
+
+
+def config(pools: int, jobs: int) -> dict[str, Any]:
+    """The settings of a GKE stack with so many pools and jobs."""
+    platform = {
+        "kind": "gke",
+        "project": "some-project",
+        "name": "slope",
+        "image": {"prebuilt": f"gcr.io/some-project/trainer@sha256:{'0' * 64}"},
+        "pools": [
+            {"name": f"pool-{index}", "machine_type": "g2-standard-8", "nodes": MANY if index == 0 else 1}
+            for index in range(pools)
+        ],
+    }
+    ask = {"recipe": "digits", "accelerator": "nvidia-l4", "resources": {"cpu": 2, "memory": "4Gi"}}
+    names = [{"name": f"job-{index}", **ask} for index in range(jobs)]
+    return {"trainyard:platform": platform, "trainyard:jobs": names}
+
+
+class Previews:
+    """A stack of simulated clouds that is never brought up."""
+
+    def __init__(self, folder: Path) -> None:
+        self._settings = folder / "settings.yaml"
+        new_state(folder)
+        (folder / "authorities.pem").write_bytes(b"")
+        self._environment = environment(folder) | {"SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", "")}
+        self._run("stack", "init", STACK, "--no-select")
+        (PROJECT / f"Pulumi.{STACK}.yaml").unlink(missing_ok=True)
+
+    def seconds(self, pools: int, jobs: int) -> float:
+        """How long one preview takes."""
+        self._settings.write_text(yaml.safe_dump({"config": config(pools, jobs)}), encoding="utf-8")
+        begun = time.monotonic()
+        self._run("preview", "--stack", STACK, "--config-file", str(self._settings))
+        return time.monotonic() - begun
+
+    def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
+        """Seconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted."""
+
+        def between(low: int, high: int) -> float:
+            first, last = (self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in (low, high))
+            return (last - first) / (high - low)
+
+        return in_turn(name, GOAL, lambda: between(SOME, MANY), lambda: between(FEW, SOME), pairs=PAIRS)
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run(
+            ["pulumi", *words, "--non-interactive", "--color", "never"],
+            cwd=PROJECT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BenchError(f"`pulumi {' '.join(words)}` failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+
+def preview_slopes() -> list[Measure]:
+    """The measures."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        previews = Previews(Path(folder))
+        return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

@@ -1,0 +1,56 @@
+"""The stacks that are past their `ttl`, as JSON: what the scheduled destroy ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from commands.environment import PROJECT
+from commands.stack import PulumiFailed, pulumi
+from stack_config import load_file
+
+
+def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When what is up now was begun: the first `up` that succeeded since the last `destroy`; None where nothing is up.
+
+    `history` is that of `pulumi stack history --json`, the newest first.
+    """
+    begun = None
+    for each in history:
+        if each["kind"] == "destroy" and each["result"] == "succeeded":
+            break
+        if each["kind"] == "update":
+            begun = datetime.fromisoformat(each["startTime"]).astimezone(UTC)
+    return begun
+
+
+def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -> bool:
+    """Whether a stack that is up since `begun` has had its time; never one without a ttl."""
+    return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
+
+
+def main() -> int:
+    """Print the names of the expired stacks. Raises ValueError for settings that cannot be read."""
+    expired, now = [], datetime.now(tz=UTC)
+    for file in sorted(PROJECT.glob("Pulumi.*.yaml")):
+        stack = file.name.split(".")[1]
+        ttl = load_file(file).ttl_hours
+        if ttl is None:
+            continue
+        try:
+            history = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
+        except PulumiFailed as error:
+            # A stack that the backend does not have was never up.
+            print(f"{stack}: {error}", file=sys.stderr)
+            continue
+        if is_expired(first_up(history), ttl, now):
+            expired.append(stack)
+    print(json.dumps(expired))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""RecordingEngine: Pulumi mocks that keep what a program registers, so that it is read as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
+from pulumi.runtime.proto import resource_pb2
+
+LOCAL_CLUSTER = {
+    "uid": "0123456789abcdef",
+    "kubeconfig": "apiVersion: v1",
+    "kubeconfig_path": "/cluster/admin.kubeconfig",
+    "bucket_path": "/cluster/bucket",
+    "node_names": ["local-0", "local-1"],
+}
+"""What the local cluster's resource answers."""
+
+
+def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
+    """What Google Cloud adds to the inputs of a resource, for those whose outputs the program reads."""
+    inputs = args.inputs
+    if args.typ == "gcp:container/cluster:Cluster":
+        dns: dict[str, Any] = {
+            "dnsEndpointConfig": {"endpoint": "gke-1.us-central1.gke.goog", "allowExternalTraffic": True}
+        }
+        auth: dict[str, Any] = {
+            "clusterCaCertificate": "Q0E=",
+            "clientCertificateConfig": {"issueClientCertificate": False},
+        }
+        return {"endpoint": "203.0.113.7", "masterAuth": auth, "controlPlaneEndpointsConfig": dns}
+    if args.typ == "gcp:serviceaccount/account:Account":
+        email = f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com"
+        name = f"projects/{inputs['project']}/serviceAccounts/{email}"
+        return {"email": email, "member": f"serviceAccount:{email}", "name": name}
+    if args.typ == "gcp:storage/bucket:Bucket":
+        return {"name": inputs.get("name") or f"{args.name}-0123456"}
+    if args.typ == "gcp:artifactregistry/repository:Repository":
+        return {"name": inputs["repositoryId"]}
+    if args.typ == "docker-build:index:Image":
+        return {"ref": f"{inputs['tags'][0]}@sha256:{'0' * 64}"}
+    return {}
+
+
+def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
+    """The same of AWS."""
+    inputs = args.inputs
+    if args.typ == "aws:s3/bucket:Bucket":
+        name = inputs.get("bucket") or f"{args.name}-0123456"
+        return {"bucket": name, "arn": f"arn:aws:s3:::{name}"}
+    if args.typ == "aws:eks/cluster:Cluster":
+        return {
+            "arn": "arn:aws:eks:us-west-2:123456789012:cluster/mock",
+            "endpoint": "https://eks.example.com",
+            "certificateAuthority": {"data": "Q0E="},
+            "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
+        }
+    if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
+        return {"latestVersion": 1}
+    if args.typ == "aws:ec2/placementGroup:PlacementGroup":
+        return {"name": f"{args.name}-0123456"}
+    if args.typ == "aws:ecr/repository:Repository":
+        return {"repositoryUrl": f"123456789012.dkr.ecr.us-west-2.amazonaws.com/{inputs['name']}"}
+    return {"arn": f"arn:aws:mock:{args.name}"} if args.typ.startswith("aws:") else {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One registered resource."""
+
+    type: str
+    name: str
+    inputs: dict[str, Any]
+    kept: bool = False
+    """Whether it stays in the cloud when it goes from the stack."""
+
+
+@dataclass
+class RecordingEngine(Mocks):
+    """Accepts every resource as it is."""
+
+    records: list[Record] = field(default_factory=list)
+    """What was registered, components included."""
+    requests: dict[str, resource_pb2.RegisterResourceRequest] = field(default_factory=dict)
+    """The registrations by the resource's name: parents, options."""
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        """Keep the resource; it gets its inputs as outputs."""
+        self.records.append(Record(args.typ, args.name, args.inputs))
+        answers: dict[str, Any] = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
+            answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
+        return f"{args.name}-id", {**args.inputs, **answers, **_google_answers(args), **_amazon_answers(args)}
+
+    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        """No program here calls a provider's function."""
+        raise NotImplementedError(args.token)
+
+    def of_type(self, suffix: str) -> list[Record]:
+        """The records whose type ends with `suffix`."""
+        return [record for record in self.records if record.type.endswith(suffix)]
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """The Kubernetes objects, as the API server would get them, in a stable order."""
+        kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
+        return [_whole(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
+
+
+def _whole(value: Any) -> Any:
+    """`value` with its integers as such, where the protocol knows only floats, and without the marks of secrets."""
+    if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return _whole(value["value"])
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Monitor(MockMonitor):
+    """Hands each registration to the engine whole: mocks see only the inputs."""
+
+    def __init__(self, engine: RecordingEngine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+
+    def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:
+        self._engine.requests[request.name] = request
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
+
+
+def run(program: Callable[[], Any]) -> RecordingEngine:
+    """Run a program against a new engine until all that it registered is resolved."""
+    engine = RecordingEngine()
+    pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
+    pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
+    return engine

@@ -1,0 +1,188 @@
+"""The rows of the price table as they were read, each with its source: US dollars an hour of one unit. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where prices were read."""
+
+    url: str
+    day: date
+    """Day that it says of itself, else that on which it was read."""
+
+
+READ = date(2026, 11, 21)
+_GITHUB = "https://github.com/"
+CATALOG = Source(
+    f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
+    READ,
+)
+"""Google's own price list as SkyPilot reads it from Google's billing interface. Its 700.0 stands for no price, and some
+of its H100, A100-80GB and B200 are those of flex-start in regions that sell both; rows here are of regions where the
+on-demand price is not mistaken for that."""
+AWS_CATALOG = Source(
+    f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
+    READ,
+)
+AUTOSCALER = Source(
+    f"{_GITHUB}kubernetes/autoscaler/blob/0411d1c8af6b4b095f968868a0f013003fd8a2d8/"
+    "cluster-autoscaler/cloudprovider/gce/gce_price_info.go",
+    READ,
+)
+"""The rates of us-central1 by which the Kubernetes autoscaler compares node pools."""
+KARPENTER = Source(
+    f"{_GITHUB}aws/karpenter-provider-aws/blob/v1.15.1/pkg/providers/pricing/zz_generated.pricing_aws.go",
+    date(2026, 7, 20),
+)
+"""AWS's price list of us-east-1, as generated into AWS's own autoscaler."""
+CAPACITY_BLOCKS = Source("https://aws.amazon.com/ec2/capacityblocks/pricing/", date(2024, 12, 31))
+"""An older copy of the page: rates that were to hold until January 2025."""
+EBS = Source(
+    f"{_GITHUB}aws/agent-toolkit-for-aws/blob/main/skills/core-skills/aws-billing-and-cost-management/references/"
+    "ebs-optimization.md",
+    READ,
+)
+"""Storage alone: provisioned operations beyond the included ones cost more."""
+NAT_GATEWAY = Source("https://cloudburn.io/blog/aws-nat-gateway-pricing", date(2026, 2, 24))
+"""The gateway's hour alone; traffic costs by the GB."""
+HYPERDISK = Source(
+    "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html", READ
+)
+"""SKU 5BC4-9775-DEC9, capacity alone: provisioned operations beyond the included ones cost more."""
+GKE = Source("https://cloud.google.com/kubernetes-engine/pricing", READ)
+CLOUD_NAT = Source("https://cloud.google.com/nat/pricing", READ)
+EKS = Source("https://aws.amazon.com/eks/pricing/", READ)
+
+Row = tuple[str, str, float | None, float | None, Source]
+"""Item, region, price on demand, price as spot, source."""
+
+_MONTH = 730
+"""Hours, as both clouds count them."""
+_A2_GPU = 3.673385 - 12 * 0.031611 - 85 * 0.004237
+"""An A100: a2-highgpu-1g without its vCPUs and memory."""
+_A2_ULTRA_GPU = 5.0688 - 12 * 0.031611 - 170 * 0.004237 - 375 * 0.08 / _MONTH
+"""An A100 of 80 GB: a2-ultragpu-1g without its vCPUs, memory and disk."""
+
+GCP_ROWS: tuple[Row, ...] = (
+    ("GKE control plane", "global", 0.10, None, GKE),
+    ("Cloud NAT per VM", "global", 0.0014, None, CLOUD_NAT),
+    ("external address", "global", 0.005, None, CLOUD_NAT),
+    ("disk pd-standard GB", "us-central1", 0.04 / _MONTH, None, AUTOSCALER),
+    ("disk pd-balanced GB", "us-central1", 0.10 / _MONTH, None, AUTOSCALER),
+    ("disk pd-ssd GB", "us-central1", 0.17 / _MONTH, None, AUTOSCALER),
+    ("disk hyperdisk-balanced GB", "us-central1", 0.08 / _MONTH, None, HYPERDISK),
+    ("local SSD 375 GB", "us-central1", 375 * 0.08 / _MONTH, 375 * 0.048 / _MONTH, AUTOSCALER),
+    # Chips, their host included
+    ("TPU v4 chip", "us-central2", 12.88 / 4, 3.686 / 4, CATALOG),
+    ("TPU v5e chip", "us-central1", 1.2, 0.24493, CATALOG),
+    ("TPU v5e chip", "us-east5", 1.2, 0.6, CATALOG),
+    ("TPU v5e chip", "us-west4", 1.2, 0.48, CATALOG),
+    ("TPU v5e chip", "europe-west4", 1.56, 0.44498, CATALOG),
+    ("TPU v5p chip", "us-central1", 4.2, 4974.09235 / 5952, CATALOG),
+    ("TPU v5p chip", "us-east5", 4.2, 1.68, CATALOG),
+    ("TPU v6e chip", "us-central1", 2.7, 0.54421, CATALOG),
+    ("TPU v6e chip", "us-east5", 2.7, 1.215, CATALOG),
+    ("TPU v6e chip", "europe-west4", 2.97, 1.03748, CATALOG),
+    # GPUs, their machine's vCPUs and memory apart
+    ("nvidia-tesla-t4", "us-central1", 0.35, 0.175, CATALOG),
+    ("nvidia-tesla-t4", "europe-west4", 1.47 / 4, 0.175, CATALOG),
+    ("nvidia-tesla-v100", "us-central1", 2.48, 1.0885, CATALOG),
+    ("nvidia-tesla-v100", "europe-west4", 2.604, 1.0443, CATALOG),
+    ("nvidia-l4", "us-central1", 0.56004, 0.2231, CATALOG),
+    ("nvidia-l4", "europe-west4", 0.58804, 0.2438, CATALOG),
+    ("nvidia-tesla-a100", "us-central1", _A2_GPU, 1.102016 - 12 * 0.009483 - 85 * 0.004237 * 0.3, AUTOSCALER),
+    ("nvidia-a100-80gb", "us-central1", _A2_ULTRA_GPU, None, AUTOSCALER),
+    ("nvidia-a100-80gb", "us-east5", 8.84839 / 2, 2.6712 / 2, CATALOG),
+    ("nvidia-h100-80gb", "us-east4", 9.79655, 2.2356, CATALOG),
+    ("nvidia-h100-mega-80gb", "us-central1", 82.75421 / 8, 25.2808 / 8, CATALOG),
+    ("nvidia-h200-141gb", "us-central1", 74.49392 / 8, 37.2472 / 8, CATALOG),
+    # The catalogue gives machines of A4 no price of their own: it is in that of their GPUs.
+    ("nvidia-b200 with its share of the machine", "us-central1", 90.216 / 8, 32.6064 / 8, CATALOG),
+    # Rates of vCPUs and memory; spot ones are the same share of both
+    ("a2 vCPU", "us-central1", 0.031611, 0.031611 / 2, CATALOG),
+    ("a2 GiB", "us-central1", 0.004237, 0.004237 / 2, CATALOG),
+    ("c2 vCPU", "us-central1", 0.03398, 0.03398 * 0.27187 / 0.83523, CATALOG),
+    ("c2 GiB", "us-central1", 0.00455, 0.00455 * 0.27187 / 0.83523, CATALOG),
+    ("c3 vCPU", "us-central1", 0.03398, 0.003086, AUTOSCALER),
+    ("c3 GiB", "us-central1", 0.00456, 0.00456 * 0.003086 / 0.03398, AUTOSCALER),
+    ("e2 vCPU", "us-central1", 0.0218114, 0.0095705, CATALOG),
+    ("e2 GiB", "us-central1", 0.0029236, 0.0012820, CATALOG),
+    ("g2 vCPU", "us-central1", 0.024988, 0.007496, AUTOSCALER),
+    ("g2 GiB", "us-central1", 0.002927, 0.002927 * 0.007496 / 0.024988, AUTOSCALER),
+    ("n1 vCPU", "us-central1", 0.031611, 0.006655, AUTOSCALER),
+    ("n1 GiB", "us-central1", 0.004237, 0.004237 * 0.006655 / 0.031611, AUTOSCALER),
+    ("n2 vCPU", "us-central1", 0.031611, 0.031611 * 1.02778 / 3.14434, CATALOG),
+    ("n2 GiB", "us-central1", 0.004237, 0.004237 * 1.02778 / 3.14434, CATALOG),
+    ("n2d vCPU", "us-central1", 0.027502, 0.002773, AUTOSCALER),
+    ("n2d GiB", "us-central1", 0.003686, 0.003686 * 0.002773 / 0.027502, AUTOSCALER),
+    # Families of which only whole machines are listed, each size in proportion
+    ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, CATALOG),
+    ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, CATALOG),
+    ("a3-highgpu vCPU with its memory", "us-east4", 1.18251 / 26, 0.26996 / 26, CATALOG),
+    ("a3-megagpu vCPU with its memory", "us-west1", 9.46006 / 208, 2.88933 / 208, CATALOG),
+    ("a3-ultragpu vCPU with its memory", "us-central1", 12.266 / 224, 3.74713 / 224, CATALOG),
+)
+
+AWS_FAMILIES: Mapping[str, tuple[float, Source]] = {
+    "m5": (0.048, KARPENTER),
+    "m6i": (0.048, KARPENTER),
+    "m7i": (0.0504, KARPENTER),
+    "c6i": (0.0425, KARPENTER),
+    "c7i": (0.044625, KARPENTER),
+    "r6i": (0.063, KARPENTER),
+    "r7i": (0.06615, KARPENTER),
+}
+"""Family without GPUs -> US dollars an hour for each vCPU, in us-east-1, on demand."""
+
+_EC2_GPUS: Mapping[str, float] = {
+    "g4dn.xlarge": 0.526,
+    "g4dn.2xlarge": 0.752,
+    "g4dn.4xlarge": 1.204,
+    "g4dn.8xlarge": 2.176,
+    "g4dn.12xlarge": 3.912,
+    "g4dn.16xlarge": 4.352,
+    "g4dn.metal": 7.824,
+    "g5.xlarge": 1.006,
+    "g5.2xlarge": 1.212,
+    "g5.4xlarge": 1.624,
+    "g5.8xlarge": 2.448,
+    "g5.12xlarge": 5.672,
+    "g5.16xlarge": 4.096,
+    "g5.24xlarge": 8.144,
+    "g5.48xlarge": 16.288,
+    "g6.xlarge": 0.8048,
+    "g6.4xlarge": 1.3232,
+    "g6.8xlarge": 2.0144,
+    "g6.12xlarge": 4.6016,
+    "g6.16xlarge": 3.3968,
+    "g6.48xlarge": 13.3504,
+    "p3.2xlarge": 3.06,
+    "p3.8xlarge": 12.24,
+    "p3.16xlarge": 24.48,
+    "p3dn.24xlarge": 31.212,
+    "p4d.24xlarge": 21.957642,
+    "p4de.24xlarge": 27.44705,
+    "p5.48xlarge": 55.04,
+    "p5en.48xlarge": 63.296,
+    "p6-b200.48xlarge": 113.9328,
+}
+
+AWS_ROWS: tuple[Row, ...] = (
+    ("EKS control plane", "global", 0.10, None, EKS),
+    ("NAT gateway", "us-east-1", 0.045, None, NAT_GATEWAY),
+    ("disk gp3 GB", "us-east-1", 0.08 / _MONTH, None, EBS),
+    ("disk io2 GB", "us-east-1", 0.125 / _MONTH, None, EBS),
+    ("g6.2xlarge", "us-west-2", 0.9776, None, AWS_CATALOG),
+    ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
+    ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),
+    ("g6.24xlarge", "us-east-1", 6.6752, 2.5043, AWS_CATALOG),
+    *((name, "us-east-1", usd, None, KARPENTER) for name, usd in _EC2_GPUS.items()),
+    ("p4d.24xlarge in a capacity block", "us-west-2", 14.75, None, CAPACITY_BLOCKS),
+    ("p5.48xlarge in a capacity block", "us-east-1", 39.33, None, CAPACITY_BLOCKS),
+    ("p5e.48xlarge in a capacity block", "us-east-2", 43.26, None, CAPACITY_BLOCKS),
+)

@@ -1,0 +1,68 @@
+"""What address ranges a GKE platform may not have, each rule with its source. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from itertools import combinations
+
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import num_nodes
+from infra.problems import Problem
+
+DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
+ADDRESSES_OF_A_SYSTEM_NODE = 256
+"""Addresses of the pod range that a node with 110 pods takes."""
+ADDRESSES_OF_A_NODE = 64
+"""The same of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+
+
+def range_problems(config: GkeConfig) -> Iterator[Problem]:
+    """Sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
+    ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
+    for one, other in combinations(ranges, 2):
+        if ranges[one].overlaps(ranges[other]):
+            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
+            yield Problem(("platform", "network", other), message, str(ranges[other]))
+    for key, network in ranges.items():
+        if not network.is_private:
+            message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+            yield Problem(("platform", "network", key), message, str(network))
+    for key, length in (("control_plane", 28), ("accelerators", 16)):
+        if ranges[key].prefixlen != length:
+            yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
+    yield from _reserved(ranges)
+    yield from _room(config, ranges)
+    for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
+        if network.prefixlen == 0:
+            message = "is the whole internet; write the ranges that you use, or none"
+            yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """What GKE keeps for itself: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
+    for key, network in ranges.items():
+        if network.overlaps(DOCKER_BRIDGE):
+            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
+            yield Problem(("platform", "network", key), message, str(network))
+    for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
+        if not shortest <= ranges[key].prefixlen <= longest:
+            message = f"must be a /{shortest} to /{longest}"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))
+
+
+def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
+    """https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+    try:
+        jobs = sum(num_nodes(pool) for pool in config.pools)
+    except ValueError:
+        return
+    system = config.system_pool.max_nodes
+    # Four addresses of a subnet are Google's own.
+    for key, room, wanted in (
+        ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
+        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
+    ):
+        if wanted > room:
+            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
+            yield Problem(("platform", "network", key), message, str(ranges[key]))

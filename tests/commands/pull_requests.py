@@ -1,0 +1,66 @@
+"""Ten changes of a stack as pull requests make them, each from a stack of two T4 nodes, a job and a bucket."""
+
+from __future__ import annotations
+
+import copy
+from datetime import date
+from typing import Any
+
+from commands.recorded import difference, recorded
+from commands.recording import Record
+from commands.report import Report, markdown
+from policy.catalogue import RULES
+from policy.review import settings_from
+from policy.rules import findings
+from stack_config import parse
+
+TODAY = date(2026, 11, 21)
+POOL = {
+    "name": "gpus",
+    "nodes": 2,
+    "machine_type": "n1-standard-8",
+    "accelerator": "nvidia-tesla-t4",
+    "accelerators_per_node": 2,
+    "min_nodes": 0,
+    "capacity": "spot",
+}
+JOB = {
+    "name": "digits",
+    "recipe": "digits",
+    "hosts": 2,
+    "accelerator": "nvidia-tesla-t4",
+    "accelerators_per_host": 2,
+    "resources": {"cpu": 4, "memory": "16Gi"},
+}
+STACK: dict[str, Any] = {"platform": {"kind": "gke", "project": "some-project", "pools": [POOL]}, "jobs": [JOB]}
+
+
+def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """The stack with other values of its pool, and other keys."""
+    values = copy.deepcopy(STACK) | changes
+    values["platform"]["pools"] = [{**POOL, **(pool or {})}]
+    return values
+
+
+def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None = None, **more: Any) -> Report:
+    """The report of a change; `program` has inputs that a change of the program itself gives to resources, by name."""
+    config, before = parse(after), recorded(STACK, ())
+    graph = [
+        Record(each.type, each.name, {**each.inputs, **(program or {}).get(each.name, {})}, each.kept)
+        for each in recorded(after, ())
+    ]
+    return Report(
+        stack="dev",
+        after=config,
+        before=parse(STACK),
+        steps=difference(before, graph),
+        engine=False,
+        findings=findings(graph, RULES, settings_from(config.policy)),
+        running=more.pop("running", {}),
+        **more,
+    )
+
+
+def text(after: dict[str, Any], **more: Any) -> str:
+    """The same as a comment."""
+    return markdown(report(after, **more), TODAY)

@@ -1,0 +1,15 @@
+"""What `make check` makes of pip-audit's answer."""
+
+from commands.check import verdict
+
+
+def test_a_package_that_nobody_knows_is_not_called_safe() -> None:
+    vulnerability = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
+    answer = {
+        "dependencies": [
+            {"name": "a", "version": "1.0", "vulns": [vulnerability]},
+            {"name": "b", "version": "1.0", "vulns": []},
+            {"name": "c", "skip_reason": "not found"},
+        ]
+    }
+    assert verdict(answer) == (["a 1.0 has PYSEC-1; fixed in ['2.0']"], 1, 2)

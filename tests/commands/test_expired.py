@@ -1,0 +1,40 @@
+"""Which stacks have had their time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from commands.expired import first_up, is_expired
+from infra.problems import ConfigError
+from stack_config import parse
+
+BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def entry(kind: str, hour: int, result: str = "succeeded") -> dict[str, str]:
+    return {"kind": kind, "startTime": f"2026-11-20T{hour:02}:00:00.000Z", "result": result}
+
+
+def test_the_time_runs_from_the_first_up_after_the_last_destroy() -> None:
+    history = [entry("update", 15), entry("update", 12, "failed"), entry("destroy", 11), entry("update", 9)]
+    assert first_up(history) == BEGUN
+    assert first_up([entry("destroy", 16), *history]) is None
+    assert first_up([entry("destroy", 16, "failed"), *history]) == BEGUN
+    assert first_up([]) is None
+
+
+def test_a_stack_is_expired_after_its_ttl_and_never_without_one() -> None:
+    assert not is_expired(BEGUN, 8, BEGUN + timedelta(hours=7.9))
+    assert is_expired(BEGUN, 8, BEGUN + timedelta(hours=8.1))
+    assert not is_expired(BEGUN, None, BEGUN + timedelta(days=300))
+    assert not is_expired(None, 8, BEGUN)
+
+
+def test_the_key_of_the_settings() -> None:
+    values = {"platform": {"kind": "local", "nodes": 1}, "jobs": []}
+    assert parse(values).ttl_hours is None
+    assert parse({**values, "ttl_hours": 8}).ttl_hours == 8
+    with pytest.raises(ConfigError, match="ttl_hours"):
+        parse({**values, "ttl_hours": 0})

@@ -1,0 +1,81 @@
+"""What plays nodes and pods takes up its work again after it was ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local import lifecycle
+from infra.local.api import request
+from infra.local.settings import ClusterSettings
+from rehearsal.cloud.state import new_state
+from rehearsal.cluster import behind, gke_nodes
+from rehearsal.cluster.effects import GKE_POOL_LABEL
+from rehearsal.folder import cluster_settings
+from setup.stand_ins.kubernetes import kubeconfig
+from setup.stand_ins.kubernetes.api import Api
+from tests.rehearsal.good_inputs import T4_POOL
+
+pytestmark = pytest.mark.cluster
+PODS = "/api/v1/namespaces/default/pods"
+SOON_SECONDS = 30.0
+"""More than a program's restart takes on a busy machine, and less than the lease of a node that was held before."""
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
+    """A rehearsal's cluster without a cloud around it."""
+    settings = cluster_settings("played-test", None)
+    new_state(tmp_path, settings=behind.prepare(tmp_path, settings))
+    try:
+        behind.start(tmp_path, "gke", "cluster")
+        yield settings
+    finally:
+        behind.stop(settings)
+
+
+def programs_named(name: str, settings: ClusterSettings) -> list[int]:
+    """Processes of the cluster by the program's file name."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if words[0].endswith(f"/{name}") and any(str(settings.folder) in word for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def phase(settings: ClusterSettings, pod: str) -> str:
+    return str(request(settings, "GET", f"{PODS}/{pod}")["status"].get("phase"))
+
+
+def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
+    """Seconds until a pod on that node runs."""
+    api = Api(kubeconfig.active(kubeconfig.parse(str(settings.kubeconfig))))
+    containers = [{"name": "c", "image": "example.com/image:1"}]
+    spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
+    begun = time.monotonic()
+    api.request("POST", PODS, body={"metadata": {"name": name}, "spec": spec})
+    while phase(settings, name) != "Running":
+        assert time.monotonic() - begun < SOON_SECONDS, f"pod {name} does not run"
+        time.sleep(0.2)
+    return time.monotonic() - begun
+
+
+def test_pods_run_after_their_player_was_killed(cluster: ClusterSettings) -> None:
+    nodes = gke_nodes.nodes(T4_POOL, 1)
+    behind.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
+    name = nodes[0]["metadata"]["name"]
+    run_pod(cluster, "before", name)
+    [player] = programs_named("kwok", cluster)
+    os.kill(player, signal.SIGKILL)
+    run_pod(cluster, "after", name)
+    assert lifecycle.is_running(cluster)
