@@ -41,7 +41,7 @@ Blocks = dict[str, Callable[[], tuple[float, ...]]]
 class Silent(Reporter):
     """Says and writes nothing."""
 
-    def event(self, name: str, *, global_step: int | None = None, **values: Any) -> None:
+    def event(self, name: str, gallery: Any = None, /, *, global_step: int | None = None, **values: Any) -> None:
         """Nothing."""
 
 
