@@ -18,10 +18,10 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 
 from bench import reference_loops
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
-from bench.made_images import imagenet
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.loop import Training
+from trainer.made_images import imagenet
 from trainer.metrics import Meter, Reporter
 from trainer.models import build_model, build_optimizer
 from trainer.runtime import Runtime, start_runtime
@@ -41,7 +41,7 @@ Blocks = dict[str, Callable[[], tuple[float, ...]]]
 class Silent(Reporter):
     """Says and writes nothing."""
 
-    def event(self, name: str, *, global_step: int | None = None, **values: Any) -> None:
+    def event(self, name: str, gallery: Any = None, /, *, global_step: int | None = None, **values: Any) -> None:
         """Nothing."""
 
 

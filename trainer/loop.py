@@ -13,6 +13,7 @@ from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, recipe, st
 from trainer.data import Batch, load_data
 from trainer.efficiency import Efficiency
 from trainer.exit_codes import DivergedError, PreemptedError
+from trainer.gallery import Collector
 from trainer.metrics import Meter, RateClock, Reporter, node_name
 from trainer.models import build_model, build_optimizer, signature
 from trainer.profile import StepProfile
@@ -207,18 +208,22 @@ class Training:
     def evaluate(self) -> None:
         """Measure loss and accuracy over the whole test set, every sample counted once by all ranks together."""
         model, meter = self.state.model, Meter(self.runtime.device)
+        seen = Collector(self.data.classes, self.runtime.device) if self.config.wandb != "off" else None
         model.eval()
         with torch.inference_mode(), self.runtime.autocast():
             for images, labels in self.data.test_batches(rank=self.runtime.rank, world=self.runtime.world):
                 self.watch.beat()
                 logits = model(images)
                 meter.add(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+                if seen:
+                    seen.add(images, logits, labels)
         loss, accuracy, counted = meter.take(self.runtime)
         assert counted == self.data.num_tests, f"{counted} test samples were counted, not {self.data.num_tests}"
         self.state.test_accuracy = accuracy
         self.state.best_accuracy = max(accuracy, self.state.best_accuracy)
         epoch = self.sampler.epoch + 1
-        self.report.event("test", global_step=self.state.step, epoch=epoch, accuracy=accuracy, loss=loss)
+        gallery = seen.take(self.runtime) if seen else None
+        self.report.event("test", gallery, global_step=self.state.step, epoch=epoch, accuracy=accuracy, loss=loss)
 
     def verdict(self) -> Verdict:
         """What this rank has to say to the others about going on."""

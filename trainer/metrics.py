@@ -10,6 +10,7 @@ import time
 
 import torch
 
+from trainer.gallery import Gallery
 from trainer.runtime.base import Runtime
 from trainer.sinks import Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
 from trainer.storage import Folder
@@ -98,10 +99,13 @@ class Reporter:
             if runtime.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
-            if runtime.rank == 0 and wandb != "off":
-                self._writers.append(Writer([WeightsAndBiases(folder.child("wandb"), job=job, mode=wandb)]))
+            if wandb != "off":
+                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=runtime.rank, mode=wandb)
+                self._writers.append(Writer([run]))
 
-    def event(self, name: str, *, global_step: int | None = None, **values: Value) -> None:
+    def event(
+        self, name: str, gallery: Gallery | None = None, /, *, global_step: int | None = None, **values: Value
+    ) -> None:
         """Say an event; its numbers are a curve where it has a global step.
 
         Raises StorageError where an earlier event could not be written.
@@ -109,7 +113,7 @@ class Reporter:
         values = {**values, **self._identity}
         now = time.time()
         words = [f"{key}={_text(key, value)}" for key, value in values.items()]
-        record = Record(name=name, time=now, values=_numbers(values), global_step=global_step)
+        record = Record(name=name, time=now, values=_numbers(values), global_step=global_step, gallery=gallery)
         with self._order:
             # One write a line: ranks that share an output must not break each other's lines.
             sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")

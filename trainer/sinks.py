@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from trainer.exit_codes import StorageError
+from trainer.gallery import Gallery
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
@@ -41,6 +44,8 @@ class Record:
     values: dict[str, str | int | float]
     global_step: int | None
     """Optimiser steps over all restarts; None for an event that is no point of a curve."""
+    gallery: Gallery | None = None
+    """Images beside the numbers, for those who can show them."""
 
     def line(self) -> str:
         """The event as a line of JSON."""
@@ -221,19 +226,23 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases. Without a network it writes a folder that `wandb sync` sends later."""
+    """A rank's run of Weights & Biases, in a group with the job's name that all ranks share.
 
-    def __init__(self, folder: Folder, *, job: str, mode: str) -> None:
-        self._folder, self._job = folder, job
+    Without a network it writes a folder that `wandb sync` sends later.
+    """
+
+    def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:
+        self._folder, self._job, self._rank = folder, job, rank
         self._mode = mode if mode != "auto" else ("online" if os.environ.get("WANDB_API_KEY") else "offline")
         self._run: Any = None
         self._path = ""
 
     def write(self, record: Record) -> None:
         """Take an event."""
-        points = dict(record.curves())
+        points: dict[str, Any] = dict(record.curves())
         if points:
-            self._open().log(points, step=record.global_step)
+            run = self._open()
+            run.log({**points, **_shown(record)}, step=record.global_step)
 
     def flush(self) -> None:
         """Its own processes write as they go."""
@@ -258,7 +267,8 @@ class WeightsAndBiases:
             settings = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
             words: dict[str, Any] = {
                 "project": "trainyard",
-                "name": self._job,
+                "group": self._job,
+                "name": f"{self._job}-{self._rank}",
                 "dir": self._path,
                 "settings": settings,
             }
@@ -268,3 +278,26 @@ class WeightsAndBiases:
                 print(f"warning: W&B does not answer, its run is kept in {self._path}: {error}", file=sys.stderr)
                 self._run = wandb.init(mode="offline", **words)
         return self._run
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    """The images of an event as Weights & Biases has them: samples, and which class was taken for which."""
+    if record.gallery is None:
+        return {}
+    import wandb
+
+    found: dict[str, Any] = {
+        f"{record.name}/samples": [
+            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.taken_for}")
+            for each in record.gallery.samples
+        ]
+    }
+    if (counts := record.gallery.confusion) is not None:
+        rows = [[str(row), str(column), int(count)] for (row, column), count in np.ndenumerate(counts)]
+        columns: list[str | int] = ["Actual", "Predicted", "nPredictions"]
+        found[f"{record.name}/confusion"] = wandb.plot_table(
+            "wandb/confusion_matrix/v1",
+            wandb.Table(columns=columns, data=rows),
+            {str(name): str(name) for name in columns},
+        )
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import subprocess
 
@@ -98,7 +100,7 @@ def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
 def test_tensorflow_averages_gradients_under_mpirun(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
     for rank in range(2):
-        assert re.search(rf"^tf-horovod/launcher \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
+        assert re.search(rf"^tf-horovod/{rank} \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
     each, total = re.findall(r"\| rate each=([\d.]+) total=([\d.]+) images/s ranks=2$", text, re.M)[-1]
     assert float(total) > float(each) > 0
 
@@ -112,6 +114,25 @@ def test_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
         accuracies = [float(each) for each in found]
         assert len(accuracies) == 2, text[-3000:]
         assert accuracies[-1] > max(accuracies[0], 80)
+
+
+@pytest.mark.long
+def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout: Checkout) -> None:
+    key = "0123456789" * 4
+    checkout.tool("pulumi", "config", "set", "--secret", "--stack", "local", "secrets:wandb", key)
+    text = checkout.run("make", "up", "JOB=tinyimagenet-wandb", seconds=1800)
+    for rank in range(4):
+        assert re.search(rf"^tinyimagenet-wandb/{rank} \| train .* rank={rank}/4 ", text, re.M), text[-3000:]
+    assert "tinyimagenet-wandb: complete after" in text
+    folder = checkout.cluster.bucket / "tinyimagenet-wandb" / "wandb"
+    assert len(list(folder.rglob("offline-run-*/*.wandb"))) == 4
+    assert len(list(folder.rglob("media/images/**/*.png"))) >= 4
+    assert len(list(folder.rglob("media/table/**/*.json"))) >= 1
+    (secret,) = checkout.objects("secrets", "tinyimagenet-wandb-secrets")
+    assert base64.b64decode(secret["data"]["WANDB_API_KEY"]).decode() == key
+    shown = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
+    assert key not in shown + text + checkout.stack_file.read_text(encoding="utf-8")
+    assert key.encode() not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.long

@@ -97,7 +97,9 @@ def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) 
     found = Faults(settings)
     placement = replace(ON_CLAIM, image=trainer)
     items = [each for kind in KINDS for cause in CAUSES for each in objects(kind, cause, placement)]
-    apply(settings, items)
+    # A TrainJob is refused where its runtime is not there.
+    apply(settings, [each for each in items if each["kind"] != "TrainJob"])
+    apply(settings, [each for each in items if each["kind"] == "TrainJob"])
     core = stack.core()
     for kind in KINDS:
         strike(found, core, kind, "deleted")

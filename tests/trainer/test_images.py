@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from bench.made_images import imagenet, jpegs, shards, tiny_imagenet
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import DATA_ERROR, DONE, DataError, StorageError
 from trainer.image_cache import cached
 from trainer.image_files import ImageFile, find_images
 from trainer.images import FolderImages, Place
+from trainer.made_images import imagenet, jpegs, shards, tiny_imagenet
 from trainer.sampler import EpochSampler
 
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,3 +65,7 @@ def shards(folder: Path, *, classes: int, train: int, tests: int, side: int, per
                         member = tarfile.TarInfo(name)
                         member.size = len(data)
                         archive.addfile(member, io.BytesIO(data))
+
+
+if __name__ == "__main__":
+    tiny_imagenet(Path(sys.argv[1]), classes=10, train=40, tests=10)

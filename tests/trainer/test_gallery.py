@@ -1,0 +1,86 @@
+"""What an evaluation shows in Weights & Biases: images, which class was taken for which, one group for all ranks."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+from wandb.proto import wandb_internal_pb2
+
+from tests.trainer.processes import run
+from trainer.exit_codes import DONE
+from trainer.gallery import SAMPLES, Collector
+from trainer.made_images import tiny_imagenet
+
+BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
+"""Of the log format that a run is kept in: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
+
+
+Record: Any = vars(wandb_internal_pb2)["Record"]
+"""Made when the module is imported, which its types do not say."""
+
+
+class OneRank:
+    """As much of a runtime as is asked."""
+
+    rank = 0
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """There is nobody else."""
+        return values
+
+
+def test_rows_are_classes_and_columns_what_they_were_taken_for() -> None:
+    collector = Collector(3, torch.device("cpu"))
+    logits = torch.eye(3)[[0, 2, 2, 1]]
+    collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
+    found = collector.take(OneRank())  # type: ignore[arg-type]  # as much of it as is asked
+    assert found.confusion is not None
+    assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
+    assert [(each.label, each.taken_for) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
+    assert found.samples[0].pixels.shape == (5, 6, 3)
+    assert found.samples[0].pixels.dtype == np.uint8
+    assert (found.samples[0].pixels.min(), found.samples[0].pixels.max()) == (0, 255)
+
+
+def recorded(path: Path) -> list[Any]:
+    """What an offline run has recorded."""
+    data, place = path.read_bytes(), HEAD
+    found, begun = [], b""
+    while place < len(data):
+        if BLOCK - place % BLOCK < HEAD:
+            place += BLOCK - place % BLOCK
+            continue
+        _, length, part = struct.unpack_from("<IHB", data, place)
+        begun += data[place + HEAD : place + HEAD + length]
+        place += HEAD + length
+        if part in (WHOLE, LAST):
+            found.append(Record.FromString(begun))
+            begun = b""
+    return found
+
+
+def test_every_rank_has_a_run_in_the_group_of_the_job(tmp_path: Path) -> None:
+    tiny_imagenet(tmp_path / "data", classes=4, train=16, tests=6, side=32)
+    flags = ("--no-fake-data", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--epochs=1", "--log-steps=1")
+    where = (f"--data-dir={tmp_path}/data", f"--bucket=file://{tmp_path}/bucket", "--job=pictures", "--wandb=offline")
+    # The trainer leaves a tenth of a disk free, which this machine's disk may lack.
+    with TemporaryDirectory(dir="/dev/shm") as memory:
+        ended = run(*flags, *where, f"--cache-dir={memory}", recipe="imagenet", processes=2, data=tmp_path)
+    assert ended.codes == [DONE], ended.output
+    runs = sorted((tmp_path / "bucket" / "pictures" / "wandb").rglob("offline-run-*/*.wandb"))
+    records = [recorded(path) for path in runs]
+    heads = [each.run for found in records for each in found if each.HasField("run")]
+    assert {each.display_name for each in heads} == {"pictures-0", "pictures-1"}
+    assert {each.run_group for each in heads} == {"pictures"}
+    for path in runs:
+        assert len(list(path.parent.rglob("media/images/**/*.png"))) == min(SAMPLES, 4 * 6 // 2)
+    (table,) = [each for path in runs for each in path.parent.rglob("media/table/**/*.json")]
+    rows = json.loads(table.read_text(encoding="utf-8"))["data"]
+    assert len(rows) == 4 * 4
+    assert sum(count for _, _, count in rows) == 4 * 6

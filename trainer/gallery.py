@@ -1,0 +1,68 @@
+"""What an evaluation shows beside its numbers: which class was taken for which, and a few images with the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from trainer.runtime.base import Runtime
+
+SAMPLES = 8
+"""Images that each rank shows."""
+WHITE = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One image of the test set."""
+
+    pixels: npt.NDArray[np.uint8]
+    """Height x width, and x 3 where it has colours, stretched to 0..255."""
+    label: int
+    """Its class."""
+    taken_for: int
+    """The class that the model sees in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """What a writer that can show images gets."""
+
+    confusion: npt.NDArray[np.int64] | None
+    """How many test samples of each class (row) were taken for each class (column), of all ranks; rank 0 has it."""
+    samples: list[Sample] = field(default_factory=list)
+    """The first test images of this rank."""
+
+
+class Collector:
+    """Gathers a gallery while a test set is evaluated; the counting stays on the device."""
+
+    def __init__(self, classes: int, device: torch.device) -> None:
+        self._classes = classes
+        self._counts = torch.zeros(classes * classes, dtype=torch.int64, device=device)
+        self._samples: list[Sample] = []
+
+    def add(self, images: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Take a batch of the test set and the model's answer."""
+        taken_for = logits.argmax(dim=1)
+        self._counts += torch.bincount(labels * self._classes + taken_for, minlength=len(self._counts))
+        for place in range(min(SAMPLES - len(self._samples), len(labels))):
+            pixels = _stretched(images[place])
+            self._samples.append(Sample(pixels=pixels, label=int(labels[place]), taken_for=int(taken_for[place])))
+
+    def take(self, runtime: Runtime) -> Gallery:
+        """The gallery of this rank; every rank must call it."""
+        counts = runtime.sum(self._counts).cpu().numpy().reshape(self._classes, self._classes)
+        return Gallery(confusion=counts if runtime.rank == 0 else None, samples=self._samples)
+
+
+def _stretched(image: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """An image as it is computed with (channels x height x width, any range) as one to look at."""
+    plain = image.detach().float().cpu()
+    low, high = plain.amin(), plain.amax()
+    levels: npt.NDArray[Any] = ((plain - low) / (high - low).clamp(min=1e-9) * WHITE).byte().numpy()
+    return levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0)
