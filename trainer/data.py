@@ -35,7 +35,7 @@ class Batch:
     """Images as a float tensor of samples x channels x height x width, on the device."""
     labels: torch.Tensor
     """Class of each image, on the device."""
-    scale: float
+    scale: float | torch.Tensor
     """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
 
 
@@ -50,6 +50,8 @@ class Data(Protocol):
     """Samples of the training set."""
     num_tests: int
     """Samples of the test set."""
+    same: bool
+    """Whether every full batch is the same one."""
 
     broken: Sequence[str]
     """Samples that cannot be read, each with the reason; they are in no batch."""
@@ -68,6 +70,7 @@ class Digits:
     """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
 
     channels = 1
+    same = False
     broken: Sequence[str] = ()
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
@@ -111,6 +114,7 @@ class GeneratedImages:
     """One batch of random images, made once on the device and used at every step."""
 
     channels = 3
+    same = True
     broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
@@ -141,7 +145,7 @@ class GeneratedImages:
 
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """The data of a recipe; raises DataError where files are missing or broken."""
-    device, rank, world = runtime.device, runtime.rank, runtime.world
+    device, rank, world = runtime.feed_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
     if not config.fake_data:
