@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec down verify-empty preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec down verify-empty preview test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -41,7 +41,10 @@ preview: ## what the change of a stack does, costs, needs and breaks; no credent
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.preview
 
-test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
+xla: ## the environment of the trainer's tests and benchmark on PyTorch/XLA (x86-64)
+	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
+
+test: xla ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
@@ -57,7 +60,7 @@ bench: ## every speed claim, as ratios measured in one run
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m bench
 
-bench-trainer: ## the trainer's speed claims alone
+bench-trainer: xla ## the trainer's speed claims alone
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m bench.trainer
 

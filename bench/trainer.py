@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
 from bench.trainer_rank import RESULT, write_digits
+from bench.trainer_xla import Count, compilations
 
 PAIRS = 7
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
@@ -24,7 +25,6 @@ NOT_TAKEN = {
     "reference scripts of torchvision, pytorch/examples and timm": "they are in no package of a registry",
     "one GPU": "this machine has none",
     "data wait of a bucket": "folders of images are read from disks",
-    "MNIST SPMD": "there is no XLA runtime yet",
 }
 """What the goals name and this bench does not measure, and why."""
 Ask = Callable[[str], tuple[float, ...]]
@@ -139,7 +139,7 @@ def rank_process(parent: int, rank: int) -> int:
     raise BenchError(f"there is no process of rank {rank}")
 
 
-def measures() -> dict[str, Callable[[], Measure]]:
+def measures() -> dict[str, Callable[[], Measure | Count]]:
     """Each measure by its name. A goal for speed is the inverse of the one for time that it says."""
     cores = 2
     return {
@@ -151,6 +151,7 @@ def measures() -> dict[str, Callable[[], Measure]]:
         "restart": lambda: in_turn(
             "restart", 0.5, lambda: restart("trainer.launch"), lambda: restart("torch.distributed.run"), PAIRS
         ),
+        "spmd-compilations": compilations,
         "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores),
     }
 
