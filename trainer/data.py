@@ -50,8 +50,6 @@ class Data(Protocol):
     """Samples of the training set."""
     num_tests: int
     """Samples of the test set."""
-    same: bool
-    """Whether every full batch is the same one."""
 
     broken: Sequence[str]
     """Samples that cannot be read, each with the reason; they are in no batch."""
@@ -70,7 +68,6 @@ class Digits:
     """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
 
     channels = 1
-    same = False
     broken: Sequence[str] = ()
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
@@ -114,7 +111,6 @@ class GeneratedImages:
     """One batch of random images, made once on the device and used at every step."""
 
     channels = 3
-    same = True
     broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:

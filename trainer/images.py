@@ -44,7 +44,6 @@ class FolderImages:
     """ImageNet, Tiny-ImageNet or WebDataset images in a folder."""
 
     channels = 3
-    same = False
 
     def __init__(self, config: ImagenetConfig, device: torch.device, place: Place) -> None:
         self.side = config.image_size

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.data import Batch, Data
+from trainer.data import Batch, Data, GeneratedImages
 from trainer.sampler import EpochSampler, Share
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class AheadOnDevice:
     def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
-        self.same, self.broken = data.same, data.broken
+        self.broken = data.broken
         self._data, self._runtime = data, runtime
+        # Their full batch is always the same one: it is sent once.
+        self._same = isinstance(data, GeneratedImages)
         self._size = runtime.even(batch_size)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._ahead: deque[Future[Made | None]] = deque()
@@ -81,11 +83,11 @@ class AheadOnDevice:
         place = (share.epoch, share.position)
         batch = self._data.batch(share, world=world)
         scale = self._runtime.scale(float(batch.scale))
-        if self.same and self._kept and len(batch.labels) == self._size:
+        if self._same and self._kept and len(batch.labels) == self._size:
             return place, replace(self._kept, scale=scale)
         images, labels = self._send(batch.images, batch.labels, self._size)
         sent = Batch(images=images, labels=labels, scale=scale)
-        if self.same and len(batch.labels) == self._size:
+        if self._same and len(batch.labels) == self._size:
             self._kept = sent
         return place, sent
 
