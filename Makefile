@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -45,7 +45,10 @@ preview: ## what the change of a stack does, costs, needs and breaks; no credent
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.preview
 
-test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
+xla: ## the environment of the trainer's tests and benchmark on PyTorch/XLA (x86-64)
+	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
+
+test: xla ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
@@ -61,7 +64,7 @@ bench: ## every speed claim, as ratios measured in one run
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m bench
 
-bench-trainer: ## the trainer's speed claims alone
+bench-trainer: xla ## the trainer's speed claims alone
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m bench.trainer
 
@@ -77,5 +80,5 @@ lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
 clean: ## remove this checkout's environments and caches of checks; built tools and images stay
-	@rm -rf .venv .venv-dev .venv-tensorboard .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

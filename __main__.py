@@ -21,7 +21,7 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.own_images.get(spec.image or "", platform.image),
+        image=platform.own_images.get(spec.image_name or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         **vars(needs),
@@ -62,7 +62,9 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = build_platform(config.platform, config.operators, own_images(spec.image for spec in config.jobs))
+        platform = build_platform(
+            config.platform, config.operators, own_images(spec.image_name for spec in config.jobs)
+        )
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error

@@ -222,11 +222,11 @@ def images_of_this_machine(jobs: tuple[JobSpec, ...]) -> list[Problem]:
     return [
         Problem(
             ("jobs", index, "image"),
-            f"is built on platform local alone; build {OWN_IMAGES[job.image]}/Dockerfile, push it, write its reference",
+            f"is built on platform local alone; build {own.dockerfile}, push it, write its reference",
             job.image,
         )
         for index, job in enumerate(jobs)
-        if job.image is not None and job.image in OWN_IMAGES
+        if (own := OWN_IMAGES.get(job.image or "")) and not own.everywhere
     ]
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
 import pulumi_docker_build as docker
 
-from infra.image_config import ImageConfig
+from infra.image_config import ImageConfig, ImagePlatform
 from infra.local.trainer_image import digits_folder, trainer_sources
+from infra.own_images import OWN_IMAGES
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONTEXT = PROJECT / ".trainyard" / "image"
 """What the build may read: the trainer's sources and the digits, nothing else of this checkout."""
+
+X86_ALONE: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,8 @@ class TrainerImageArgs:
     """Name of the image with its registry, without a tag."""
     config: ImageConfig
     """Settings."""
+    variant: str = ""
+    """Which of Trainyard's own images is built in the trainer's place, as a tag of its own; empty for the trainer's."""
 
 
 class TrainerImage(pulumi.ComponentResource):
@@ -39,15 +45,19 @@ class TrainerImage(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
         config = args.config
-        tag = config.git_branch.replace("/", "-")
+        tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
+        own = OWN_IMAGES.get(args.variant)
+        dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
+        # PyTorch/XLA is published for x86-64 alone.
+        platforms = X86_ALONE if own else config.platforms
         prepare_context()
         image = docker.Image(
             f"{name}-build",
             tags=[pulumi.Output.concat(args.name, f":{tag}")],
             context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
-            dockerfile=docker.DockerfileArgs(location=str((CONTEXT / "trainer" / "Dockerfile").relative_to(PROJECT))),
+            dockerfile=docker.DockerfileArgs(location=str(dockerfile.relative_to(PROJECT))),
             build_args={"BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm"},
-            platforms=[docker.Platform(platform) for platform in config.platforms],
+            platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
             # A preview needs neither Docker nor a registry.
             build_on_preview=False,
@@ -57,6 +67,19 @@ class TrainerImage(pulumi.ComponentResource):
         )
         self.reference = image.ref
         self.register_outputs({"reference": self.reference})
+
+
+def trainer_images(
+    name: pulumi.Input[str], config: ImageConfig, variants: Iterable[str]
+) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
+    """The trainer's image, and by name those of Trainyard's own that are built beside it."""
+    first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
+    others: dict[str, pulumi.Input[str]] = {
+        variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
+        for variant in sorted(variants)
+        if OWN_IMAGES[variant].everywhere
+    }
+    return first, others
 
 
 def prepare_context() -> None:

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
-OWN_IMAGES: Mapping[str, str] = MappingProxyType({"horovod": "images/horovod"})
-"""Folder in the project by the name that a job's `image` gives: TensorFlow and MXNet with Horovod over OpenMPI."""
+
+@dataclass(frozen=True, kw_only=True)
+class OwnImage:
+    """One image of Trainyard's own."""
+
+    folder: str
+    """Folder of its sources, in the project."""
+    dockerfile: str
+    """Its Dockerfile, in the project."""
+    everywhere: bool = False
+    """Whether the clouds' platforms build it too, as a variant of the trainer's image."""
+
+
+OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
+    {
+        "horovod": OwnImage(folder="images/horovod", dockerfile="images/horovod/Dockerfile"),
+        "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
+    }
+)
+"""By the name that a job's `image` gives: TensorFlow and MXNet with Horovod over OpenMPI; the trainer on PyTorch/XLA,
+which a job on XLA has by itself."""
 
 
 def own_images(images: Iterable[str | None]) -> frozenset[str]:

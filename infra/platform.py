@@ -53,7 +53,7 @@ class Platform:
     """Kubeconfig of the cluster (secret), when the stack made the cluster."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Images of operators by their names, where the platform has its own; for others their projects' are pulled."""
-    own_images: Mapping[str, str] = field(default_factory=dict)
+    own_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
@@ -90,11 +90,11 @@ def build_platform(
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
 
-        return build_gke(config)
+        return build_gke(config, images)
     if isinstance(config, EksConfig):
         from infra.aws.platform import build_eks
 
-        return build_eks(config)
+        return build_eks(config, images)
     return _existing_cluster(config)
 
 

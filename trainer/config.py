@@ -15,6 +15,7 @@ import tyro
 from trainer.exit_codes import ConfigurationError
 
 LARGEST_SEED = 2**31 - 1
+LARGEST_PORT = 2**16 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,10 @@ class TrainConfig:
     """Keep images as height x width x channels in memory, which convolutions are faster on."""
     seed: int = 0
     """Seed of the weights, the order of samples and the augmentation."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to compute; auto takes CUDA when this machine has it."""
+    device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
+    """Where to compute; auto takes XLA where $PJRT_DEVICE names its device, else CUDA when this machine has it."""
+    sharding: Literal["batch", "model"] = "batch"
+    """What one program on several XLA devices spreads over them: the batch, or the weights of the digits' model too."""
     threads: int = 0
     """CPU threads of a rank; 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
     process_group_timeout: float = 300.0
@@ -67,6 +70,8 @@ class TrainConfig:
     """Weights & Biases; auto is online where $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
     profile_steps: str = ""
     """Optimiser steps A-B to profile, such as 10-15, into a folder of each rank in the bucket; empty profiles none."""
+    profile_port: int = 0
+    """Port of the XLA profiler's server, from which a profile can be taken at any time, such as 9012; 0 serves none."""
     peak_teraflops: float = 0.0
     """10^12 operations a second that a rank's device can do at most, to compute MFU from; 0 takes a known GPU's."""
 
@@ -78,6 +83,7 @@ class TrainConfig:
         step_range(self.profile_steps)
         _within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
         _within(0, LARGEST_SEED, seed=self.seed)
+        _within(0, LARGEST_PORT, profile_port=self.profile_port)
         _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
         if not self.job or self.job.startswith(".") or "/" in self.job:
             raise _refusal("job", self.job, "one folder name", "take the job's name")

@@ -35,7 +35,7 @@ class Batch:
     """Images as a float tensor of samples x channels x height x width, on the device."""
     labels: torch.Tensor
     """Class of each image, on the device."""
-    scale: float
+    scale: float | torch.Tensor
     """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
 
 
@@ -141,7 +141,7 @@ class GeneratedImages:
 
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """The data of a recipe; raises DataError where files are missing or broken."""
-    device, rank, world = runtime.device, runtime.rank, runtime.world
+    device, rank, world = runtime.feed_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
     if not config.fake_data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,6 @@ from trainer.exit_codes import DivergedError, PreemptedError
 from trainer.gallery import Collector
 from trainer.metrics import Meter, RateClock, Reporter, node_name
 from trainer.models import build_model, build_optimizer, signature
-from trainer.profile import StepProfile
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.sampler import EpochSampler
@@ -72,7 +72,7 @@ class Training:
         )
         torch.manual_seed(config.seed)
         rank, world = runtime.rank, runtime.world
-        self.data = load_data(config, runtime)
+        self.data = runtime.feed(load_data(config, runtime))
         if self.data.broken:
             self.name_broken()
         model = build_model(config, classes=self.data.classes, channels=self.data.channels).to(runtime.device)
@@ -101,8 +101,9 @@ class Training:
         self.steps = StepClock(model, runtime.device, world=world)
         self.efficiency = Efficiency(config, self.data, self.state, self.steps, runtime.device)
         asked = step_range(config.profile_steps)
-        self.profile = StepProfile(folder.child("profile").child(f"rank-{rank}"), *asked) if folder and asked else None
+        self.profile = runtime.step_profile(config, *asked) if folder and asked else None
         self.finite = True
+        self.unsaid: deque[tuple[int, Callable[[], None]]] = deque()
 
     def open_checkpoints(self, folder: Folder) -> Checkpoints:
         """The checkpoints in the run's folder."""
@@ -144,7 +145,8 @@ class Training:
             batch = self.data.batch(share, world=self.runtime.world)
             self.steps.fed()
             self.watch.beat()
-            self.step(batch)
+            with self.runtime.training(self.state.step + 1):
+                self.step(batch)
             self.steps.end()
             if self.profile and (trace := self.profile.after(self.state.step)):
                 self.report.event("profile", path=trace)
@@ -153,21 +155,26 @@ class Training:
             self.clock.count(share.total)
             if first or number % self.config.log_steps == 0 or number == steps:
                 self.log(number, steps)
+            if first:
+                for tensor, spread in self.runtime.shardings(self.state.model, batch).items():
+                    self.report.event("sharding", tensor=tensor, devices=spread)
+            self.say(self.state.step)
             self.obey(self.runtime.vote(self.verdict()))
             if self.config.checkpoint_steps and self.state.step % self.config.checkpoint_steps == 0:
                 self.save()
+        self.say()
 
     def step(self, batch: Batch) -> None:
         """One optimiser step; nothing in here waits for the device."""
         rate = learning_rate(self.config, self.sampler.progress / self.config.epochs)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.runtime.set_rate(self.optimizer, rate)
         parts = list(zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True))
         for images, labels in parts[:-1]:
             with self.runtime.alone(self.model):
                 self.learn(images, labels, batch.scale)
         images, labels = parts[-1]
         self.learn(images, labels, batch.scale)
+        self.runtime.exchange(self.state.model)
         self.steps.reduced()
         if self.checkpoints:
             self.checkpoints.copied()
@@ -176,7 +183,7 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
 
-    def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float) -> None:
+    def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
         """Add the gradient of these samples to what there is."""
         with self.runtime.autocast():
             logits = self.model(images)
@@ -187,37 +194,49 @@ class Training:
         self.meter.add(loss, logits, labels)
 
     def log(self, number: int, steps: int) -> None:
-        """Say how the last steps went; the one place in an epoch that waits for the device."""
-        loss, accuracy, samples = self.meter.take()
-        rate, global_rate = self.clock.rates(samples)
-        times = self.steps.take()
+        """Note how the last steps went, for `say`."""
+        global_step, epoch, counts = self.state.step, self.sampler.epoch + 1, self.runtime.counts()
+        sums, times = self.meter.sums(), self.steps.take()
+        seconds, global_rate = self.clock.lap()
         self.watch.worked(times.steps, times.own)
-        self.report.event(
-            "train",
-            global_step=self.state.step,
-            epoch=self.sampler.epoch + 1,
-            step=(number, steps),
-            loss=loss,
-            accuracy=accuracy,
-            rate=rate,
-            global_rate=global_rate,
-            **self.efficiency.shares(times, rate),
-        )
-        self.finite = math.isfinite(loss)
+
+        def line() -> None:
+            loss, accuracy, samples = self.meter.take(sums)
+            self.report.event(
+                "train",
+                global_step=global_step,
+                epoch=epoch,
+                step=(number, steps),
+                loss=loss,
+                accuracy=accuracy,
+                rate=samples / seconds,
+                global_rate=global_rate,
+                **self.efficiency.shares(times, samples / seconds),
+                **counts,
+            )
+            self.finite = self.finite and math.isfinite(loss)
+
+        self.unsaid.append((global_step + self.runtime.metrics_lag, line))
+
+    def say(self, up_to: float = math.inf) -> None:
+        """Say what was noted, as far as the device has it at this step; the one place in an epoch that waits for it."""
+        while self.unsaid and self.unsaid[0][0] <= up_to:
+            self.unsaid.popleft()[1]()
 
     def evaluate(self) -> None:
         """Measure loss and accuracy over the whole test set, every sample counted once by all ranks together."""
         model, meter = self.state.model, Meter(self.runtime.device)
         seen = Collector(self.data.classes, self.runtime.device) if self.config.wandb != "off" else None
         model.eval()
-        with torch.inference_mode(), self.runtime.autocast():
+        with self.runtime.evaluating(), self.runtime.autocast():
             for images, labels in self.data.test_batches(rank=self.runtime.rank, world=self.runtime.world):
                 self.watch.beat()
                 logits = model(images)
                 meter.add(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
                 if seen:
                     seen.add(images, logits, labels)
-        loss, accuracy, counted = meter.take(self.runtime)
+                self.runtime.hand_over()
+            loss, accuracy, counted = meter.take(self.runtime.sum(meter.sums()))
         assert counted == self.data.num_tests, f"{counted} test samples were counted, not {self.data.num_tests}"
         self.state.test_accuracy = accuracy
         self.state.best_accuracy = max(accuracy, self.state.best_accuracy)
@@ -245,6 +264,7 @@ class Training:
 
     def save(self) -> None:
         """Save a checkpoint, unless some rank's loss is not a number: what is saved is always worth resuming."""
+        self.say()
         self.finite = self.finite and self.meter.is_finite()
         if self.runtime.agree(self.verdict()) == Verdict.DIVERGED:
             self.obey(Verdict.DIVERGED)

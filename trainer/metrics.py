@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
@@ -40,22 +41,34 @@ class Meter:
 
     def __init__(self, device: torch.device) -> None:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self._taken = (0.0, 0.0, 0.0)
+        self._lazy = device.type == "xla"
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch: the sum of its losses and how many of its samples the model gets right."""
+        right = (logits.detach().argmax(dim=1) == labels).sum()
+        if self._lazy:
+            # A new tensor, so that those before it can still be read; and batches are padded with labels below 0.
+            found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
+            self._sums = self._sums + found
+            return
         self._sums[0] += loss_sum.detach()
-        self._sums[1] += (logits.detach().argmax(dim=1) == labels).sum()
+        self._sums[1] += right
         self._sums[2] += len(labels)
 
     def is_finite(self) -> bool:
-        """Whether no loss since the last take was NaN or infinite; waits for the device."""
-        return bool(self._sums[0].isfinite())
+        """Whether no loss was NaN or infinite; waits for the device."""
+        return math.isfinite(self._sums.tolist()[0])
 
-    def take(self, runtime: Runtime | None = None) -> tuple[float, float, int]:
-        """Mean loss, accuracy in percent and number of samples since the last call; of all ranks, given a runtime."""
-        sums = runtime.sum(self._sums) if runtime else self._sums
-        loss, right, count = sums.tolist()
-        self._sums.zero_()
+    def sums(self) -> torch.Tensor:
+        """What was counted so far, for `take`; nothing waits for it."""
+        return self._sums
+
+    def take(self, sums: torch.Tensor) -> tuple[float, float, int]:
+        """Mean loss, accuracy in percent and number of samples of these sums since those that were taken before."""
+        now = tuple(sums.tolist())
+        loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
+        self._taken = now
         return loss / max(count, 1), 100 * right / max(count, 1), int(count)
 
 
@@ -79,11 +92,11 @@ class RateClock:
         """Seconds since the start."""
         return time.monotonic() - self._started
 
-    def rates(self, samples: int) -> tuple[float, float]:
-        """This rank's rate, it having taken `samples` since the last call, and the global rate."""
+    def lap(self) -> tuple[float, float]:
+        """Seconds since the last call, and the global rate."""
         now = time.monotonic()
         since, self._asked = now - self._asked, now
-        return samples / max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
+        return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
 class Reporter:

@@ -46,11 +46,13 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
 
 
 def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of the settings, with the kernel that updates all weights at once."""
-    settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": True}
+    """The optimiser of the settings: one kernel updates all weights at once, or on XLA the graph of the step does."""
+    on_xla = any(weight.device.type == "xla" for weight in model.parameters())
+    settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
     if config.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict
-    return torch.optim.AdamW(model.parameters(), **settings)  # type: ignore[arg-type]  # mixed dict
+    # Counted on the device: a step number from the host would be another graph at every step.
+    return torch.optim.AdamW(model.parameters(), capturable=on_xla, **settings)  # type: ignore[arg-type]  # mixed dict
 
 
 def _by_name(arch: str, *, classes: int) -> nn.Module:

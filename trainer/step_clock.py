@@ -39,7 +39,8 @@ class StepClock:
         self._on_cuda = device.type == "cuda"
         self._marks: list[tuple[Mark, float, Mark | None, Mark | None, Mark]] = []
         self._own_end: Mark | None = None
-        if world > 1:
+        # On XLA the backward pass is only noted down here, and runs later as a whole.
+        if world > 1 and device.type != "xla":
             # Gradients come from the last layer to the first: after the first one's there is only waiting.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
             first.register_post_accumulate_grad_hook(self._own_part_ends)  # type: ignore[no-untyped-call]  # untyped

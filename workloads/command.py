@@ -1,9 +1,9 @@
 """What a job's hosts execute, and the environment in which they find each other. The one place that knows either.
 
-A host runs torchrun and under it `-m trainer RECIPE --flag=value` or a script; on TPUs, in an `mx-job` and under mpirun
-the program by itself. Ranks and addresses are environment, never flags, and nothing sets here what a kind's operator
-sets in its pods. torchrun reads `PET_<OPTION>` for each of its options (torch/distributed/argparse_util.py).
-`$(NAME)` is expanded by Kubernetes, never by a shell.
+A host runs torchrun and under it `-m trainer RECIPE --flag=value` or a script; in an `mx-job`, under mpirun, and as the
+one process of a TPU host, the program by itself. Ranks and addresses are environment, never flags, and nothing sets
+here what a kind's operator sets in its pods. torchrun reads `PET_<OPTION>` for each of its options
+(torch/distributed/argparse_util.py). `$(NAME)` is expanded by Kubernetes, never by a shell.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def host_command(spec: JobSpec, shape: Topology) -> Command:
         "TRAINYARD_NODE": FieldReference("spec.nodeName"),
         "TRAINYARD_HOSTS": str(shape.hosts),
         "TRAINYARD_PROCESSES_PER_HOST": str(shape.processes_per_host),
-        **(_meeting(spec, shape) if uses_torchrun(spec) else _device(spec, shape)),
+        **(_meeting(spec, shape) if uses_torchrun(spec) else {}),
+        **_device(spec, shape),
         "OMP_NUM_THREADS": str(shape.threads_per_process),
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
@@ -104,8 +105,11 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
 
 
 def uses_torchrun(spec: JobSpec) -> bool:
-    """Whether torchrun starts the processes of a host: not where mpirun does, nor MXNet, nor on TPUs."""
-    return not (spec.tpu or spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script))
+    """Whether torchrun starts the processes of a host: not where mpirun does, nor MXNet, nor where one process of XLA
+    has all devices that its program sees: those of a TPU slice, or of a host alone."""
+    if spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script):
+        return False
+    return spec.processes_per_host > 1 or not (spec.tpu or (spec.on_xla and spec.hosts == 1))
 
 
 def _meeting(spec: JobSpec, shape: Topology) -> Environment:
@@ -166,13 +170,13 @@ def etcd_name(spec: JobSpec) -> str:
 
 
 def _device(spec: JobSpec, shape: Topology) -> Environment:
-    """What a program without torchrun needs to know of its accelerators.
+    """What PyTorch/XLA needs to know of its accelerators.
 
     A TPU host learns its place in its slice from GKE; slices find each other as in
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
     """
     if spec.tpu is None:
-        return {}
+        return {"PJRT_DEVICE": "CUDA" if spec.accelerator else "CPU"} if spec.on_xla else {}
     slices: Environment = {
         "MEGASCALE_COORDINATOR_ADDRESS": first_host(spec),
         "MEGASCALE_NUM_SLICES": str(shape.slices),

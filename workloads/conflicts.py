@@ -58,9 +58,22 @@ def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = "counts GPUs; remove it" if spec.tpu else "needs a GPU: add for example `accelerator: nvidia-l4`"
         yield Conflict("accelerators_per_host", message, spec.accelerators_per_host)
-    if spec.tpu and spec.processes_per_host != 1:
-        message = "a TPU host has one process, which drives all its chips; remove it"
+    if spec.tpu and spec.processes_per_host not in (1, chips := spec.tpu.chips_per_host):
+        message = f"is 1, a process that drives all chips of its TPU host, or {chips}, one for each; write one of them"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
+    elif spec.slices > 1 and spec.processes_per_host > 1:
+        message = "hosts of several slices have one process each; remove it"
+        yield Conflict("processes_per_host", message, spec.processes_per_host)
+
+
+def _runtime(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.runtime == "torch" and spec.tpu:
+        yield Conflict("runtime", "PyTorch computes on TPUs through XLA; write xla, or remove it", spec.runtime)
+    elif spec.runtime == "xla" and not RULES[spec.kind].recipes:
+        yield Conflict("runtime", f"a job of kind {spec.kind} runs no PyTorch; remove it", spec.runtime)
+    elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:
+        message = "PyTorch/XLA has had no CUDA since 2.8; add `image:` with one that has, or remove it"
+        yield Conflict("runtime", message, spec.runtime)
 
 
 def _elastic(spec: JobSpec) -> Iterator[Conflict]:
@@ -96,7 +109,7 @@ def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
     allowed = RULES[spec.kind].rendezvous
     if not allowed:
         yield Conflict("rendezvous", f"a job of kind {spec.kind} runs no torchrun; remove it", spec.rendezvous)
-    elif spec.tpu:
+    elif spec.tpu and spec.processes_per_host == 1:
         yield Conflict("rendezvous", "TPU hosts find each other by themselves; remove it", spec.rendezvous)
     elif spec.rendezvous not in allowed:
         message = f"a job of kind {spec.kind} meets by {' or '.join(allowed)}; write one of these or remove it"
@@ -152,6 +165,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
     _hardware,
+    _runtime,
     _elastic,
     _hosts,
     _rendezvous,

@@ -14,9 +14,13 @@ from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, Secret
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
 Recipe = Literal["digits", "imagenet"]
 Rendezvous = Literal["static", "c10d", "etcd"]
+Computation = Literal["torch", "xla"]
 
 COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
+
+XLA_IMAGE = "xla"
+"""Trainyard's own image with PyTorch/XLA, by the name that infra.own_images gives it."""
 
 
 def _accelerator(value: str) -> str:
@@ -97,6 +101,9 @@ class JobSpec(Section):
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """What each host computes on: a GPU by GKE's name, such as `nvidia-tesla-v100`, or a TPU by its accelerator type,
     such as `v4-32`, or by its generation (`v5e`) together with `topology`; by default its CPUs."""
+    runtime: Computation | None = None
+    """What computes: PyTorch by itself (`torch`), or PyTorch/XLA (`xla`), which has an image of its own; by default XLA
+    on TPUs and PyTorch elsewhere."""
     topology: str | None = Field(default=None, validate_default=True, examples=["2x2x4"])
     """Chips of a TPU slice along each axis; by default the most compact shape of the accelerator type."""
     slices: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -114,7 +121,8 @@ class JobSpec(Section):
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
         default_factory=_default_processes, json_schema_extra={"default": 1}
     )
-    """Number of training processes on each host; by default one for each GPU, and one on a TPU host or without any."""
+    """Number of training processes on each host; by default one for each GPU, and one on a TPU host or without any.
+    On a TPU host it is one, which drives all chips, or one for each chip."""
     rendezvous: Rendezvous | None = None
     """How torchrun's hosts meet: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that
     the job gets for itself); by default static, and c10d for an elastic job and an `mpi-job`."""
@@ -133,8 +141,8 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's. `horovod` is Trainyard's own, which platform `local` builds for the jobs
-    that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
+    """Image to run; by default the platform's, of the job's `runtime`. `horovod` is Trainyard's own, which platform
+    `local` builds for the jobs that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
     least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
@@ -169,6 +177,16 @@ class JobSpec(Section):
     def tpu(self) -> TpuSlice | None:
         """The TPU slice that the job asks for; None without TPUs."""
         return slice_in({"accelerator": self.accelerator, "topology": self.topology})
+
+    @property
+    def on_xla(self) -> bool:
+        """Whether it computes through PyTorch/XLA."""
+        return self.tpu is not None if self.runtime is None else self.runtime == "xla"
+
+    @property
+    def image_name(self) -> str | None:
+        """The image that the job names, or that its runtime has; None for the platform's own."""
+        return self.image or (XLA_IMAGE if self.on_xla else None)
 
     @property
     def accelerators(self) -> int:

@@ -15,18 +15,20 @@ from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import node_groups
 from infra.aws.registry import ImageRepository, ImageRepositoryArgs
 from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs
-from infra.cloud_image import TrainerImage, TrainerImageArgs
+from infra.cloud_image import trainer_images
 from infra.hardware.ec2 import ec2_machine
 from infra.namespace import SERVICE_ACCOUNT, TrainingNamespace, TrainingNamespaceArgs
 from infra.naming import CLOUD_LABELS
 from infra.platform import Platform, kubeconfig_path
 
+Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
+"""The trainer's image, and further ones by name."""
 NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
 """https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html"""
 
 
-def build_eks(config: EksConfig) -> Platform:
-    """Provision the platform."""
+def build_eks(config: EksConfig, images: frozenset[str] = frozenset()) -> Platform:
+    """Provision the platform for jobs that need, of Trainyard's own images, `images`."""
     aws = pulumi_aws.Provider(
         "aws",
         region=config.region,
@@ -66,7 +68,7 @@ def build_eks(config: EksConfig) -> Platform:
         )
     plugins = DevicePluginsArgs(gpus=any(plan.machine.gpus for plan in groups), efa=any(plan.efa for plan in groups))
     DevicePlugins("device-plugins", plugins, inside)
-    return _platform(config, cluster, provider, inside, ours)
+    return _platform(config, cluster, provider, inside, ours, _trainer_images(config, ours, images))
 
 
 def _system(
@@ -95,6 +97,7 @@ def _platform(
     provider: pulumi_kubernetes.Provider,
     inside: pulumi.ResourceOptions,
     ours: pulumi.ResourceOptions,
+    images: Images,
 ) -> Platform:
     """What jobs get: who they are, their bucket, their image."""
     bucket = CheckpointBucket("bucket", CheckpointBucketArgs(cluster=config.name, config=config.bucket), ours)
@@ -119,7 +122,8 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=_trainer_image(config, ours),
+        image=images[0],
+        own_images=images[1],
         bucket_url=url,
         bucket_claim=None,
         bucket_location=url,
@@ -133,13 +137,13 @@ def _platform(
     )
 
 
-def _trainer_image(config: EksConfig, ours: pulumi.ResourceOptions) -> pulumi.Input[str]:
-    """The image that is there already, or one that is built and pushed where the nodes may pull it."""
+def _trainer_images(config: EksConfig, ours: pulumi.ResourceOptions, variants: frozenset[str]) -> Images:
+    """The image that is there already, or those that are built and pushed where the nodes may pull them."""
     if config.image.prebuilt is not None:
-        return config.image.prebuilt
+        return config.image.prebuilt, {}
     args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
     repository = ImageRepository("registry", args, ours)
-    return TrainerImage("image", TrainerImageArgs(name=repository.url, config=config.image)).reference
+    return trainer_images(repository.url, config.image, variants)
 
 
 def _console(config: EksConfig) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes
 
-from infra.cloud_image import TrainerImage, TrainerImageArgs
+from infra.cloud_image import trainer_images
 from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs, PodNetworks, PodNetworksArgs
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs, context_name
 from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
@@ -21,11 +21,13 @@ from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs
 from infra.namespace import SERVICE_ACCOUNT, TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
+Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
+"""The trainer's image, and further ones by name."""
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 
-def build_gke(config: GkeConfig) -> Platform:
-    """Provision the platform."""
+def build_gke(config: GkeConfig, images: frozenset[str] = frozenset()) -> Platform:
+    """Provision the platform for jobs that need, of Trainyard's own images, `images`."""
     project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
     plans = node_pools(config)
     fabrics = {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}
@@ -71,7 +73,7 @@ def build_gke(config: GkeConfig) -> Platform:
         for plan in plans
     }
     _ladders(plans, pools, inside)
-    return _platform(config, project, cluster, provider, inside, node_account)
+    return _platform(config, project, cluster, provider, inside, _trainer_images(config, project, node_account, images))
 
 
 def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
@@ -120,7 +122,7 @@ def _platform(
     cluster: GkeCluster,
     provider: pulumi_kubernetes.Provider,
     inside: pulumi.ResourceOptions,
-    node_account: pulumi.Output[str],
+    images: Images,
 ) -> Platform:
     """What jobs get: who they are, their bucket, their image."""
     identity = WorkloadIdentity(
@@ -155,7 +157,8 @@ def _platform(
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=_trainer_image(config, project, node_account),
+        image=images[0],
+        own_images=images[1],
         bucket_url=bucket.url,
         bucket_claim=None,
         bucket_location=bucket.url,
@@ -172,17 +175,17 @@ def _platform(
     )
 
 
-def _trainer_image(
-    config: GkeConfig, project: pulumi.Output[str], node_account: pulumi.Output[str]
-) -> pulumi.Input[str]:
-    """The image that is there already, or one that is built and pushed where the nodes may pull it."""
+def _trainer_images(
+    config: GkeConfig, project: pulumi.Output[str], node_account: pulumi.Output[str], variants: frozenset[str]
+) -> Images:
+    """The image that is there already, or those that are built and pushed where the nodes may pull them."""
     if config.image.prebuilt is not None:
-        return config.image.prebuilt
+        return config.image.prebuilt, {}
     repository = ImageRepository(
         "registry", ImageRepositoryArgs(project=project, config=config.registry, reader=node_account)
     )
     name = pulumi.Output.concat(repository.url, f"/{config.image.name}")
-    return TrainerImage("image", TrainerImageArgs(name=name, config=config.image)).reference
+    return trainer_images(name, config.image, variants)
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

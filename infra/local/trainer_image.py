@@ -48,7 +48,7 @@ def own_image_reference(name: str) -> str:
 
 
 def _own_sources(name: str) -> list[Path]:
-    return [*_files(PROJECT / OWN_IMAGES[name]), TRAINER / "uv.txt"]
+    return sorted({*_files(PROJECT / OWN_IMAGES[name].folder), TRAINER / "uv.txt"})
 
 
 def _files(folder: Path) -> list[Path]:
@@ -115,7 +115,7 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     repository = reference.partition(":")[0]
     own = {f"{PREFIX}{name}": name for name in OWN_IMAGES}.get(repository)
     sources = _own_sources(own) if own else trainer_sources()
-    dockerfile = (PROJECT / OWN_IMAGES[own] if own else TRAINER) / "Dockerfile"
+    dockerfile = PROJECT / OWN_IMAGES[own].dockerfile if own else TRAINER / "Dockerfile"
     if reference != _reference(repository, sources):
         raise RuntimeError(f"image {reference}: its sources have changed since it was planned; run `pulumi up` again")
     base = base_image(builder, progress)

@@ -98,6 +98,12 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if RULES[kind].elastic),
         ("etcd", {**ELASTIC, "name": "etcd", "rendezvous": "etcd"}, ON_CLAIM),
         *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not RULES[kind].tpu),
+        *(
+            ("chips", {**TPU, "name": "chips", "processes_per_host": 4, "kind": kind}, ON_TPUS)
+            for kind in kinds
+            if not RULES[kind].tpu
+        ),
+        ("xla", {"name": "xla", "recipe": "digits", "runtime": "xla"}, ON_CLAIM),
         ("slices", {**TPU, "slices": 2, "kind": "jobset"}, ON_TPUS),
         *(("idle", {**digits, "interactive": True, "kind": kind}, ON_CLAIM) for kind in torch),
         *(("suspended", {**digits, "suspend": True, "kind": kind}, ON_CLAIM) for kind in torch),

@@ -147,6 +147,26 @@ def test_a_tpu_host_runs_one_process_by_itself() -> None:
     assert not [name for name in found.environment if name.startswith(("PET_", "MEGASCALE_"))]
 
 
+def test_each_chip_of_a_tpu_host_can_have_a_process() -> None:
+    found = command(accelerator="v4-32", processes_per_host=4)
+    assert found.argv == (*LAUNCHER, "-m", "trainer", "digits")
+    assert found.environment["PJRT_DEVICE"] == "TPU"
+    assert found.environment["PET_NNODES"] == "4"
+    assert found.environment["PET_NPROC_PER_NODE"] == "4"
+
+
+def test_xla_on_a_host_alone_is_one_process_with_all_its_devices() -> None:
+    alone = command(runtime="xla")
+    assert alone.argv == ("python", "-m", "trainer", "digits")
+    assert alone.environment["PJRT_DEVICE"] == "CPU"
+    assert command(runtime="xla", hosts=2).argv == (*LAUNCHER, "-m", "trainer", "digits")
+    on_gpus = command(
+        runtime="xla", accelerator="nvidia-tesla-v100", accelerators_per_host=2, image="example.com/xla:1"
+    )
+    assert on_gpus.environment["PJRT_DEVICE"] == "CUDA"
+    assert "PJRT_DEVICE" not in command().environment
+
+
 def test_slices_find_each_other() -> None:
     found = command(accelerator="v4-32", slices=2, kind="jobset").environment
     assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "digits-worker-0-0.digits"

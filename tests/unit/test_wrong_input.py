@@ -108,8 +108,24 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("accelerators_per_host = 2:", "counts GPUs"),
     ),
     "processes on TPUs": (
-        cloud(accelerator="v4-32", processes_per_host=4),
-        ("processes_per_host = 4:", "one process"),
+        cloud(accelerator="v4-32", processes_per_host=2),
+        ("processes_per_host = 2:", "is 1", "or 4, one for each"),
+    ),
+    "processes of several slices": (
+        cloud(accelerator="v4-32", processes_per_host=4, slices=2, kind="jobset"),
+        ("processes_per_host = 4:", "one process each"),
+    ),
+    "PyTorch by itself on TPUs": (
+        cloud(accelerator="v4-32", runtime="torch"),
+        ('jobs[0].runtime = "torch":', "write xla"),
+    ),
+    "XLA on GPUs": (
+        cloud(accelerator="nvidia-l4", runtime="xla"),
+        ('jobs[0].runtime = "xla":', "no CUDA since 2.8", "add `image:`"),
+    ),
+    "XLA with MXNet": (
+        job(runtime="xla", kind="mx-job", recipe=None, script="a.py"),
+        ('jobs[0].runtime = "xla":', "runs no PyTorch"),
     ),
     "hosts that disagree with the slice": (
         cloud(accelerator="v4-32", hosts=2),

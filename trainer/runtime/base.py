@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.exit_codes import HangError, PreemptedError
+from trainer.profile import StepProfile
+from trainer.storage import Folder
+
+if TYPE_CHECKING:
+    from trainer.data import Batch, Data
 
 SLACK = 20.0
 """Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
@@ -45,6 +50,8 @@ class Runtime:
     """Backends of torch.distributed for this device's tensors and the CPU's."""
     device_ids: list[int] | None = None
     """What DistributedDataParallel is told of devices."""
+    metrics_lag = 0
+    """Optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.rank = int(os.environ.get("RANK", "0"))
@@ -113,6 +120,54 @@ class Runtime:
             model, device_ids=self.device_ids, static_graph=static, gradient_as_bucket_view=True
         )
 
+    @property
+    def feed_device(self) -> torch.device:
+        """Where batches are made."""
+        return self.device
+
+    def feed(self, data: Data) -> Data:
+        """The data with its batches on the device."""
+        return data
+
+    def training(self, step: int) -> AbstractContextManager[object]:
+        """In here one optimiser step is asked of the device."""
+        del step
+        return nullcontext()
+
+    def evaluating(self) -> AbstractContextManager[object]:
+        """In here the model computes no gradients."""
+        return torch.inference_mode()
+
+    def hand_over(self) -> None:
+        """Let the device begin with what was asked of it so far."""
+
+    def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+        """Set the learning rate of the next step."""
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def exchange(self, model: nn.Module) -> None:
+        """Average the gradients over all ranks, where the model that `wrap` gave has not done so."""
+
+    def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The tensors where a checkpoint can be written from."""
+        return tensors
+
+    def counts(self) -> dict[str, int]:
+        """What this kind of device counts while it trains."""
+        return {}
+
+    def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
+        """How each tensor is spread over several devices of this rank, where it has several."""
+        del model, batch
+        return {}
+
+    def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
+        """What profiles the steps from `first` to `last` into the run's folder of the bucket."""
+        return StepProfile(
+            Folder(config.bucket).child(config.job).child("profile").child(f"rank-{self.rank}"), first, last
+        )
+
     def vote(self, verdict: Verdict) -> Verdict:
         """Give this rank's verdict and get what all ranks agreed on at the call before.
 
@@ -173,7 +228,8 @@ class Runtime:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        self.sum(torch.zeros(1))
+        if self.world > 1:
+            dist.all_reduce(torch.zeros(1))
 
     def close(self) -> None:
         """Leave the other ranks in good order."""

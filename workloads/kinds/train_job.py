@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 
-from workloads.command import host_command
+from workloads.command import host_command, uses_torchrun
 from workloads.kind_rules import TRAIN_JOB_NODES
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
 from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata, name_of
@@ -88,7 +88,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     pod = Pod(command=host_command(spec, shape), container=TRAIN_JOB_NODES)
     jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
     processes = shape.processes_per_host
-    torch = None if spec.tpu else TorchPolicy(num_proc_per_node=processes)
+    torch = TorchPolicy(num_proc_per_node=processes) if uses_torchrun(spec) else None
     runtime = CustomResource(
         f"{name}-runtime",
         api_version=API_VERSION,

@@ -1,0 +1,73 @@
+"""The trainer's claim on PyTorch/XLA: once an SPMD program trains, nothing is compiled any more."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.measure import PROJECT, BenchError
+from bench.trainer_rank import write_digits
+
+PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
+STEADY = 3
+"""The step from which on the graph is the same."""
+SAMPLES = 2000
+LINE = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """One claim: ours happens at most `goal` times."""
+
+    name: str
+    """Name of the measure."""
+    found: int
+    """How often it happened."""
+    steps: int
+    """In how many steps."""
+    goal: int
+    """The highest number that is held."""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the goal is met."""
+        return self.found <= self.goal
+
+    def line(self) -> str:
+        """The measure in one line."""
+        held = "held" if self.is_held else "short"
+        return f"{self.name}  {self.found} in {self.steps} steps  goal {self.goal}  {held}"
+
+    def record(self) -> dict[str, Any]:
+        """The measure for tools."""
+        return {**vars(self), "held": self.is_held}
+
+
+def compilations() -> Count:
+    """Graphs that two epochs of the digits compile after their third step, spread over eight virtual CPU devices."""
+    if not PYTHON.exists():
+        raise BenchError("there is no .venv-xla: run `make xla`")
+    with tempfile.TemporaryDirectory() as folder:
+        write_digits(Path(folder), samples=SAMPLES)
+        done = subprocess.run(
+            [
+                *(str(PYTHON), "-m", "trainer", "digits", "--epochs=2", "--batch-size=100", "--sharding=model"),
+                *("--log-steps=1", f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"),
+            ],
+            cwd=PROJECT,
+            env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    counts = [int(count) for count in LINE.findall(done.stdout)]
+    if done.returncode or len(counts) <= STEADY:
+        raise BenchError(f"the run on XLA ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    after = len(counts) - STEADY
+    return Count(name="spmd-compilations", found=counts[-1] - counts[STEADY - 1], steps=after, goal=0)

@@ -1,0 +1,167 @@
+"""The trainer on PyTorch/XLA, as processes of its own environment: `.venv-xla`, which `make xla` makes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
+SECONDS = 550
+PAIR = re.compile(r"(\w+)=(\S+)")
+# 400 of the 500 digits are for training: three steps of 128 and less an epoch, every one filled up to the same shape.
+FLAGS = ("--epochs=3", "--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` makes it (4 GB)")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a run left behind."""
+
+    code: int
+    output: str
+
+    def events(self, name: str) -> list[dict[str, str]]:
+        """The printed lines of one kind."""
+        return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
+
+    def losses(self) -> list[str]:
+        """The losses of rank 0, training and test, as they are printed."""
+        first = [event for name in ("train", "test") for event in self.events(name) if event["rank"].startswith("0/")]
+        return [event["loss"] for event in first]
+
+
+def run(data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer")) -> Ended:
+    """Train on so many virtual CPU devices."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")},
+        "PJRT_DEVICE": "CPU",
+        "CPU_NUM_DEVICES": str(devices),
+        "OMP_NUM_THREADS": "1",
+        "TRAINYARD_DATA": str(data),
+    }
+    done = subprocess.run(
+        [str(PYTHON), *words, "digits", *flags],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout)
+
+
+@pytest.fixture(scope="module")
+def unsharded(digits: Path) -> Ended:
+    """The run on a single device."""
+    return run(digits, *FLAGS)
+
+
+@pytest.fixture(scope="module")
+def sharded(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
+    """The run on eight devices, profiled, and its bucket."""
+    bucket = tmp_path_factory.mktemp("bucket")
+    flags = (f"--bucket=file://{bucket}", "--job=spmd", "--sharding=model", "--profile-steps=5-6")
+    return run(digits, *FLAGS, *flags, devices=8), bucket
+
+
+def test_tensors_lie_on_the_devices_as_the_meshes_say(sharded: tuple[Ended, Path]) -> None:
+    ended, _ = sharded
+    assert ended.code == 0, ended.output
+    found = {event["tensor"]: event["devices"] for event in sharding_lines(ended)}
+    everywhere, some = "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7_last_tile_dim_replicate"
+    assert found["images"] == f"{{devices=[8,1,1,1]{everywhere}}}"
+    assert found["labels"] == f"{{devices=[8]{everywhere}}}"
+    assert found["0.weight"] == found["3.weight"] == f"{{devices=[4,1,1,1,2]{some}}}"
+    assert found["7.weight"] == f"{{devices=[4,1,2]{some}}}"
+    assert found["9.weight"] == f"{{devices=[4,2]{everywhere}}}"
+
+
+def sharding_lines(ended: Ended) -> list[dict[str, str]]:
+    """Lines `sharding`, whose values hold `=` themselves."""
+    line = re.compile(r"^sharding tensor=(?P<tensor>\S+) devices=(?P<devices>\S+) ", re.MULTILINE)
+    return [match.groupdict() for match in line.finditer(ended.output)]
+
+
+def test_losses_are_those_of_a_single_device(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
+    assert unsharded.code == 0, unsharded.output
+    assert not unsharded.events("sharding")
+    pairs = list(zip(sharded[0].losses(), unsharded.losses(), strict=True))
+    assert len(pairs) == 15
+    assert all(math.isclose(float(ours), float(theirs), abs_tol=2e-4) for ours, theirs in pairs), pairs
+
+
+def test_nothing_is_compiled_after_the_third_step(sharded: tuple[Ended, Path]) -> None:
+    compiled = [int(event["compilations"]) for event in sharded[0].events("train")]
+    assert compiled[0] >= 1
+    assert len(set(compiled[2:])) == 1, compiled
+
+
+def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) -> None:
+    _, bucket = sharded
+    (trace,) = (bucket / "profiles" / "spmd" / "proc_0").rglob("*.xplane.pb")
+    assert b"train_step" in trace.read_bytes()
+
+
+def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
+    flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
+    whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
+    # The schedule of the learning rate is that of three epochs in both parts: the first is told to leave.
+    first = run_until_saved(digits, *whole, "--epochs=3", *flags)
+    assert first.code == 75, first.output
+    second = run(digits, *whole, "--epochs=3", *flags, devices=8)
+    assert second.code == 0, second.output
+    assert second.events("resume")
+    last, wanted = second.losses()[-1], unsharded.losses()[-1]
+    assert math.isclose(float(last), float(wanted), abs_tol=2e-4)
+
+
+def run_until_saved(data: Path, *flags: str) -> Ended:
+    """A run on one device that is told to leave in the middle of an epoch, as its own program tells it."""
+    told = "import os, signal, sys, threading, trainer.loop as l; step = l.Training.step\n"
+    leave = (
+        "def stop(self, batch):\n step(self, batch)\n if self.state.step == 5: os.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    start = "l.Training.step = stop\nimport trainer.__main__ as m; code = m.main(); sys.stdout.flush(); os._exit(code)"
+    return run(data, *flags, words=("-c", told + leave + start))
+
+
+def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> None:
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    ended = run(digits, "--epochs=3", "--batch-size=64", "--log-steps=1", "--no-augment", "--seed=3", words=words)
+    assert ended.code == 0, ended.output
+    tests = [float(event["loss"]) for event in ended.events("test") if event["rank"] == "0/2"]
+    wanted = [float(event["loss"]) for event in unsharded.events("test")]
+    assert len(tests) == 3
+    assert all(math.isclose(ours, theirs, abs_tol=2e-4) for ours, theirs in zip(tests, wanted, strict=True))
+
+
+def free_port() -> str:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def test_without_pytorch_xla_the_device_is_refused(digits: Path) -> None:
+    code = "import sys; sys.modules['torch_xla'] = None; import trainer.__main__ as m; sys.exit(m.main())"
+    ended = run(digits, "--device=xla", words=("-c", code))
+    assert ended.code == 78
+    assert "device is 'xla'" in ended.output
+    assert "Dockerfile.xla" in ended.output
+
+
+def test_every_event_is_a_line_of_json(sharded: tuple[Ended, Path]) -> None:
+    lines = (sharded[1] / "spmd" / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event["compilations"] for event in events if event["event"] == "train"]

@@ -1,0 +1,25 @@
+"""Where TPU hosts meet: what GKE tells a pod about its slice, as torch.distributed's own variables. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PORT = "29500"
+"""Where host 0 keeps the store in which the hosts meet; torchrun's own default port."""
+
+
+def meeting(environment: Mapping[str, str]) -> dict[str, str]:
+    """RANK, WORLD_SIZE and the address of host 0, one rank a host; empty on a single host.
+
+    GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job that asks for TPUs, counted anew in
+    each slice; several slices know each other by MEGASCALE_* variables:
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
+    """
+    names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
+    slices = int(environment.get("MEGASCALE_NUM_SLICES", "1"))
+    world = len(names) * slices
+    if world <= 1:
+        return {}
+    rank = int(environment.get("MEGASCALE_SLICE_ID", "0")) * len(names) + int(environment["TPU_WORKER_ID"])
+    first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", names[0]).partition(":")[0]
+    return {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": first, "MASTER_PORT": PORT}

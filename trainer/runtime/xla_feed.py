@@ -1,0 +1,108 @@
+"""Batches on an XLA device: sent ahead by a thread, and all of one shape, for each other shape is another graph."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from trainer.data import Batch, Data, GeneratedImages
+from trainer.sampler import EpochSampler, Share
+
+if TYPE_CHECKING:
+    from trainer.runtime.xla import XlaRuntime
+
+AHEAD = 3
+"""Steps whose batches are sent before they are asked for."""
+NO_LABEL = -100
+"""Label of what fills a batch up: torch's cross entropy leaves it out."""
+Made = tuple[tuple[int, int], Batch]
+"""A step's place (epoch, samples before it) and its batch."""
+
+
+class AheadOnDevice:
+    """Another data set, its batches on the device."""
+
+    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int) -> None:
+        self.classes, self.channels, self.side = data.classes, data.channels, data.side
+        self.num_samples, self.num_tests = data.num_samples, data.num_tests
+        self.broken = data.broken
+        self._data, self._runtime = data, runtime
+        # Their full batch is always the same one: it is sent once.
+        self._same = isinstance(data, GeneratedImages)
+        self._size = runtime.even(batch_size)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self._ahead: deque[Future[Made | None]] = deque()
+        self._sampler: EpochSampler | None = None
+        self._kept: Batch | None = None
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Make the batches of the sampler's next steps ahead of time; it is asked for its place at every step."""
+        self._sampler = copy.copy(sampler)
+        self._data.follow(self._sampler)
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """This rank's samples of one training step."""
+        place = (share.epoch, share.position)
+        made = self._ahead.popleft().result() if self._ahead else None
+        if made is None or made[0] != place:
+            # A new epoch, or training has gone on from a checkpoint.
+            while self._ahead:
+                self._ahead.popleft().result()
+            assert self._sampler, "the sampler was not given"
+            self._sampler.epoch, self._sampler.position = place
+            made = self._thread.submit(self._next, world).result()
+            assert made, "the epoch has this step"
+        while len(self._ahead) < AHEAD:
+            self._ahead.append(self._thread.submit(self._next, world))
+        return made[1]
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """This rank's part of the test set; every rank has equally many batches, some of them perhaps filled up."""
+        batches = self._data.test_batches(rank=rank, world=world)
+        size = 0
+        while True:
+            images, labels = next(batches, (torch.empty(0, self.channels, self.side, self.side), torch.empty(0).long()))
+            most = self._runtime.most(len(labels))
+            if not most:
+                return
+            size = size or self._runtime.even(most)
+            yield self._send(images, labels, size)
+
+    def _next(self, world: int) -> Made | None:
+        """In the thread: the batch of the next step, None at the end of the epoch."""
+        assert self._sampler, "the sampler was not given"
+        if not self._sampler.steps_left:
+            return None
+        share = self._sampler.next()
+        place = (share.epoch, share.position)
+        batch = self._data.batch(share, world=world)
+        scale = self._runtime.scale(float(batch.scale))
+        if self._same and self._kept and len(batch.labels) == self._size:
+            return place, replace(self._kept, scale=scale)
+        images, labels = self._send(batch.images, batch.labels, self._size)
+        sent = Batch(images=images, labels=labels, scale=scale)
+        if self._same and len(batch.labels) == self._size:
+            self._kept = sent
+        return place, sent
+
+    def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._runtime.send(_filled(images, size), _filled(labels, size, lambda rest: rest.fill_(NO_LABEL)))
+
+
+def _filled(
+    tensor: torch.Tensor, size: int, change: Callable[[torch.Tensor], torch.Tensor] = lambda rest: rest
+) -> torch.Tensor:
+    """The tensor with samples of its own repeated up to `size`: batch statistics then are of real images."""
+    missing = size - len(tensor)
+    if missing <= 0:
+        return tensor
+    if not len(tensor):
+        return change(tensor.new_zeros(size, *tensor.shape[1:]))
+    rest = tensor[torch.arange(missing) % len(tensor)]
+    return torch.cat([tensor, change(rest)])
