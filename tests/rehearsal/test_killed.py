@@ -104,10 +104,10 @@ def test_killed_destroys(whole: SimulatedStack) -> None:
 def test_one_leaked_resource_is_named(whole: SimulatedStack) -> None:
     folder = whole.folder / "clouds"
     with changing(folder) as state:
-        state.fault = "leak:router"
+        state.fault = "leak:account"
     whole.destroy()
     (found,) = left(folder)
-    assert found.startswith("router killed")
+    assert found.startswith("service account killed-")
 
 
 def test_a_cluster_that_is_gone_does_not_block_the_rest(whole: SimulatedStack) -> None:
