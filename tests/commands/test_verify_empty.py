@@ -52,6 +52,8 @@ def test_the_answers_of_gcloud_and_aws_are_read() -> None:
     tagged = {"Volumes": [{"VolumeId": "vol-1", "Tags": [{"Key": "kubernetes.io/cluster/eks-dist", "Value": "owned"}]}]}
     (volume,) = read(listing("volume", AMAZON), tagged)
     assert (volume.name, belongs(volume, "eks-dist")) == ("vol-1", True)
+    gone = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
+    assert list(read(listing("NAT gateway", AMAZON), gone)) == []
     assert [each.name for each in read(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
 
 

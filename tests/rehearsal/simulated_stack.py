@@ -58,7 +58,7 @@ class SimulatedStack:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         assert (done.returncode != 0) == fails, done.stdout
