@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from commands.tensorboard import PROJECT, folder, words
+from commands.environment import PROJECT
+from commands.tensorboard import folder, words
 from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 

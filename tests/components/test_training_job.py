@@ -54,6 +54,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "environment": (EVERY_KEY, {"environment": {"OTHER": "1"}}),
     "secrets": (EVERY_KEY, {"secrets": {}}),
     "image": (EVERY_KEY, {"image": "example.com/other"}),
+    "runtime": ({**EVERY_KEY, "image": None}, {"runtime": "xla"}),
+    "least_link_gigabits": (EVERY_KEY, {"least_link_gigabits": 7}),
     "queue": (EVERY_KEY, {"queue": "other"}),
     "priority_class": (EVERY_KEY, {"priority_class": "other"}),
     "suspend": ({**EVERY_KEY, "queue": None}, {"suspend": True}),
