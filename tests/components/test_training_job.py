@@ -36,7 +36,6 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "kind": (EVERY_KEY, {"kind": "jobset"}),
     "recipe": (EVERY_KEY, {"recipe": "digits"}),
     "script": (SCRIPT, {"script": "/other.py"}),
-    "least_link_gigabits": (EVERY_KEY, {"least_link_gigabits": 50}),
     "args": (SCRIPT, {"args": ("--other",)}),
     "accelerator": (EVERY_KEY, {"accelerator": "nvidia-l4"}),
     "topology": (TPU, {"topology": "2x4x4", "accelerator": "v4"}),
