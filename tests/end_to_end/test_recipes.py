@@ -128,7 +128,7 @@ def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout
     assert len(list(folder.rglob("offline-run-*/*.wandb"))) == 4
     assert len(list(folder.rglob("media/images/**/*.png"))) >= 4
     assert len(list(folder.rglob("media/table/**/*.json"))) >= 1
-    (secret,) = checkout.objects("secrets", "tinyimagenet-wandb-secrets")
+    (secret,) = checkout.objects("secrets", "--field-selector=metadata.name=tinyimagenet-wandb-secrets")
     assert base64.b64decode(secret["data"]["WANDB_API_KEY"]).decode() == key
     shown = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
     assert key not in shown + text + checkout.stack_file.read_text(encoding="utf-8")

@@ -103,10 +103,11 @@ def job_name(kind: JobKind, cause: Cause) -> str:
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """The objects of that job, of two hosts and one restart."""
+    """The objects of that job, of two hosts and one restart; of more where mpirun may be back before its worker."""
     name = job_name(kind, cause)
+    restarts = 4 if kind == "mpi-job" and cause not in OF_THE_LAUNCHER else 1
     spec = JobSpec.model_validate(
-        {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": 1, "grace_seconds": 5}
+        {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
     )
     found = manifests(spec, placement)
     for made in found:

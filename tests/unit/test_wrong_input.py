@@ -148,6 +148,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
     ),
     "servers of another kind": (job(servers=2), ("jobs[0].servers = 2:", "mx-job only")),
+    "links without torchrun": (
+        job(kind="mpi-job", recipe=None, script="/a.py", least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+    ),
+    "links in an image of one's own": (
+        job(recipe=None, script="/a.py", image="example.com/a:1", least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "trainer's image"),
+    ),
     "rendezvous of another kind": (
         job(kind="train-job", rendezvous="c10d"),
         ('jobs[0].rendezvous = "c10d":', "meets by static"),
