@@ -164,7 +164,7 @@ def test_nodes_are_shielded(engine: RecordingEngine) -> None:
 
 
 def test_secrets_are_encrypted_with_the_key_that_is_given() -> None:
-    key = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+    key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     assert cluster(secrets_key=key)["databaseEncryption"] == {"state": "ENCRYPTED", "keyName": key}
     assert "databaseEncryption" not in cluster()
 
@@ -344,7 +344,10 @@ def test_a_job_gets_what_its_nodes_have() -> None:
     engine, exported = graph(gke(), [job])
     (record,) = engine.of_type("batch/v1:Job")
     pod = record.inputs["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-accelerator": "nvidia-tesla-t4",
+        "trainyard.dev/pool": "gpus",
+    }
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
