@@ -22,10 +22,18 @@ PROJECT = Path(__file__).resolve().parent
 
 
 def commit() -> str:
-    """The commit of this checkout, `-changed` behind where files differ from it; `unknown` outside of git."""
-    words = ["git", "describe", "--always", "--abbrev=40", "--match=", "--dirty=-changed"]
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """The commit of this checkout, `-changed` behind where files differ from it; `unknown` outside of git.
+
+    Settings do not count, since the plan's digest has them; and the engine writes its salt among them.
+    """
+    head = _git("rev-parse", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!Pulumi.*.yaml")
+    return f"{head}-changed" if head and changed else head or "unknown"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def plan_digest(config: StackConfig, spec: JobSpec) -> str:

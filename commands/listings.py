@@ -42,6 +42,9 @@ def read(listing: Listing, answer: Any) -> Iterator[Found]:
         if isinstance(row, str):
             yield Found(kind=listing.kind, name=row, labels={})
             continue
+        # A NAT gateway that is gone is listed for an hour more.
+        if row.get("State") == "deleted":
+            continue
         labels = row.get(listing.labels) or {}
         if isinstance(labels, list):
             labels = {each["Key"]: each["Value"] for each in labels}

@@ -26,7 +26,8 @@ from commands.quota_left import quota_left
 from commands.recorded import difference, recorded
 from commands.recording import Record
 from commands.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
-from commands.stack import pulumi
+from commands.running import running
+from commands.stack import ensure_stack, pulumi
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
@@ -56,7 +57,7 @@ def main(arguments: list[str]) -> int:
         steps=_engine(options.stack) if options.engine else _compared(earlier, before, graph),
         engine=options.engine,
         findings=findings(graph, RULES, settings_from(after.policy)),
-        running=json.loads(options.running),
+        running=json.loads(options.running) | (running(options.stack) if options.credentials else {}),
         rehearsal=_verdict(options.rehearsal),
         left=quota_left(after.platform) if options.credentials else {},
     )
@@ -72,7 +73,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
     parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
     parser.add_argument("--rehearsal", type=Path, help="what `python -m rehearsal STACK --json` printed")
-    parser.add_argument("--credentials", action="store_true", help="ask the cloud how much quota is left")
+    parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
     parser.add_argument("--output", type=Path, help="folder for report.md and report.json")
     return parser.parse_args(arguments)
 
@@ -116,6 +117,7 @@ def _compared(earlier: str | None, before: StackConfig | None, graph: list[Recor
 
 
 def _engine(stack: str) -> list[Step]:
+    ensure_stack(stack)
     return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
 
 

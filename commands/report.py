@@ -203,8 +203,10 @@ def _key(quota: Quota) -> tuple[str, str]:
 def _jobs(report: Report) -> list[str]:
     was = {job.name: job for job in report.before.jobs} if report.before and not report.new else {}
     changed = [job for job in report.after.jobs if was.get(job.name) != job]
-    return (
-        ["", *(f"- Job {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed)]
-        if changed
-        else []
-    )
+    if not changed:
+        return []
+    return [
+        "",
+        "Worker commands:",
+        *(f"- {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed),
+    ]

@@ -36,6 +36,9 @@ from stack_config import load_file
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 """What outlives the stack, with what protects it, where its settings say that it is kept with its objects."""
 SETTLE_LIMIT = 120.0
+"""Seconds after which pods are taken as they are, though something still moves."""
+SETTLE_SECONDS_A_POD = 0.3
+"""What each pod of a job adds to that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +100,8 @@ class Rehearsal:
             folders.write_settings(self.subject.settings, self._settings)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
         done = self._pulumi("up", "--yes", "--skip-preview")
-        if done and not read_state(self.folder).fault:
+        # What leaks does so in `destroy`.
+        if done and (not read_state(self.folder).fault or self.fault.startswith("leak:")):
             return True
         if self.fault and done:
             report.problems.append(f"the fault {self.fault} met nothing")
@@ -130,8 +134,9 @@ class Rehearsal:
         self._durations(report, state)
         if "cluster_of" not in state.settings:
             return
+        limit = SETTLE_LIMIT + SETTLE_SECONDS_A_POD * sum(self.subject.jobs.values())
         found = placement.settle(
-            self.cluster, self.subject.jobs, lambda waiting: autoscaler.grow(self.folder, waiting), SETTLE_LIMIT
+            self.cluster, self.subject.jobs, lambda waiting: autoscaler.grow(self.folder, waiting), limit
         )
         report.pods = found
         report.nodes = [_node(each) for each in placement.nodes(self.cluster)]

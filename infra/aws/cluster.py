@@ -8,7 +8,7 @@ from typing import Any
 import pulumi
 from pulumi_aws import cloudwatch, eks, kms
 
-from infra.aws.config import EksConfig
+from infra.aws.config import Addon, EksConfig
 from infra.aws.identity import POD_SERVICE, ServiceRole, ServiceRoleArgs
 
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
@@ -67,6 +67,7 @@ class EksCluster(pulumi.ComponentResource):
             # EKS makes the log group by itself, without an end, if it is not there first.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
+        self._addon_versions = config.addon_versions
         first = [self._addon(name, "vpc-cni", "aws-node", "AmazonEKS_CNI_Policy"), self._addon(name, "kube-proxy")]
         first.append(self._addon(name, "eks-pod-identity-agent"))
         self._admins(name, config)
@@ -86,12 +87,12 @@ class EksCluster(pulumi.ComponentResource):
     def _addon(
         self,
         name: str,
-        addon: str,
+        addon: Addon,
         service_account: str | None = None,
         policy: str | None = None,
         after: pulumi.Resource | None = None,
     ) -> eks.Addon:
-        """An add-on of EKS, which AWS keeps at the version of the cluster; with a role if its pods need one."""
+        """An add-on of EKS, at AWS's version unless the settings say one; with a role if its pods need one."""
         identities = None
         if service_account and policy:
             role = ServiceRole(
@@ -104,6 +105,7 @@ class EksCluster(pulumi.ComponentResource):
             f"{name}-addon-{addon}",
             cluster_name=self.control_plane.name,
             addon_name=addon,
+            addon_version=self._addon_versions.get(addon),
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             pod_identity_associations=identities,

@@ -20,6 +20,7 @@ _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 _ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-\d[a-z]")
 _CAPACITY = re.compile(r"on-demand|spot|(reservation|capacity-block):cr-[0-9a-f]{8,17}")
 _ACCOUNT = re.compile(r"\d{12}")
+_ADDON_VERSION = re.compile(r"v\d+\.\d+\.\d+-eksbuild\.\d+")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/[\w+=,.@/-]+")
 _BUCKET = re.compile(r"[a-z0-9]([-a-z0-9]{1,61})[a-z0-9]")
 _VERSION = re.compile(r"1\.\d\d")
@@ -44,6 +45,14 @@ EksCapacity = Annotated[
     ),
 ]
 """A way to get nodes."""
+
+
+Addon = Literal[
+    "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
+]
+"""An add-on that the cluster has."""
+AddonVersion = Annotated[str, matched(_ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
+"""A version of one: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
 
 
 class EksNetworkConfig(Section):
@@ -156,6 +165,8 @@ class EksConfig(Section):
     """The trainer image."""
     log_days: Literal[7, 14, 30, 60, 90, 180, 365] = 30
     """Days that the control plane's logs are kept."""
+    addon_versions: dict[Addon, AddonVersion] = Field(default={}, examples=["{coredns: v1.12.3-eksbuild.1}"])
+    """Versions of EKS add-ons by name; by default AWS's own for the version of Kubernetes, which it may change."""
 
     @property
     def all_zones(self) -> tuple[str, ...]:

@@ -45,8 +45,8 @@ def test_change_a_machine_type_under_a_running_job() -> None:
 def test_add_a_job() -> None:
     more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
     found = text(changed({"nodes": 3}, jobs=[JOB, more]))
-    assert "Job more: `python -m trainer.launch -m trainer digits --batch-size=64`" in found
-    assert "Job digits" not in found
+    assert "- more: `python -m trainer.launch -m trainer digits --batch-size=64`" in found
+    assert "- digits: `" not in found
     assert "1 Job" in next(line for line in found.splitlines() if line.startswith("Create"))
     assert len(found.splitlines()) <= SCREEN
 

@@ -45,7 +45,7 @@ def test_growing_a_pool_fits_a_screen_and_says_what_it_costs() -> None:
     assert "| cpus | 0.31 | 0.63 |" in text
     assert "us-central1 CPUS: 20 -> 28" in text
     assert "worker command" not in text
-    assert "Job digits" not in text, "the job did not change"
+    assert "- digits: `" not in text, "the job did not change"
     assert len(text.splitlines()) <= 30
     assert found.failures == []
 
@@ -71,7 +71,7 @@ def test_a_budget_fails_the_preview() -> None:
 def test_an_added_job_shows_its_command() -> None:
     more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
     text = markdown(report(values(), values(jobs=[JOB, more], platform={}, pool={"nodes": 4})), TODAY)
-    assert "Job more: `python -m trainer.launch -m trainer digits --batch-size=64`" in text
+    assert "- more: `python -m trainer.launch -m trainer digits --batch-size=64`" in text
 
 
 def test_json_has_the_same_verdict() -> None:

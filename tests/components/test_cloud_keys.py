@@ -14,7 +14,7 @@ from tests.components.cloud_program import graph
 
 RESERVATION = "reservation:cr-0123456789abcdef0"
 DISK = "projects/p/global/images/i"
-KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 IMAGE = f"example.com/trainer@sha256:{'1' * 64}"
 GPUS: dict[str, Any] = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
@@ -121,6 +121,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
     "image.platforms": [{}, {"image": {"platforms": "linux/arm64"}}],
     "image.prebuilt": [{}, {"image": {"prebuilt": IMAGE}}],
     "log_days": [{}, {"log_days": 7}],
+    "addon_versions": [{}, {"addon_versions": {"coredns": "v1.12.3-eksbuild.1"}}],
 }
 
 NO_RESOURCE = {"kind", "pools.check_zones"}

@@ -201,7 +201,7 @@ def test_plugins_only_for_what_there_is() -> None:
 def test_a_job_gets_gpus_and_adapters() -> None:
     engine, exported = graph(eks(P5), [JOB])
     pod = one(engine, "batch/v1:Job")["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"trainyard.dev/accelerator": "nvidia-h100-80gb"}
+    assert pod["nodeSelector"] == {"trainyard.dev/accelerator": "nvidia-h100-80gb", "trainyard.dev/pool": "pool-0"}
     limits = pod["containers"][0]["resources"]["limits"]
     assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == ("8", "32")
     assert exported["bucket_url"] == "s3://eks-dist-bucket-0123456/jobs"

@@ -378,6 +378,19 @@ def test_the_image_is_built_for_both_architectures(engine: RecordingEngine) -> N
     assert image.inputs["buildOnPreview"] is False
 
 
+def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
+    job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
+    engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
+    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
+    assert list(images) == ["image-build", "image-xla-build"]
+    assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
+    assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
+    (record,) = engine.of_type("batch/v1:Job")
+    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
+    assert container["image"] != exported["image"]
+
+
 def test_registries() -> None:
     def place(**registry: Any) -> tuple[str, str]:
         (record,) = graph(gke(registry=registry))[0].of_type("repository:Repository")

@@ -253,6 +253,15 @@ def test_an_image_of_our_own_is_built_where_a_job_names_it() -> None:
     assert image in images.inputs["images"]
 
 
+def test_a_job_on_xla_has_the_image_with_it() -> None:
+    engine, _ = program(LOCAL, [{**JOBS[0], "runtime": "xla"}])
+    (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
+    (job,) = engine.of_type("batch/v1:Job")
+    image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert image.startswith("trainyard.local/xla:")
+    assert image in images.inputs["images"]
+
+
 def test_an_image_of_our_own_is_refused_where_nobody_builds_it(cluster: dict[str, Any]) -> None:
     with pytest.raises(pulumi.RunError, match=r"jobs\[0\].image = \"horovod\": is built on platform local alone"):
         program(cluster, [{**JOBS[0], "image": "horovod"}])

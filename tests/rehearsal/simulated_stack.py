@@ -58,7 +58,7 @@ class SimulatedStack:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=180,
+            timeout=600,
             check=False,
         )
         assert (done.returncode != 0) == fails, done.stdout
@@ -66,12 +66,16 @@ class SimulatedStack:
 
     def up(self, *, fault: str = "", fails: bool = False) -> str:
         """Bring the program up, with a fault or without."""
-        with changing(self.folder / "clouds") as state:
-            state.fault, state.calls = fault, 0
+        self._set(fault)
         return self.run("up", "--yes", "--skip-preview", fails=fails)
 
-    def destroy(self, *, fails: bool = False) -> str:
-        """Destroy everything."""
+    def _set(self, fault: str) -> None:
+        with changing(self.folder / "clouds") as state:
+            state.fault, state.calls = fault, 0
+
+    def destroy(self, *, fault: str = "", fails: bool = False) -> str:
+        """Destroy everything, with a fault or without."""
+        self._set(fault)
         return self.run("destroy", "--yes", "--skip-preview", fails=fails)
 
     @property

@@ -24,7 +24,7 @@ subnet = gcp.compute.Subnetwork("subnet", name="nodes", region="us-central1", ne
 FAULTS = ["stockout", "quota", "timeout", "slow", "crash", "eventual"]
 
 
-@pytest.mark.parametrize("fault", [*(f"{kind}:network" for kind in FAULTS), "denied:2"])
+@pytest.mark.parametrize("fault", [*(f"{kind}:network" for kind in FAULTS), *(f"denied:{call}" for call in (1, 2, 3))])
 def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault: str) -> None:
     stack = new_stack(PROGRAM)
     stack.up(fault=fault, fails=True)
@@ -42,6 +42,16 @@ def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault
     assert bool(refreshed) == fault.startswith("crash")
     stack.up()
     assert len(stack.clouds.resources) == 3
+    stack.destroy()
+    assert stack.clouds.resources == {}
+
+
+@pytest.mark.parametrize("call", [1, 3])
+def test_a_second_destroy_empties_the_clouds(new_stack: Callable[[str], SimulatedStack], call: int) -> None:
+    stack = new_stack(PROGRAM)
+    stack.up()
+    stack.destroy(fault=f"denied:{call}", fails=True)
+    assert stack.clouds.resources != {}
     stack.destroy()
     assert stack.clouds.resources == {}
 

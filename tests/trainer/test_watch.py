@@ -7,8 +7,11 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
+from tests.trainer.conftest import CLEAN
 from tests.trainer.processes import started
-from trainer.exit_codes import HANG
+from trainer.exit_codes import HANG, PREEMPTED
 from trainer.watch import SLOW, WINDOW, WINDOWS, Sign, Stragglers
 
 BOUND = 4
@@ -58,6 +61,21 @@ def test_a_rank_that_is_three_times_as_slow_is_named(digits: Path) -> None:
     assert "slow_rank=1 " in named
     before = [line for line in running.lines if line.startswith("train ")]
     assert before
+
+
+@pytest.mark.parametrize("run", range(CLEAN))
+def test_a_run_to_which_nothing_happens_raises_no_alarm(run: int, digits: Path) -> None:
+    flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
+    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
+        running.wait_for("train ")
+        # Long enough for a slow rank to be named, and then some more.
+        until = time.monotonic() + (WINDOWS + 2) * WINDOW
+        while time.monotonic() < until:
+            running.wait_for("test ")
+        os.kill(running.rank_process(1), signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED, PREEMPTED], ended.output
+    assert ended.events("straggler") == []
 
 
 def signs(steps: int, *seconds: float) -> list[Sign]:
