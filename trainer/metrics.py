@@ -8,9 +8,11 @@ import socket
 import sys
 import threading
 import time
+from importlib.util import find_spec
 
 import torch
 
+from trainer.exit_codes import ConfigurationError
 from trainer.gallery import Gallery
 from trainer.runtime.base import Runtime
 from trainer.sinks import Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
@@ -113,6 +115,8 @@ class Reporter:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
             if wandb != "off":
+                if find_spec("wandb") is None:
+                    raise ConfigurationError(f"wandb is {wandb!r} and there is no package wandb here: install it")
                 run = WeightsAndBiases(folder.child("wandb"), job=job, rank=runtime.rank, mode=wandb)
                 self._writers.append(Writer([run]))
 
