@@ -105,7 +105,7 @@ def simulated(folder: Path) -> Lister:
 
 def _names(record: Record) -> Iterator[str]:
     """What the cloud's listing would call it."""
-    for key in ("member", "email", "clusterName", "name", "bucket", "repositoryId"):
+    for key in ("email", "member", "clusterName", "name", "bucket", "repositoryId"):
         if isinstance(record.outputs.get(key), str):
             yield str(record.outputs[key])
             return
