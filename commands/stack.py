@@ -67,8 +67,17 @@ def stack_exists(stack: str) -> bool:
 
 def ensure_stack(stack: str) -> None:
     """Make the stack where the backend has none; its settings file stays as it was."""
-    if not stack_exists(stack):
+    if stack_exists(stack):
+        return
+    try:
         pulumi("stack", "init", stack, "--no-select", quiet=True)
+    except PulumiFailed as error:
+        if "incorrect passphrase" not in str(error):
+            raise
+        raise PulumiFailed(
+            f"Pulumi.{stack}.yaml: its `encryptionsalt` is of another checkout or passphrase; "
+            "set PULUMI_CONFIG_PASSPHRASE to the one that it was made with, or remove that line and every `secure:` value"
+        ) from error
 
 
 def outputs(stack: str) -> dict[str, Any]:
