@@ -76,7 +76,7 @@ def ensure_stack(stack: str) -> None:
             raise
         raise PulumiFailed(
             f"Pulumi.{stack}.yaml: its `encryptionsalt` is of another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to the one that it was made with, or remove that line and every `secure:` value"
+            "set PULUMI_CONFIG_PASSPHRASE to what it was made with, or remove that line and every `secure:` value"
         ) from error
 
 
