@@ -9,7 +9,7 @@ import pytest
 from commands import stack
 
 SALT = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
-"""Of a passphrase that nobody has."""
+"""Of a passphrase that nobody knows."""
 
 
 def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,5 +19,6 @@ def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: 
     (tmp_path / "Pulumi.mine.yaml").write_text(SALT + "\n", encoding="utf-8")
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
     with pytest.raises(stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` is of another checkout"):
         stack.ensure_stack("mine")
