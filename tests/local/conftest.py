@@ -13,7 +13,7 @@ import pytest
 from infra.local import lifecycle, traces
 from infra.local.settings import ClusterSettings
 
-SETTINGS = ClusterSettings(name="kindst", nodes=2, port=16811, owner="tests")
+SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
 
 Kubectl = Callable[..., str]
 
