@@ -180,7 +180,8 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
         rest = process.stdout.read()
     assert process.returncode == 130, rest
     assert rest.endswith("stopped following; the job goes on: `make logs` follows it again, `make down` ends it\n")
-    assert cluster.jobs(["left"])["left"].state == "running"
+    # The job's controller may hear of its pod after the follower has.
+    wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 
 
 def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
