@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,13 @@ CLUSTER = {"first-step", "noop-up", "preview"}
 
 def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
     """The measures that need a cluster."""
-    measures: list[Measure] = []
+    records = []
     with control_plane() as plane:
         if "first-step" in names:
-            measures.append(plane.first_step())
-            print(measures[-1].line(), flush=True)
+            records += shown([plane.first_step()])
         if names & {"noop-up", "preview"}:
-            for measure in plane.no_change():
-                print(measure.line(), flush=True)
-                measures.append(measure)
-    return [measure.record() for measure in measures]
+            records += shown(plane.no_change())
+    return records
 
 
 def ddp_step() -> list[dict[str, Any]]:
@@ -49,6 +47,32 @@ def ddp_step() -> list[dict[str, Any]]:
         return [json.loads(line) for line in content.splitlines() if line.strip()]
 
 
+def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
+    """The measures, a group at a time; one that cannot be taken says so and leaves the others alone."""
+    groups: list[tuple[set[str], Callable[[], list[dict[str, Any]]]]] = [
+        (CLUSTER, lambda: cluster_measures(names)),
+        ({"ddp-step"}, ddp_step),
+        ({"hosts-1024"}, lambda: shown(large_job())),
+        ({"preview-slope"}, lambda: shown(preview_slopes())),
+    ]
+    for group, take in groups:
+        if group & names:
+            try:
+                yield take()
+            except (BenchError, Unreachable) as error:
+                print(f"make bench: not taken: {', '.join(sorted(group & names))}: {error}", file=sys.stderr)
+                yield [{"name": name, "held": None, "error": str(error)} for name in sorted(group & names)]
+
+
+def shown(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+    """The records of measures, each printed when it is there."""
+    records = []
+    for measure in measures:
+        print(measure.line(), flush=True)
+        records.append(measure.record())
+    return records
+
+
 def main() -> int:
     """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
@@ -57,23 +81,13 @@ def main() -> int:
     options = parser.parse_args()
     # What the bench has started ends with it, however it ends.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
-    names = set(options.only or NAMES)
     result: dict[str, Any] = {"machine": machine(), "measures": []}
-    try:
-        if names & CLUSTER:
-            result["measures"] += cluster_measures(names)
-        if "ddp-step" in names:
-            result["measures"] += ddp_step()
-        for name, take in (("hosts-1024", large_job), ("preview-slope", preview_slopes)):
-            for measure in take() if name in names else ():
-                print(measure.line(), flush=True)
-                result["measures"].append(measure.record())
-    except (BenchError, Unreachable) as error:
-        print(f"make bench: {error}", file=sys.stderr)
-        return 2
+    for records in taken(set(options.only or NAMES)):
+        result["measures"] += records
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(measure["held"] for measure in result["measures"]) else 1
+    held = [measure["held"] for measure in result["measures"]]
+    return 2 if None in held else 0 if all(held) else 1
 
 
 if __name__ == "__main__":
