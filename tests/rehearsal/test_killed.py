@@ -94,9 +94,7 @@ def test_a_killed_update_is_destroyed_at_once(new_stack: Callable[[str], Simulat
 
 def test_killed_destroys(whole: SimulatedStack) -> None:
     for count in kills(1, 12):
-        with changing(whole.folder / "clouds") as state:
-            state.fault, state.calls = f"crash:{count}", 0
-        whole.destroy(fails=True)
+        whole.destroy(fault=f"crash:{count}", fails=True)
         assert recover(whole) == []
         whole.destroy()
         assert resources(whole) == [], f"killed after {count}"
@@ -105,11 +103,8 @@ def test_killed_destroys(whole: SimulatedStack) -> None:
 
 
 def test_one_leaked_resource_is_named(whole: SimulatedStack) -> None:
-    folder = whole.folder / "clouds"
-    with changing(folder) as state:
-        state.fault = "leak:account"
-    whole.destroy()
-    (found,) = left(folder)
+    whole.destroy(fault="leak:account")
+    (found,) = left(whole.folder / "clouds")
     assert found.startswith("service account killed-")
 
 
