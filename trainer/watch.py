@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from types import TracebackType
@@ -72,6 +73,7 @@ class Watch:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._stragglers = Stragglers(runtime.world)
+        self._store = runtime.store
 
     def __enter__(self) -> Watch:
         self._show()
@@ -97,55 +99,72 @@ class Watch:
         self._work = (self._work[0] + steps, self._work[1] + seconds)
 
     def _run(self) -> None:
-        try:
-            while not self._stop.wait(self._tick):
-                self._show()
-                if self._hangs():
-                    self._end()
-                if self._runtime.rank == 0 and self._runtime.world > 1:
-                    for rank, times in self._stragglers.look(self._signs(), time.monotonic()):
-                        self._slow(rank, times)
-        except dist.DistError as error:
-            # Whoever kept the store is gone, and so will this rank be when it next meets the others.
-            print(f"warning: the ranks' watch has ended: {error}", file=sys.stderr, flush=True)
+        while not self._stop.wait(self._tick):
+            try:
+                self._look()
+            except dist.DistError as error:
+                # Whoever kept the store is gone. This rank will leave when it next meets the others; should it never
+                # get that far, its own bound still ends it.
+                self._store = None
+                print(f"warning: the ranks' watch sees this rank alone: {error}", file=sys.stderr, flush=True)
+
+    def _look(self) -> None:
+        self._show()
+        if self._hangs():
+            self._end()
+        if self._store and self._runtime.rank == 0 and self._runtime.world > 1:
+            for rank, times in self._stragglers.look(self._signs(), time.monotonic()):
+                self._slow(rank, times)
 
     def _show(self) -> None:
         self._ticks += 1
-        if self._runtime.store:
+        if self._store:
             sign = Sign(self._ticks, self._beats, *self._work)
-            self._runtime.store.set(f"sign/{self._runtime.rank}", sign.text())
+            self._store.set(f"sign/{self._runtime.rank}", sign.text())
 
     def _signs(self) -> list[Sign]:
-        assert self._runtime.store
+        assert self._store
         keys = [f"sign/{rank}" for rank in range(self._runtime.world)]
-        return [Sign.read(text) for text in self._runtime.store.multi_get(keys)]
+        return [Sign.read(text) for text in self._store.multi_get(keys)]
 
     def _hangs(self) -> bool:
         """Whether training stands still here, or another rank says that it does there."""
         bound = self._bound if self._work[0] else max(self._bound, SETTING_UP)
         if time.monotonic() - self._beaten > bound:
             return True
-        return bool(self._runtime.store and self._runtime.store.check(["hang"]))
+        return bool(self._store and self._store.check(["hang"]))
 
     def _end(self) -> None:
         """Say where every thread of this rank is and which rank is to blame; end the process once all have."""
         faulthandler.dump_traceback(all_threads=True)
-        blame = "its training does not get on"
-        store, ranks = self._runtime.store, range(self._runtime.world)
-        if store:
-            store.set(f"speaks/{self._runtime.rank}", "1")
-            store.set("hang", "1")
-            blame = self._blame()
-        rank = self._runtime.rank
+        rank, blame = self._runtime.rank, "its training does not get on"
+        # The store goes with the rank that keeps it, which may leave first: this one leaves all the same.
+        with suppress(dist.DistError):
+            blame = self._agree() or blame
         text = f"error: a rank did not answer within {self._bound:g} s: {blame} (rank {rank}, exit code {HANG})\n"
         sys.stderr.write(text)
         sys.stderr.flush()
-        if store:
-            store.set(f"said/{rank}", "1")
-            until = time.monotonic() + FAREWELL
-            while time.monotonic() < until and not store.check([f"said/{other}" for other in ranks]):
-                time.sleep(self._tick / 4)
+        with suppress(dist.DistError):
+            self._bid_farewell()
         os._exit(HANG)
+
+    def _agree(self) -> str:
+        """Tell the others, and say who is to blame; empty without a store."""
+        if self._store is None:
+            return ""
+        self._store.set(f"speaks/{self._runtime.rank}", "1")
+        self._store.set("hang", "1")
+        return self._blame()
+
+    def _bid_farewell(self) -> None:
+        """Wait, for a while, until every rank has said what it had to say."""
+        if self._store is None:
+            return
+        self._store.set(f"said/{self._runtime.rank}", "1")
+        everyone = [f"said/{rank}" for rank in range(self._runtime.world)]
+        until = time.monotonic() + FAREWELL
+        while time.monotonic() < until and not self._store.check(everyone):
+            time.sleep(self._tick / 4)
 
     def _blame(self) -> str:
         """The ranks whose process does not run; where all run, those whose training came least far."""
@@ -165,8 +184,8 @@ class Watch:
         return f"{_names([rank for rank, sign in enumerate(after) if sign.beats == least])} came least far"
 
     def _speaks(self, rank: int) -> bool:
-        assert self._runtime.store
-        return bool(self._runtime.store.check([f"speaks/{rank}"]))
+        assert self._store
+        return bool(self._store.check([f"speaks/{rank}"]))
 
 
 class Stragglers:

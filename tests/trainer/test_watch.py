@@ -36,6 +36,18 @@ def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) 
     assert 'loop.py", line' in ended.output
 
 
+def test_a_rank_that_sleeps_leaves_when_the_host_that_keeps_the_store_is_gone(digits: Path) -> None:
+    with started(
+        *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
+    ) as running:
+        running.wait_for("train epoch=1 step=20/")
+        os.killpg(running.hosts[0].pid, signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes[1] == HANG, ended.output
+    assert "the ranks' watch sees this rank alone" in ended.output
+    assert "its training does not get on (rank 1, exit code 70)" in ended.output
+
+
 def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
     with started(*FLAGS, hosts=2, processes=1, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
