@@ -16,7 +16,7 @@ PROJECT = Path(__file__).parents[2]
 def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> None:
     script = tmp_path / "ends.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     if offset:
         environment["TRAINYARD_RETRYABLE_OFFSET"] = offset
     done = subprocess.run(
@@ -43,7 +43,7 @@ if __name__ == "__main__":
     (tmp_path / "launches.py").write_text(program, encoding="ascii")
     done = subprocess.run(
         [sys.executable, str(tmp_path / "launches.py")],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -80,10 +82,11 @@ def test_the_rank_is_the_completion_index() -> None:
     assert "batch.kubernetes.io/job-completion-index" in rank.path
 
 
-def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # torch takes seconds to import; every other test here does without.
     from torch.distributed.run import config_from_args, get_args_parser
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it
     found = command(hosts=4, processes_per_host=2, flags={"epochs": 5, "fake": True}, grace_seconds=60)
     pod = {"metadata.namespace": "training", "spec.nodeName": "node-0"}
     variables: dict[str, str] = {}
@@ -227,10 +230,11 @@ def test_a_pytorch_job_is_told_which_codes_to_retry() -> None:
     assert "TRAINYARD_RETRYABLE_OFFSET" not in command().environment
 
 
-def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # torch takes seconds to import; every other test here does without.
     from torch.distributed.run import config_from_args, get_args_parser
 
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it
     found = command(elastic={"min_hosts": 1, "max_hosts": 3}, restarts=5)
     variables: dict[str, str] = {"TRAINYARD_NAMESPACE": "training"}
     for name, value in found.environment.items():
