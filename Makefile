@@ -80,5 +80,5 @@ lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
 clean: ## remove this checkout's environments and caches of checks; built tools and images stay
-	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

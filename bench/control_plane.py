@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bench.kubectl import kubectl
 from bench.measure import PROJECT, BenchError, Measure, in_turn
 from bench.pulumi_stack import BenchStack
 from commands.jobs import Cluster
@@ -92,9 +92,9 @@ class ControlPlane:
         def theirs() -> float:
             self._forget_run()
             begun = datetime.now(UTC)
-            self._kubectl("apply", "--server-side", "-f", str(self._manifests))
+            kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._manifests))
             seconds = self._seconds_to_first_step(begun)
-            self._kubectl("delete", "--wait", "-f", str(self._manifests))
+            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._manifests))
             self._wait_until_gone()
             return seconds
 
@@ -164,13 +164,6 @@ class ControlPlane:
         folder = SETTINGS.bucket / self._job["name"]
         if folder.exists():
             shutil.rmtree(folder)
-
-    def _kubectl(self, *words: str) -> None:
-        program = str(lifecycle.programs_folder() / "kubectl")
-        command = [program, "--kubeconfig", str(SETTINGS.kubeconfig), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchError(f"`kubectl {' '.join(words)}` failed:\n{done.stderr.strip()}")
 
 
 @contextmanager

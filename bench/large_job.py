@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tempfile
 import threading
 import time
@@ -13,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.kubectl import kubectl
 from bench.measure import PROJECT, BenchError, Measure, in_turn
 from bench.pulumi_stack import BenchStack
-from infra.local import lifecycle, traces
+from infra.local import traces
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.state import new_state
@@ -130,13 +130,13 @@ class LargeJob:
         if side == "ours":
             self._stack.up(config(HOSTS, SETTINGS.context))
         else:
-            self._kubectl("apply", "--server-side", "-f", str(self._objects))
+            kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._objects))
 
     def _down(self, side: str) -> None:
         if side == "ours":
             self._stack.destroy()
         else:
-            self._kubectl("delete", "--wait", "-f", str(self._objects))
+            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._objects))
 
     def _keep_objects(self) -> None:
         """Write down the objects just as our program applied them, in the order in which kubectl can."""
@@ -159,13 +159,6 @@ class LargeJob:
             if time.monotonic() > deadline:
                 raise BenchError(f"not all pods {what} after {SECONDS:.0f} s")
             time.sleep(0.2)
-
-    def _kubectl(self, *words: str) -> None:
-        program = str(lifecycle.programs_folder() / "kubectl")
-        command = [program, "--kubeconfig", str(SETTINGS.kubeconfig), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BenchError(f"`kubectl {' '.join(words)}` failed:\n{done.stderr.strip()}")
 
 
 @contextmanager
