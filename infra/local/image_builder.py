@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +56,14 @@ class EngineBuilder:
         """Whether a registry gave the image."""
         return _succeeds([self.program, "pull", "-q", reference], seconds=600)
 
+    def images(self) -> list[str]:
+        """References of the images that the engine holds."""
+        return _references([self.program, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"])
+
+    def remove(self, references: Sequence[str]) -> None:
+        """Remove images, and their layers that no other image has."""
+        _run([self.program, "image", "rm", *references])
+
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive that containerd imports."""
         subprocess.run([self.program, "save", reference], stdout=target, check=True)
@@ -99,6 +107,14 @@ class BuildahBuilder:
     def pull(self, reference: str) -> bool:
         """Whether a registry gave the image."""
         return _succeeds([*self.command, "pull", "--quiet", reference], seconds=600)
+
+    def images(self) -> list[str]:
+        """References of the images in the storage."""
+        return _references([*self.command, "images", "--format", "{{.Name}}:{{.Tag}}"])
+
+    def remove(self, references: Sequence[str]) -> None:
+        """Remove images, and their layers and cached steps that no other image has."""
+        _run([*self.command, "rmi", *references])
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without layers that every node already has."""
@@ -149,6 +165,12 @@ def _run(words: list[str]) -> None:
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{words[0]} failed with {done.returncode}:\n{done.stdout[-3000:]}")
+
+
+def _references(words: list[str]) -> list[str]:
+    """What a listing of images names; those without a name are steps of builds."""
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return [line for line in done.stdout.split() if "<none>" not in line]
 
 
 def _succeeds(words: list[str], *, seconds: float = 60) -> bool:

@@ -132,6 +132,14 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)
+    forget_stale(builder, repository)
+
+
+def forget_stale(builder: Builder, repository: str) -> None:
+    """Give back the builder's space of images of `repository` that the store keeps no longer."""
+    kept = stored_references()
+    if stale := [each for each in builder.images() if each.startswith(f"{repository}:") and each not in kept]:
+        builder.remove(stale)
 
 
 def _context(sources: list[Path]) -> Path:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from infra.local import oci_layout, trainer_image
+from infra.local.image_builder import Build, BuildahBuilder
 
 REFERENCE = "trainyard.local/test:1"
 LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
@@ -115,3 +117,22 @@ def test_a_changed_file_changes_the_image() -> None:
     assert len(files) >= 2
     for file in files:
         assert "--mount=type=bind,source=" not in file.read_text(encoding="utf-8"), file
+
+
+@pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed: another engine builds images here")
+def test_images_that_the_store_keeps_no_longer_leave_the_builder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    builder = BuildahBuilder()
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY content /content\n", encoding="utf-8")
+    references = [f"trainyard.local/{name}" for name in ("test:1", "test:2", "tests:1")]
+    for reference in references:
+        (tmp_path / "content").write_text(reference, encoding="utf-8")
+        file = tmp_path / "Dockerfile"
+        builder.build(Build(reference=reference, context=tmp_path, dockerfile=file, arguments={}, mounts={}))
+    assert sorted(builder.images()) == references
+    monkeypatch.setattr(trainer_image, "stored_references", lambda: ["trainyard.local/test:2"])
+    trainer_image.forget_stale(builder, "trainyard.local/test")
+    assert sorted(builder.images()) == ["trainyard.local/test:2", "trainyard.local/tests:1"]
+    trainer_image.forget_stale(builder, "trainyard.local/test")
