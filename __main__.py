@@ -12,7 +12,8 @@ import pulumi
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
 from infra.own_images import OWN_IMAGES, own_images
-from infra.platform import Platform, build_platform, install_operators
+from infra.platform import Platform
+from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
 from workloads.job import TrainingJob, TrainingJobArgs

@@ -20,8 +20,9 @@ import torch
 from torch.nn import functional
 
 from bench.measure import PROJECT, BenchError, Measure, in_turn
+from trainer.batch import Batch
 from trainer.config import DigitsConfig
-from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
+from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.loop import Training
 from trainer.metrics import Reporter
 from trainer.models import build_model, build_optimizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import signal
@@ -16,18 +17,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
-from bench.trainer_rank import RESULT, write_digits
+from bench.trainer_rank import BUCKET, RESULT, write_digits
 from bench.trainer_xla import Count, compilations
+from setup.stores import s3_server
 
 PAIRS = 7
 FINE = 21
 """Pairs where a goal is a percent."""
+START_SECONDS = 60
+"""How long the S3 server may take to listen."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
 NOT_TAKEN = {
     "timm's train benchmark, ResNet-50 in bf16: ratio to ours": "no GPU here",
     "H200, ResNet-50: images/s, floor 4,000, goal 5,800": "no GPU here",
     "loop floor, and best settings against the references (goal 2), on a GPU": "no GPU here",
-    "data wait of a bucket": "images are read from disks only",
+    "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
 """What the goals name and this bench does not measure, and why."""
 Ask = Callable[[str], tuple[float, ...]]
@@ -116,6 +120,46 @@ def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
     return Measure(name=name, ours=ours, theirs=theirs, goal=goal)
 
 
+@contextmanager
+def s3_bucket() -> Iterator[None]:
+    """An S3 server on this machine with a bucket, which processes started in here are told of."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+    settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
+    before = {name: os.environ.get(name) for name in settings}
+    try:
+        for _ in range(START_SECONDS * 10):
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            try:
+                connection.request("PUT", f"/{BUCKET}")
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        else:
+            raise BenchError("the S3 server does not listen")
+        if connection.getresponse().status != http.HTTPStatus.OK:
+            raise BenchError("the S3 server makes no bucket")
+        os.environ.update(settings)
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        server.kill()
+        server.wait()
+
+
+def bucket_share(name: str, goal: float, *, threads: int) -> Measure:
+    """`share` of images that are read from a bucket."""
+    with s3_bucket():
+        return share(name, "bucket", goal, threads=threads)
+
+
 def processes(name: str, goal: float, *, cores: int) -> Measure:
     """Two processes that exchange gradients against one with as many threads as both."""
     with ranks("ranks", world=2, threads=cores // 2) as two, ranks("ranks", threads=cores) as one:
@@ -172,6 +216,7 @@ def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure, ...]]]
         "references": lambda: references(threads=cores),
         "data-wait-generated": lambda: share("data-wait-generated", "generated", 0.02, threads=cores),
         "data-wait-cache": lambda: share("data-wait-cache", "cache", 0.02, threads=cores),
+        "data-wait-bucket": lambda: bucket_share("data-wait-bucket", 0.05, threads=cores),
         "two-processes": lambda: processes("two-processes", 1 / 0.95, cores=cores),
         "restart": lambda: in_turn(
             "restart", 0.5, lambda: restart("trainer.launch"), lambda: restart("torch.distributed.run"), PAIRS

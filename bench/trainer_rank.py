@@ -18,8 +18,9 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 
 from bench import reference_loops
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
+from trainer.batch import Batch
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data import DIGIT_IMAGES, DIGIT_LABELS, Batch
+from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.loop import Training
 from trainer.made_images import imagenet
 from trainer.metrics import Meter, Reporter
@@ -37,6 +38,7 @@ STANDSTILL = 1e-9
 """A learning rate at which weights stay as they are: arithmetic on other weights may take another time."""
 SAVED_MODEL = "resnet50"
 RESULT = "RESULT"
+BUCKET = "bench"
 Blocks = dict[str, Callable[[], tuple[float, ...]]]
 
 
@@ -54,23 +56,20 @@ class NoMeter(Meter):
         """Nothing."""
 
 
-class Bare(Training):
-    """Our loop without logging, metrics, clocks and watch."""
-
-    def log(self, number: int, steps: int) -> None:
-        """Nothing."""
-        del number, steps
-        self.steps._marks.clear()
-
-
-def _training(config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, kind: type[Training]) -> Training:
-    bare = kind is Bare
-    place = Folder(f"file://{folder}/{kind.__name__}")
-    report = (Silent if bare else Reporter)(runtime, None if bare else place)
+def _training(config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False) -> Training:
+    """Our loop; `bare` is one without logging, metrics, clocks and watch."""
+    report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"))
     watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
         watch.__enter__()
-    return kind(config, runtime, report, None, watch, lambda: False)
+        return training
+    training.log.meter = NoMeter(runtime.device)
+    for clock in ("begin", "fed", "reduced", "end"):
+        setattr(training.log.steps, clock, lambda: None)
+    for part, call in ((training.log, "note"), (training.watch, "beat")):
+        setattr(part, call, lambda *_: None)
+    return training
 
 
 def _same_digits(training: Training, runtime: Runtime) -> Batch:
@@ -118,7 +117,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def loop(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop, and a hand-written one on the same tensors."""
     config = _digits(folder)
-    training = _training(config, runtime, folder, Training)
+    training = _training(config, runtime, folder)
     batch = _same_digits(training, runtime)
     plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
     optimizer = build_optimizer(config, plain)
@@ -130,13 +129,9 @@ def loop(folder: Path, runtime: Runtime) -> Blocks:
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop, and the same without anything that looks at it."""
-    full, bare = (_training(_digits(folder), runtime, folder, kind) for kind in (Training, Bare))
+    full, bare = (_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
-    bare.meter = NoMeter(runtime.device)
-    for clock in ("begin", "fed", "reduced", "end"):
-        setattr(bare.steps, clock, lambda: None)
-    bare.watch.beat = lambda: None  # type: ignore[method-assign]  # without the watch
     return {
         "ours": lambda: (cpu_seconds(lambda: our_block(full, runtime)),),
         "theirs": lambda: (cpu_seconds(lambda: our_block(bare, runtime)),),
@@ -156,8 +151,8 @@ def references(folder: Path, runtime: Runtime) -> Blocks:
         learning_rate=STANDSTILL,
         bucket="",
     )
-    ours = _training(same, runtime, folder, Training)
-    best = _training(dataclasses.replace(same, channels_last=True), runtime, folder, Training)
+    ours = _training(same, runtime, folder)
+    best = _training(dataclasses.replace(same, channels_last=True), runtime, folder)
     model = build_model(same, classes=same.num_classes, channels=3)
     optimizer = reference_loops.optimizer(same, model)
     batches = reference_loops.loader(same)
@@ -180,21 +175,21 @@ def ranks(folder: Path, runtime: Runtime) -> Blocks:
         epochs=EPOCHS,
         bucket="",
     )
-    training = _training(config, runtime, folder, Training)
+    training = _training(config, runtime, folder)
     return {"ours": lambda: (our_block(training, runtime),)}
 
 
 def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
-    training = _training(config, runtime, folder, Training)
+    training = _training(config, runtime, folder)
     taken: list[tuple[float, float]] = []
-    take = training.steps.take
+    take = training.log.steps.take
 
     def spy() -> Any:
         times = take()
         taken.append((times.data, times.total))
         return times
 
-    training.steps.take = spy  # type: ignore[method-assign]  # listens in
+    training.log.steps.take = spy  # type: ignore[method-assign]  # listens in
 
     def block() -> tuple[float, ...]:
         taken.clear()
@@ -214,25 +209,31 @@ def generated(folder: Path, runtime: Runtime) -> Blocks:
 
 def cache(folder: Path, runtime: Runtime) -> Blocks:
     """Waiting for images from the mapped cache, and the time of the steps."""
-    imagenet(folder / "images", classes=4, train=64, tests=1, side=72)
-    config = ImagenetConfig(
-        arch="resnet18",
-        image_size=64,
-        num_classes=4,
-        batch_size=32,
-        epochs=EPOCHS,
-        fake_data=False,
-        data_dir=str(folder / "images"),
-        cache_dir=str(folder / "cache"),
-    )
+    return _waits(_images(folder, data_dir=str(folder / "images"), cache_dir=str(folder / "cache")), runtime, folder)
+
+
+def bucket(folder: Path, runtime: Runtime) -> Blocks:
+    """Waiting for images that come from a bucket at each step, and the time of the steps."""
+    config = _images(folder, data_dir=f"s3://{BUCKET}/images", stream=True)
+    there = Folder(config.data_dir)
+    for path in (folder / "images").rglob("*.JPEG"):
+        there.write(str(path.relative_to(folder / "images")), path.read_bytes())
     return _waits(config, runtime, folder)
+
+
+def _images(folder: Path, **settings: Any) -> ImagenetConfig:
+    """Training on a folder of images, which is made."""
+    imagenet(folder / "images", classes=4, train=64, tests=1, side=72)
+    return ImagenetConfig(
+        arch="resnet18", image_size=64, num_classes=4, batch_size=32, epochs=EPOCHS, fake_data=False, **settings
+    )
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
     """How long training stands still for a checkpoint of ResNet-50 and its optimiser: in the background, and not."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
-    training = _training(config, runtime, folder, Training)
-    checkpoints = training.checkpoints = training.open_checkpoints(Folder(f"file://{folder}/run"))
+    training = _training(config, runtime, folder)
+    checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
     stood = 0.0
@@ -261,7 +262,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": beside, "theirs": standing}
 
 
-KINDS = {found.__name__: found for found in (loop, observability, references, ranks, generated, cache, save)}
+KINDS = {found.__name__: found for found in (loop, observability, references, ranks, generated, cache, bucket, save)}
 
 
 def main() -> None:

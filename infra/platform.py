@@ -1,20 +1,13 @@
-"""Platform: the place that jobs run on, whatever made it; `build_platform` provisions the one in the config."""
+"""Platform: the place that jobs run on, whatever made it."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes
-
-from infra.aws.config import EksConfig
-from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformConfig
-from infra.gcp.config import GkeConfig
-from infra.kubeconfig import kubeconfig_files
-from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
@@ -73,74 +66,3 @@ class Platform:
 def kubeconfig_path(context: str) -> str:
     """Where `make up` puts the kubeconfig of a cloud's cluster."""
     return str(PROJECT / ".trainyard" / f"{context}.kubeconfig")
-
-
-def build_platform(
-    config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
-) -> Platform:
-    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
-
-    Raises ValueError, one problem a line, when this machine cannot run it.
-    """
-    # Each platform needs what no other does, and the clouds' SDKs are slow to import.
-    if isinstance(config, LocalConfig):
-        from infra.local.platform import build_local
-
-        return build_local(config, str(PROJECT), operators, images)
-    if isinstance(config, GkeConfig):
-        from infra.gcp.platform import build_gke
-
-        return build_gke(config, images)
-    if isinstance(config, EksConfig):
-        from infra.aws.platform import build_eks
-
-        return build_eks(config, images)
-    return _existing_cluster(config)
-
-
-def _existing_cluster(config: KubeconfigConfig) -> Platform:
-    files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
-    path = files if config.kubeconfig else None
-    provider = pulumi_kubernetes.Provider("kubernetes", kubeconfig=path, context=config.context)
-    claim, url = None, CLAIM_URL
-    if isinstance(config.bucket, ClaimConfig):
-        claim = BucketClaim(
-            size=config.bucket.size,
-            access_mode=config.bucket.access_mode,
-            storage_class=config.bucket.storage_class,
-        )
-    else:
-        url = config.bucket.url
-    training = TrainingNamespace(
-        "training",
-        TrainingNamespaceArgs(namespace=config.namespace, bucket=claim),
-        pulumi.ResourceOptions(providers={"kubernetes": provider}),
-    )
-    options = f"--kubeconfig {path} --context {config.context}" if path else f"--context {config.context}"
-    return Platform(
-        provider=provider,
-        namespace=training.namespace,
-        service_account=training.service_account,
-        image=config.image,
-        bucket_url=url,
-        bucket_claim=training.bucket_claim,
-        bucket_location=url,
-        kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
-        kubeconfig_path=files,
-        context=config.context,
-        get_kubeconfig=f"kubectl config use-context {config.context}",
-    )
-
-
-def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
-    """Install operators on the platform; returns what jobs that need them come after. Raises ValueError without set-up.
-
-    Empty where none is needed.
-    """
-    if not names:
-        return []
-    # Not needed by most stacks, and slow to import.
-    from infra.operators import Operators, OperatorsArgs
-
-    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
-    return [Operators("operators", args, platform.resource_options())]

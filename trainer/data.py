@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
 from trainer.augment import distort
+from trainer.batch import Batch, Data
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.exit_codes import DataError
 from trainer.runtime.base import Runtime
@@ -25,43 +24,6 @@ TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
 UNSIGNED_BYTES = 8
 """The IDX format's code of its element type."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """What one rank computes a step's gradient from."""
-
-    images: torch.Tensor
-    """Images as a float tensor of samples x channels x height x width, on the device."""
-    labels: torch.Tensor
-    """Class of each image, on the device."""
-    scale: float | torch.Tensor
-    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
-
-
-class Data(Protocol):
-    """A training set and a test set."""
-
-    classes: int
-    channels: int
-    side: int
-    """Height and width of an image, in pixels."""
-    num_samples: int
-    """Samples of the training set."""
-    num_tests: int
-    """Samples of the test set."""
-
-    broken: Sequence[str]
-    """Samples that cannot be read, each with the reason; they are in no batch."""
-
-    def follow(self, sampler: EpochSampler) -> None:
-        """Know which steps come next."""
-
-    def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's samples of one training step."""
-
-    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's part of the test set; every sample is in exactly one rank's part."""
 
 
 class Digits:
@@ -146,9 +108,13 @@ def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
         return Digits(config, device)
     if not config.fake_data:
         # Imported here: the other recipes do without it.
-        from trainer.images import FolderImages, Place
+        from trainer.image_files import Place
+        from trainer.images import FolderImages
 
-        return FolderImages(config, device, Place(builds=runtime.local_rank == 0, alive=runtime.alive))
+        place = Place(
+            builds=runtime.local_rank == 0, alive=runtime.alive, rank=rank, world=world, gather=runtime.gather
+        )
+        return FolderImages(config, device, place)
     return GeneratedImages(config, device, rank=rank, world=world)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from trainer.batch import Data
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data import Data
 from trainer.flops import flops_per_sample, peak_flops
 from trainer.models import build_model
 from trainer.state import RunState

@@ -43,20 +43,22 @@ class Collector:
 
     def __init__(self, classes: int, device: torch.device) -> None:
         self._classes = classes
-        self._counts = torch.zeros(classes * classes, dtype=torch.int64, device=device)
+        # One more for samples of no class.
+        self._counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=device)
         self._samples: list[Sample] = []
 
     def add(self, images: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Take a batch of the test set and the model's answer."""
         taken_for = logits.argmax(dim=1)
-        self._counts += torch.bincount(labels * self._classes + taken_for, minlength=len(self._counts))
+        places = torch.where(labels >= 0, labels * self._classes + taken_for, self._classes**2)
+        self._counts += torch.bincount(places, minlength=len(self._counts))
         for place in range(min(SAMPLES - len(self._samples), len(labels))):
             pixels = _stretched(images[place])
             self._samples.append(Sample(pixels=pixels, label=int(labels[place]), taken_for=int(taken_for[place])))
 
     def take(self, runtime: Runtime) -> Gallery:
         """The gallery of this rank; every rank must call it."""
-        counts = runtime.sum(self._counts).cpu().numpy().reshape(self._classes, self._classes)
+        counts = runtime.sum(self._counts)[:-1].cpu().numpy().reshape(self._classes, self._classes)
         return Gallery(confusion=counts if runtime.rank == 0 else None, samples=self._samples)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from trainer.exit_codes import DataError, StorageError
 from trainer.image_files import ImageFile
+from trainer.storage import Folder
 
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
@@ -34,7 +35,7 @@ BROKEN_SHARE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedImages:
-    """The good images of a split."""
+    """The good images of a split, decoded once."""
 
     pixels: Pixels
     """Images x height x width x 3 bytes, mapped from a file."""
@@ -42,6 +43,10 @@ class DecodedImages:
     """Class of each image."""
     broken: Sequence[str]
     """Names of the images that could not be decoded, each with the reason."""
+
+    def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
+        """The pixels of these images, height x width x 3."""
+        return [self.pixels[index] for index in indices]
 
 
 def decode(content: bytes, side: int) -> Pixels:
@@ -69,9 +74,9 @@ def decode(content: bytes, side: int) -> Pixels:
 
 
 def cached(
-    images: list[ImageFile], side: int, folder: Path, *, builds: bool, alive: Callable[[], None]
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, alive: Callable[[], None]
 ) -> DecodedImages:
-    """The images decoded, from the cache in `folder`; made first where it is not there yet.
+    """The images of `source` decoded, from the cache in `folder`; made first where it is not there yet.
 
     One rank of a host `builds`, the others wait for it. Raises StorageError where the disk is too small and DataError
     where too many images are broken.
@@ -80,7 +85,7 @@ def cached(
     place = folder / known.hexdigest()[:16]
     try:
         if builds and not (place / INDEX).exists():
-            _build(images, side, place, alive)
+            _build(source, images, side, place, alive)
         while not (place / INDEX).exists():
             time.sleep(0.1)
             alive()
@@ -97,7 +102,7 @@ def cached(
     return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
 
 
-def _build(images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
+def _build(source: Folder, images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
     """Decode all images into a new folder, which takes its name once it is whole."""
     place.parent.mkdir(parents=True, exist_ok=True)
     needed = len(images) * side * side * 3
@@ -114,7 +119,7 @@ def _build(images: list[ImageFile], side: int, place: Path, alive: Callable[[], 
     with (draft / "pixels").open("wb") as file, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         for start in range(0, len(images), CHUNK):
             part = images[start : start + CHUNK]
-            for number, found in enumerate(threads.map(lambda image: _decoded(image, side), part), start=start):
+            for number, found in enumerate(threads.map(lambda image: decoded(source, image, side), part), start=start):
                 if isinstance(found, str):
                     broken.append(f"{images[number].name}: {found}")
                 else:
@@ -130,10 +135,13 @@ def _build(images: list[ImageFile], side: int, place: Path, alive: Callable[[], 
         shutil.rmtree(draft)  # another run made the same
 
 
-def _decoded(image: ImageFile, side: int) -> Pixels | str:
+def decoded(source: Folder, image: ImageFile, side: int) -> Pixels | str:
+    """The image's pixels, or why there are none; raises StorageError where a bucket does not answer."""
     try:
-        return decode(image.read(), side)
+        return decode(image.read(source), side)
     except ValueError as error:
         return str(error)
-    except OSError as error:
-        return error.strerror or str(error)
+    except StorageError as error:
+        if not source.is_local:
+            raise
+        return str(error)

@@ -1,26 +1,30 @@
-"""Where images lie: ImageNet's and Tiny-ImageNet's folders, and WebDataset's shards, read without unpacking them."""
+"""Where images lie, on a disk or in a bucket: ImageNet's and Tiny-ImageNet's folders, and WebDataset's shards."""
 
 from __future__ import annotations
 
 import json
-import os
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from fnmatch import fnmatch
+from typing import Any
 
 from trainer.exit_codes import DataError
+from trainer.storage import Folder, MissingFileError
 
 IMAGE_ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 """Endings of image files, in small letters."""
-ANNOTATIONS = "val_annotations.txt"
+ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of its test images' classes: file name, class, and a box, separated by tabs."""
+CLASS_NAMES = "classes.txt"
+"""Names of the classes of shards, a line each; it need not be there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFile:
-    """Where one image's bytes are."""
+    """Where one image's bytes are in a data set's folder."""
 
-    path: str
+    file: str
     """A file: the image itself, or a shard."""
     start: int
     """Where in the file the image begins, in bytes."""
@@ -31,14 +35,28 @@ class ImageFile:
     label: int
     """Number of its class."""
 
-    def read(self) -> bytes:
-        """The image as it was encoded; raises OSError."""
-        with Path(self.path).open("rb") as file:
-            file.seek(self.start)
-            return file.read(self.size)
+    def read(self, folder: Folder) -> bytes:
+        """The image as it was encoded; raises StorageError."""
+        return folder.read_part(self.file, self.start, self.size)
 
 
-def find_images(folder: Path, split: str) -> tuple[list[ImageFile], int]:
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """This rank among those that read the same data set."""
+
+    builds: bool = True
+    """Whether this rank makes the cache of decoded images; one of each host does."""
+    alive: Callable[[], None] = lambda: None
+    """Called while others are waited for."""
+    rank: int = 0
+    """Number of this rank."""
+    world: int = 1
+    """How many ranks there are."""
+    gather: Callable[[Any], list[Any]] = lambda mine: [mine]
+    """Gives every rank what each of them has, by rank; all must call it."""
+
+
+def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFile], int]:
     """The images of `train` or `val` in a fixed order, and the number of classes.
 
     Understands `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
@@ -46,65 +64,78 @@ def find_images(folder: Path, split: str) -> tuple[list[ImageFile], int]:
     https://github.com/webdataset/webdataset#the-webdataset-format). Raises DataError naming the folder.
     """
     try:
-        shards = sorted(folder.glob(f"{split}-*.tar"))
-        if shards:
-            images = [image for shard in shards for image in _in_shard(shard)]
-            classes = _classes_of_shards(folder, images)
+        found = folder.names()
+        if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
+            images = _in_shards(folder, shards, place)
+            names = folder.read(CLASS_NAMES).decode().split() if CLASS_NAMES in found else []
+            classes = len(names) or 1 + max((image.label for image in images), default=0)
         else:
-            names = sorted(entry.name for entry in (folder / "train").iterdir() if entry.is_dir())
-            annotations = folder / split / ANNOTATIONS
-            numbers = {name: number for number, name in enumerate(names)}
-            if split == "val" and annotations.exists():
-                images = _annotated(annotations, numbers)
+            numbers = {name: number for number, name in enumerate(folder.child("train").folders())}
+            files = folder.files(split)
+            if ANNOTATIONS in files:
+                images = _annotated(folder, files, numbers)
             else:
-                images = _in_classes(folder / split, numbers)
-            classes = len(names)
-    except OSError as error:
-        raise DataError(f"{error.filename or folder} cannot be read ({error.strerror}): set --data-dir") from None
+                images = [found for name, size in files.items() for found in _in_class(folder, name, size, numbers)]
+            classes = len(numbers)
+    except MissingFileError:
+        images = []
     if not images:
-        raise DataError(f"{folder} has no images of {split}: set --data-dir to a folder with train/ or train-*.tar")
+        raise DataError(f"{folder.url} has no images of {split}: set --data-dir to a folder with train/ or train-*.tar")
     return images, classes
 
 
-def _in_classes(folder: Path, numbers: dict[str, int]) -> list[ImageFile]:
-    images = []
-    for name in sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
-        if name not in numbers:
-            raise DataError(
-                f"{folder / name}: there is no class {name!r} in the training set; remove it or add it there"
-            )
-        inner = folder / name / "images"
-        for entry in sorted(os.scandir(inner if inner.is_dir() else folder / name), key=lambda found: found.name):
-            if entry.name.lower().endswith(IMAGE_ENDINGS):
-                images.append(_whole(entry.path, numbers[name]))
-    return images
+def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> list[ImageFile]:
+    """The file as an image of the class that its folder names; none where it is no image."""
+    if not name.lower().endswith(IMAGE_ENDINGS):
+        return []
+    of_class = name.split("/")[1]
+    if of_class not in numbers:
+        where = f"{folder.url}/{name.split('/')[0]}/{of_class}"
+        raise DataError(f"{where}: there is no class {of_class!r} in the training set; remove it or add it there")
+    return [_whole(folder, name, size, numbers[of_class])]
 
 
-def _annotated(annotations: Path, numbers: dict[str, int]) -> list[ImageFile]:
+def _annotated(folder: Folder, files: dict[str, int], numbers: dict[str, int]) -> list[ImageFile]:
     images = []
-    for line in annotations.read_text(encoding="utf-8").splitlines():
+    for line in folder.read(ANNOTATIONS).decode().splitlines():
         name, _, rest = line.partition("\t")
-        of_class = rest.partition("\t")[0]
+        of_class, file = rest.partition("\t")[0], f"val/images/{name}"
+        where = f"{folder.url}/{ANNOTATIONS}"
         if of_class not in numbers:
-            raise DataError(f"{annotations}: there is no class {of_class!r} in the training set; remove the line")
-        images.append(_whole(str(annotations.parent / "images" / name), numbers[of_class]))
+            raise DataError(f"{where}: there is no class {of_class!r} in the training set; remove the line")
+        if file not in files:
+            raise DataError(f"{where}: there is no file {file}; add it or remove the line")
+        images.append(_whole(folder, file, files[file], numbers[of_class]))
     return images
 
 
-def _whole(path: str, label: int) -> ImageFile:
-    return ImageFile(path=path, start=0, size=Path(path).stat().st_size, name=path, label=label)
+def _whole(folder: Folder, file: str, size: int, label: int) -> ImageFile:
+    return ImageFile(file=file, start=0, size=size, name=f"{folder.url}/{file}", label=label)
 
 
-def _in_shard(shard: Path) -> list[ImageFile]:
+def _in_shards(folder: Folder, shards: list[str], place: Place) -> list[ImageFile]:
+    """The images of all shards. To know them a shard is read through: from a bucket, each by one rank only."""
+    if folder.is_local:
+        return [image for shard in shards for image in _in_shard(folder, shard)]
+    mine = {}
+    for shard in shards[place.rank :: place.world]:
+        mine[shard] = _in_shard(folder, shard)
+        place.alive()
+    everyone = {shard: images for one in place.gather(mine) for shard, images in one.items()}
+    return [image for shard in shards for image in everyone[shard]]
+
+
+def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
     """The images of a shard; those without a class are an error."""
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, int] = {}
+    where = f"{folder.url}/{shard}"
     try:
-        with tarfile.open(shard) as archive:
+        with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
-                folder, _, last = member.name.rpartition("/")
+                place, _, last = member.name.rpartition("/")
                 stem, _, ending = last.partition(".")
-                key, ending = f"{folder}/{stem}", "." + ending.lower()
+                key, ending = f"{place}/{stem}", "." + ending.lower()
                 if ending in IMAGE_ENDINGS:
                     images[key] = member
                 elif ending in (".cls", ".json"):
@@ -112,17 +143,13 @@ def _in_shard(shard: Path) -> list[ImageFile]:
                     assert content, f"{member.name} is a file"
                     labels[key] = _label(content.read(), ending)
     except (tarfile.TarError, ValueError, KeyError, AssertionError) as error:
-        raise DataError(f"{shard} is broken ({error}): make it again") from None
+        raise DataError(f"{where} is broken ({error}): make it again") from None
     unknown = sorted(images.keys() - labels.keys())
     if unknown:
-        raise DataError(f"{shard}: {images[unknown[0]].name} has no .cls or .json beside it; make the shard again")
+        raise DataError(f"{where}: {images[unknown[0]].name} has no .cls or .json beside it; make the shard again")
     return [
         ImageFile(
-            path=str(shard),
-            start=member.offset_data,
-            size=member.size,
-            name=f"{shard}:{member.name}",
-            label=labels[key],
+            file=shard, start=member.offset_data, size=member.size, name=f"{where}:{member.name}", label=labels[key]
         )
         for key, member in images.items()
     ]
@@ -130,11 +157,3 @@ def _in_shard(shard: Path) -> list[ImageFile]:
 
 def _label(content: bytes, ending: str) -> int:
     return int(content) if ending == ".cls" else int(json.loads(content)["label"])
-
-
-def _classes_of_shards(folder: Path, images: list[ImageFile]) -> int:
-    """The number of lines of `classes.txt` where it is there, else one more than the highest number."""
-    names = folder / "classes.txt"
-    if names.exists():
-        return len(names.read_text(encoding="utf-8").split())
-    return 1 + max((image.label for image in images), default=0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from trainer.batch import Batch
 from trainer.config import ImagenetConfig
-from trainer.data import Batch
 from trainer.image_cache import DecodedImages, Pixels, cached
-from trainer.image_files import find_images
+from trainer.image_files import ImageFile, Place, find_images
+from trainer.image_stream import StreamedImages
 from trainer.sampler import EpochSampler, Share
+from trainer.storage import Folder
 
 Numbers = npt.NDArray[Any]
+Images = DecodedImages | StreamedImages
 MARGIN = 8
 """Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
 AHEAD = 3
@@ -30,18 +32,8 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's colours, 0 to 1, which every published model is trained with."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """This rank among those of its host, for the cache that they share."""
-
-    builds: bool
-    """Whether this rank makes the cache; one of each host does."""
-    alive: Callable[[], None]
-    """Called while the cache is made."""
-
-
 class FolderImages:
-    """ImageNet, Tiny-ImageNet or WebDataset images in a folder."""
+    """ImageNet, Tiny-ImageNet or WebDataset images in a folder of a disk or a bucket."""
 
     channels = 3
 
@@ -49,19 +41,27 @@ class FolderImages:
         self.side = config.image_size
         self._kept = self.side + self.side // MARGIN
         self._device, self._seed, self._batch = device, config.seed, config.batch_size
-        folder = Path(config.data_dir)
-        cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
-        train, self.classes = find_images(folder, "train")
-        tests, _ = find_images(folder, "val")
-        self._train = cached(train, self._kept, cache, builds=place.builds, alive=place.alive)
-        self._tests = cached(tests, self._kept, cache, builds=place.builds, alive=place.alive)
-        self.broken: Sequence[str] = [*self._train.broken, *self._tests.broken]
+        folder = Folder(config.data_dir)
+        train, self.classes = find_images(folder, "train", place)
+        tests, _ = find_images(folder, "val", place)
+        self._train, self._tests = (self._open(config, folder, images, place) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._ahead: deque[tuple[tuple[int, int], Future[tuple[torch.Tensor, torch.Tensor]]]] = deque()
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
+
+    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], place: Place) -> Images:
+        if config.stream:
+            return StreamedImages(folder, images, self._kept)
+        cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
+        return cached(folder, images, self._kept, cache, builds=place.builds, alive=place.alive)
+
+    @property
+    def broken(self) -> Sequence[str]:
+        """Images that cannot be read, as far as it is known."""
+        return [*self._train.broken, *self._tests.broken]
 
     def follow(self, sampler: EpochSampler) -> None:
         """Cut the images of the sampler's next steps ahead of time."""
@@ -111,11 +111,11 @@ class FolderImages:
         pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
         return self._pinned(pixels), self._pinned(torch.from_numpy(self._train.labels[indices]))
 
-    def _cut(self, images: DecodedImages, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
+    def _cut(self, images: Images, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side
         found = np.empty((len(indices), side, side, 3), dtype=np.uint8)
-        for target, index, (top, left), mirror in zip(found, indices, corners, mirrored, strict=True):
-            cut = images.pixels[index, top : top + side, left : left + side]
+        for target, whole, (top, left), mirror in zip(found, images.fetch(indices), corners, mirrored, strict=True):
+            cut = whole[top : top + side, left : left + side]
             target[:] = cut[:, ::-1] if mirror else cut
         return found
 

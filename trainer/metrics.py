@@ -15,7 +15,7 @@ import torch
 from trainer.exit_codes import ConfigurationError
 from trainer.gallery import Gallery
 from trainer.runtime.base import Runtime
-from trainer.sinks import Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
+from trainer.sinks import Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
 Value = str | int | float | tuple[int, int]
@@ -117,6 +117,8 @@ class Reporter:
             if wandb != "off":
                 if find_spec("wandb") is None:
                     raise ConfigurationError(f"wandb is {wandb!r} and there is no package wandb here: install it")
+                from trainer.wandb_run import WeightsAndBiases
+
                 run = WeightsAndBiases(folder.child("wandb"), job=job, rank=runtime.rank, mode=wandb)
                 self._writers.append(Writer([run]))
 

@@ -1,7 +1,8 @@
-"""Models by name: the small network for digits, torchvision's and timm's."""
+"""What is trained, and how: models by name (the digits' own, torchvision's, timm's), optimisers, learning rate."""
 
 from __future__ import annotations
 
+import math
 from difflib import get_close_matches
 
 import torch
@@ -53,6 +54,13 @@ def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimi
         return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict
     # Counted on the device: a step number from the host would be another graph at every step.
     return torch.optim.AdamW(model.parameters(), capturable=on_xla, **settings)  # type: ignore[arg-type]  # mixed dict
+
+
+def learning_rate(config: TrainConfig, progress: float) -> float:
+    """The learning rate at a share (0 to 1) of the whole run: up along a line, then down along a cosine."""
+    if progress < config.warmup:
+        return config.learning_rate * progress / config.warmup
+    return config.learning_rate * (1 + math.cos(math.pi * (progress - config.warmup) / (1 - config.warmup or 1))) / 2
 
 
 def _by_name(arch: str, *, classes: int) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -70,6 +71,15 @@ class Folder:
             return []
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def folders(self) -> list[str]:
+        """Names of the folders in the folder; none where it is not there."""
+        try:
+            with self._named("cannot be listed", ""):
+                found = self._patiently(lambda: self._filesystem.ls(self._path, detail=True))
+        except MissingFileError:
+            return []
+        return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == "directory")
+
     def age(self, name: str) -> float:
         """Seconds since a file was written, by the storage's clock; without end where the file is not there."""
         try:
@@ -82,6 +92,29 @@ class Folder:
         """Content of a file."""
         with self._named("cannot be read", name):
             return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
+
+    def read_part(self, name: str, start: int, size: int) -> bytes:
+        """Some bytes of a file."""
+        with self._named("cannot be read", name):
+            path = f"{self._path}/{name}"
+            return self._patiently(
+                lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size))
+            )
+
+    def files(self, below: str = "") -> dict[str, int]:
+        """Sizes in bytes of all files in a folder of this folder and in its folders, by their names from here on."""
+        with self._named("cannot be listed", below):
+            start = f"{self._path}/{below}".rstrip("/")
+            found = self._patiently(lambda: self._filesystem.find(start, detail=True))
+        cut = len(f"{self._path}/")
+        return {path[cut:]: facts["size"] for path, facts in sorted(found.items())}
+
+    def open(self, name: str) -> IO[bytes]:
+        """A whole file to read and seek in: of a disk as it lies there, of a bucket in memory."""
+        if not self.is_local:
+            return io.BytesIO(self.read(name))
+        with self._named("cannot be read", name):
+            return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a whole file: after a crash at any moment it is there complete, or as it was before."""

@@ -1,17 +1,28 @@
-"""The digits that the trainer's tests learn."""
+"""What the trainer's tests learn from and save in: digits, and buckets behind a proxy."""
 
 from __future__ import annotations
 
 import gzip
+import http.client
+import json
 import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
+
+from setup.stores import s3_server
+from tests.stores.proxy import Proxy
 
 ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
 KILLS, LEAVES, CLEAN = (20, 20, 10) if ALL else (3, 4, 1)
 """How often a rank is killed, a run is told to leave, and one to which nothing happens is watched for false alarms."""
 DATA = Path(__file__).parent / "data"
+NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +32,59 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for packed in DATA.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     return folder
+
+
+@pytest.fixture(scope="session")
+def store() -> Iterator[int]:
+    """Port of an S3 server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        for _ in range(600):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        yield port
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy in front of the store, which the clients of both clouds are told of."""
+    with Proxy(store) as found:
+        account = tmp_path / "account.json"
+        keys = ("client_email", "private_key", "private_key_id")
+        account.write_text(json.dumps({"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")))
+        for name, value in {
+            "GOOGLE_SERVICE_ACCOUNT": str(account),
+            "AWS_ENDPOINT_URL": found.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "any",
+            "AWS_SECRET_ACCESS_KEY": "any",
+            "AWS_REGION": "us-east-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture(params=["s3", "gs"])
+def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
+    """URL of a new bucket."""
+    name = f"bucket-{next(NUMBERS)}"
+    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
+    connection.request("PUT", f"/{name}")
+    assert connection.getresponse().status == 200
+    connection.close()
+    proxy.requests.clear()
+    return f"{request.param}://{name}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -14,10 +14,11 @@ from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import DATA_ERROR, DONE, DataError, StorageError
 from trainer.image_cache import cached
-from trainer.image_files import ImageFile, find_images
-from trainer.images import FolderImages, Place
+from trainer.image_files import ImageFile, Place, find_images
+from trainer.images import FolderImages
 from trainer.made_images import imagenet, jpegs, shards, tiny_imagenet
 from trainer.sampler import EpochSampler
+from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
 LAYOUTS: dict[str, Callable[[Path], None]] = {
@@ -25,7 +26,7 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
     "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
 }
-HERE = Place(builds=True, alive=lambda: None)
+HERE = Place()
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
@@ -45,11 +46,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_every_layout_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
+    source = Folder(str(folder))
     for split, count, seed in (("train", TRAIN, 0), ("val", TESTS, 1)):
-        found, classes = find_images(folder, split)
+        found, classes = find_images(source, split, HERE)
         assert classes == CLASSES
         expected = Counter((label, content) for label, content in jpegs(CLASSES, count, SIDE, seed))
-        assert Counter((image.label, image.read()) for image in found) == expected
+        assert Counter((image.label, image.read(source)) for image in found) == expected
     data = load(folder, tmp_path / "cache")
     assert (data.classes, data.num_samples, data.num_tests) == (CLASSES, CLASSES * TRAIN, CLASSES * TESTS)
     assert data.broken == []
@@ -104,6 +106,22 @@ def test_the_test_set_is_shared_out_once(folder: Path, tmp_path: Path) -> None:
     assert Counter(labels) == dict.fromkeys(range(CLASSES), TESTS)
 
 
+def test_streamed_images_are_the_same_as_decoded_ones(folder: Path, tmp_path: Path) -> None:
+    streamed, mapped = (load(folder, tmp_path / "cache", stream=stream) for stream in (True, False))
+    assert streamed.num_samples == mapped.num_samples
+    samplers = [EpochSampler(mapped.num_samples, rank=0, world=1, batch_size=4, seed=0) for _ in range(2)]
+    while samplers[0].steps_left:
+        one, other = (
+            data.batch(sampler.next(), world=1) for data, sampler in zip((streamed, mapped), samplers, strict=True)
+        )
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+    for (images, _), (others, _) in zip(
+        streamed.test_batches(rank=0, world=1), mapped.test_batches(rank=0, world=1), strict=True
+    ):
+        assert torch.equal(images, others)
+
+
 def test_images_are_decoded_once(folder: Path, tmp_path: Path) -> None:
     before = load(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
@@ -137,10 +155,36 @@ def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:
     assert all(text.partition(": ")[2] for text in data.broken)
     assert data.num_samples == CLASSES * 30 - len(BROKEN)
     # The second rank reads from the cache what the first one found.
-    again = FolderImages(
-        config(folder, tmp_path / "cache"), torch.device("cpu"), Place(builds=False, alive=lambda: None)
-    )
+    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), Place(builds=False))
     assert again.broken == data.broken
+
+
+def test_broken_images_of_a_stream_are_named_when_they_are_met(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
+    paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
+    for path, damage in zip(paths, BROKEN.values(), strict=True):
+        path.write_bytes(damage(path.read_bytes()))
+    data = load(folder, tmp_path / "cache", stream=True)
+    assert not (tmp_path / "cache").exists()
+    assert data.broken == []
+    sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=30, seed=0)
+    labels = torch.cat([data.batch(sampler.next(), world=1).labels for _ in range(3)])
+    assert sorted(text.partition(": ")[0] for text in data.broken) == [str(path) for path in paths]
+    assert (labels < 0).sum() == len(BROKEN)
+    loss = torch.nn.functional.cross_entropy(torch.zeros(90, CLASSES), labels, reduction="sum", label_smoothing=0.1)
+    assert loss.item() == pytest.approx((90 - len(BROKEN)) * np.log(CLASSES), rel=1e-4)
+
+
+def test_a_stream_that_is_mostly_broken_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
+    for path in sorted((folder / "train").rglob("*.JPEG"))[:20]:
+        path.write_bytes(b"")
+    data = load(folder, tmp_path / "cache", stream=True)
+    sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=90, seed=0)
+    with pytest.raises(DataError, match=r"20 of 90 images are broken, the first: .*JPEG"):
+        data.batch(sampler.next(), world=1)
 
 
 def test_a_set_that_is_mostly_broken_is_refused(tmp_path: Path) -> None:
@@ -153,17 +197,17 @@ def test_a_set_that_is_mostly_broken_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_too_small_is_named(tmp_path: Path) -> None:
-    images = [ImageFile(path="none", start=0, size=1, name="none", label=0)] * 1000
+    images = [ImageFile(file="none", start=0, size=1, name="none", label=0)] * 1000
     with pytest.raises(StorageError, match="set --cache-dir"):
-        cached(images, 10**6, tmp_path / "cache", builds=True, alive=lambda: None)
+        cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, alive=lambda: None)
 
 
 def test_folders_that_are_no_data_set_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-dir"):
-        find_images(tmp_path, "train")
+        find_images(Folder(str(tmp_path)), "train", HERE)
     (tmp_path / "train-000000.tar").write_bytes(b"something else" * 100)
     with pytest.raises(DataError, match=r"train-000000.tar is broken"):
-        find_images(tmp_path, "train")
+        find_images(Folder(str(tmp_path)), "train", HERE)
 
 
 def test_resnet18_learns_a_made_tiny_imagenet(tmp_path: Path) -> None:
@@ -197,10 +241,11 @@ def test_a_folder_that_is_not_there_ends_the_run_with_its_code(tmp_path: Path) -
 
 def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=1, train=1, tests=1, side=SIDE)
-    images, _ = find_images(tmp_path / "data", "train")
+    source = Folder(f"{tmp_path}/data")
+    images, _ = find_images(source, "train", HERE)
     from PIL import Image
 
-    with Image.open(images[0].path) as image:
+    with Image.open(f"{source.path}/{images[0].file}") as image:
         expected = np.asarray(image.convert("RGB"))
-    found = cached(images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
+    found = cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
     assert np.array_equal(found.pixels[0], expected)

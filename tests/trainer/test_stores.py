@@ -6,21 +6,15 @@ deletion in a batch, the proxy translates. Neither has been tried here against t
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import signal
-import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 import torch
 
-from setup.stores import s3_server
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
 from tests.trainer.test_checkpoint import newest, save, saved
@@ -30,61 +24,6 @@ from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
 from trainer.tensor_files import MANIFEST
-
-NUMBERS = count()
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[int]:
-    """Port of an S3 server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.1)
-        yield port
-    finally:
-        server.kill()
-        server.wait()
-
-
-@pytest.fixture
-def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy in front of the store, which the clients of both clouds are told of."""
-    with Proxy(store) as found:
-        account = tmp_path / "account.json"
-        keys = ("client_email", "private_key", "private_key_id")
-        account.write_text(json.dumps({"gcs_base_url": found.url, "disable_oauth": True} | dict.fromkeys(keys, "")))
-        for name, value in {
-            "GOOGLE_SERVICE_ACCOUNT": str(account),
-            "AWS_ENDPOINT_URL": found.url,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "any",
-            "AWS_SECRET_ACCESS_KEY": "any",
-            "AWS_REGION": "us-east-1",
-        }.items():
-            monkeypatch.setenv(name, value)
-        yield found
-
-
-@pytest.fixture(params=["s3", "gs"])
-def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
-    """URL of a new bucket."""
-    name = f"bucket-{next(NUMBERS)}"
-    connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
-    connection.request("PUT", f"/{name}")
-    assert connection.getresponse().status == 200
-    connection.close()
-    proxy.requests.clear()
-    return f"{request.param}://{name}"
 
 
 @pytest.fixture(scope="module")

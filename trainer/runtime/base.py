@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,13 +19,11 @@ from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.batch import Batch, Data
 from trainer.config import TrainConfig
 from trainer.exit_codes import HangError, PreemptedError
 from trainer.profile import StepProfile
 from trainer.storage import Folder
-
-if TYPE_CHECKING:
-    from trainer.data import Batch, Data
 
 SLACK = 20.0
 """Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
@@ -207,6 +205,14 @@ class Runtime:
         values = [value]
         dist.broadcast_object_list(values, 0, device=torch.device("cpu"))
         return values[0]
+
+    def gather(self, value: Shared) -> list[Shared]:
+        """Every rank's value, anything that can be pickled, by rank; on every rank."""
+        if self.world == 1:
+            return [value]
+        values: list[Shared] = [value] * self.world
+        dist.all_gather_object(values, value)
+        return values
 
     def background_group(self) -> dist.ProcessGroup | None:
         """What the ranks talk through beside the training; all must call it at the same step. None for one rank."""

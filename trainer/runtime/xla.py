@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from trainer.batch import Batch, Data
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.runtime.base import Runtime
@@ -18,7 +19,6 @@ from trainer.runtime.tpu_hosts import meeting
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
-    from trainer.data import Batch, Data
     from trainer.profile import StepProfile
 
 try:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
-from trainer.data import Batch, Data, GeneratedImages
+from trainer.batch import Batch, Data
+from trainer.data import GeneratedImages
 from trainer.sampler import EpochSampler, Share
-
-if TYPE_CHECKING:
-    from trainer.runtime.xla import XlaRuntime
 
 AHEAD = 3
 """Steps whose batches are sent before they are asked for."""
@@ -25,13 +23,28 @@ Made = tuple[tuple[int, int], Batch]
 """A step's place (epoch, samples before it) and its batch."""
 
 
+class Devices(Protocol):
+    """What a feed asks of the devices of this process."""
+
+    def even(self, samples: int) -> int:
+        """So many samples or a few more, as the devices can share."""
+
+    def most(self, count: int) -> int:
+        """The highest of all ranks' counts."""
+
+    def scale(self, scale: float) -> torch.Tensor:
+        """What to multiply the sum of losses with, given what each of several ranks would; on the device."""
+
+    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Both tensors on the devices."""
+
+
 class AheadOnDevice:
     """Another data set, its batches on the device."""
 
-    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int) -> None:
+    def __init__(self, data: Data, runtime: Devices, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
-        self.broken = data.broken
         self._data, self._runtime = data, runtime
         # Their full batch is always the same one: it is sent once.
         self._same = isinstance(data, GeneratedImages)
@@ -40,6 +53,11 @@ class AheadOnDevice:
         self._ahead: deque[Future[Made | None]] = deque()
         self._sampler: EpochSampler | None = None
         self._kept: Batch | None = None
+
+    @property
+    def broken(self) -> Sequence[str]:
+        """Samples that cannot be read, as far as it is known."""
+        return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
         """Make the batches of the sampler's next steps ahead of time; it is asked for its place at every step."""

@@ -1,0 +1,48 @@
+"""A cluster that the user has, as a platform: only what is in its namespace is the stack's."""
+
+from __future__ import annotations
+
+import os
+
+import pulumi
+import pulumi_kubernetes
+
+from infra.config import ClaimConfig, KubeconfigConfig
+from infra.kubeconfig import kubeconfig_files
+from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.platform import CLAIM_URL, Platform
+
+
+def use_existing_cluster(config: KubeconfigConfig) -> Platform:
+    """The cluster of a kubeconfig's context, with a namespace for the jobs."""
+    files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
+    path = files if config.kubeconfig else None
+    provider = pulumi_kubernetes.Provider("kubernetes", kubeconfig=path, context=config.context)
+    claim, url = None, CLAIM_URL
+    if isinstance(config.bucket, ClaimConfig):
+        claim = BucketClaim(
+            size=config.bucket.size,
+            access_mode=config.bucket.access_mode,
+            storage_class=config.bucket.storage_class,
+        )
+    else:
+        url = config.bucket.url
+    training = TrainingNamespace(
+        "training",
+        TrainingNamespaceArgs(namespace=config.namespace, bucket=claim),
+        pulumi.ResourceOptions(providers={"kubernetes": provider}),
+    )
+    options = f"--kubeconfig {path} --context {config.context}" if path else f"--context {config.context}"
+    return Platform(
+        provider=provider,
+        namespace=training.namespace,
+        service_account=training.service_account,
+        image=config.image,
+        bucket_url=url,
+        bucket_claim=training.bucket_claim,
+        bucket_location=url,
+        kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
+        kubeconfig_path=files,
+        context=config.context,
+        get_kubeconfig=f"kubectl config use-context {config.context}",
+    )

@@ -1,0 +1,48 @@
+"""Provisions the platform that a configuration names, and the operators that its jobs need."""
+
+from __future__ import annotations
+
+import pulumi
+
+from infra.aws.config import EksConfig
+from infra.config import LocalConfig, PlatformConfig
+from infra.existing_cluster import use_existing_cluster
+from infra.gcp.config import GkeConfig
+from infra.platform import PROJECT, Platform
+
+
+def build_platform(
+    config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
+) -> Platform:
+    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
+
+    Raises ValueError, one problem a line, when this machine cannot run it.
+    """
+    # Each platform needs what no other does, and the clouds' SDKs are slow to import.
+    if isinstance(config, LocalConfig):
+        from infra.local.platform import build_local
+
+        return build_local(config, str(PROJECT), operators, images)
+    if isinstance(config, GkeConfig):
+        from infra.gcp.platform import build_gke
+
+        return build_gke(config, images)
+    if isinstance(config, EksConfig):
+        from infra.aws.platform import build_eks
+
+        return build_eks(config, images)
+    return use_existing_cluster(config)
+
+
+def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install operators on the platform; returns what jobs that need them come after. Raises ValueError without set-up.
+
+    Empty where none is needed.
+    """
+    if not names:
+        return []
+    # Not needed by most stacks, and slow to import.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]

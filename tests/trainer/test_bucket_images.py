@@ -1,0 +1,98 @@
+"""Images in a bucket: found in every layout, each read once an epoch by one rank, and waited for where it is slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.stores.proxy import Fault, Proxy, at_first
+from tests.trainer.processes import Ended, run
+from trainer.exit_codes import DATA_ERROR, DONE
+from trainer.made_images import imagenet, shards, tiny_imagenet
+from trainer.storage import Folder
+
+CLASSES, TRAIN, TESTS, SIDE, EPOCHS = 3, 16, 4, 32, 2
+LAYOUTS: dict[str, Callable[[Path], None]] = {
+    "imagenet": lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=20),
+}
+MODEL = ("--no-fake-data", "--arch=resnet18", "--image-size=32", f"--num-classes={CLASSES}", "--batch-size=8")
+
+
+def upload(local: Path, url: str) -> None:
+    """Put a folder's files into a bucket."""
+    folder = Folder(url)
+    for path in sorted(path for path in local.rglob("*") if path.is_file()):
+        folder.write(str(path.relative_to(local)), path.read_bytes())
+
+
+def train(url: str, folder: Path, *flags: str) -> Ended:
+    """Train two ranks on a bucket's images."""
+    where = (f"--data-dir={url}", f"--cache-dir={folder}/cache", f"--epochs={EPOCHS}", "--bucket=")
+    return run(*MODEL, *where, *flags, data=folder, recipe="imagenet", processes=2)
+
+
+def reads(proxy: Proxy) -> Counter[str]:
+    """How often each image or shard was asked for."""
+    paths = [unquote(urlsplit(path).path) for method, path, _ in proxy.requests if method == "GET"]
+    return Counter(path for path in paths if path.endswith((".JPEG", ".tar")))
+
+
+@pytest.mark.parametrize("layout", ["imagenet", "tiny-imagenet"])
+def test_each_image_is_read_once_an_epoch(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    LAYOUTS[layout](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    proxy.requests.clear()
+    ended = train(f"{bucket}/data", tmp_path, "--stream")
+    assert ended.codes == [DONE], ended.output
+    found = reads(proxy)
+    assert len(found) == CLASSES * (TRAIN + TESTS)
+    assert set(found.values()) == {EPOCHS}, found
+    assert not (tmp_path / "cache").exists()
+
+
+def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    LAYOUTS["imagenet"](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    proxy.requests.clear()
+    ended = train(f"{bucket}/data", tmp_path)
+    assert ended.codes == [DONE], ended.output
+    assert set(reads(proxy).values()) == {1}
+
+
+def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    LAYOUTS["webdataset"](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    proxy.requests.clear()
+    ended = train(f"{bucket}/data", tmp_path, "--stream")
+    assert ended.codes == [DONE], ended.output
+    # To know what is in it, each shard was read whole, once.
+    expected = {"train-000000.tar": 20, "train-000001.tar": 20, "train-000002.tar": 8, "val-000000.tar": 12}
+    found = {path.rpartition("/")[2]: count for path, count in reads(proxy).items()}
+    assert found == {name: 1 + EPOCHS * images for name, images in expected.items()}
+
+
+def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    LAYOUTS["imagenet"](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    broken = next((tmp_path / "data" / "train").rglob("*.JPEG")).relative_to(tmp_path)
+    Folder(bucket).write(str(broken), b"no image")
+    proxy.fault = at_first(Fault.UNAVAILABLE)
+    ended = train(f"{bucket}/data", tmp_path, "--stream")
+    assert ended.codes == [DONE], ended.output
+    assert proxy.faults() > CLASSES * TRAIN
+    # Each rank names it once, at the end of the epoch in which it met it.
+    named = [event["sample"].partition(":_")[0] for event in ended.events("broken")]
+    assert 1 <= len(named) <= 2
+    assert set(named) == {f"{bucket}/{broken}"}
+
+
+def test_a_bucket_without_images_is_named(bucket: str, tmp_path: Path) -> None:
+    ended = train(f"{bucket}/data", tmp_path, "--stream")
+    assert ended.codes == [DATA_ERROR], ended.output
+    assert f"{bucket}/data has no images of train" in ended.output

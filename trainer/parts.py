@@ -1,0 +1,76 @@
+"""The parts of a training run, made from its flags: data, model, and the state that checkpoints hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from trainer.batch import Data
+from trainer.config import DigitsConfig, ImagenetConfig, recipe
+from trainer.data import load_data
+from trainer.metrics import Reporter, node_name
+from trainer.models import build_model, build_optimizer, signature
+from trainer.runtime import Runtime
+from trainer.sampler import EpochSampler
+from trainer.state import RunState
+
+LONGEST_LIST = 10
+"""Broken samples that are named one by one."""
+
+
+class Parts(NamedTuple):
+    """What a rank trains with."""
+
+    data: Data
+    """The training set and the test set."""
+    state: RunState
+    """The bare model, its optimiser and all else that changes."""
+    model: nn.Module
+    """The model as steps call it: its gradients are those of all ranks."""
+
+
+def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter) -> Parts:
+    """Say what will be trained where, and make it; raises ConfigurationError or DataError where it cannot be."""
+    report.event(
+        "start",
+        node=node_name(),
+        device=runtime.device.type,
+        threads=torch.get_num_threads(),
+        precision=str(runtime.precision).removeprefix("torch."),
+        recipe=recipe(config),
+        model=signature(config),
+    )
+    torch.manual_seed(config.seed)
+    data = runtime.feed(load_data(config, runtime))
+    name_broken(data, report)
+    model = build_model(config, classes=data.classes, channels=data.channels).to(runtime.device)
+    if config.channels_last:
+        model = model.to(memory_format=torch.channels_last)
+    sampler = EpochSampler(
+        data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=config.seed
+    )
+    data.follow(sampler)
+    state = RunState(
+        signature=signature(config),
+        model=model,
+        optimizer=build_optimizer(config, model),
+        sampler=sampler,
+        # Does nothing but for float16, whose gradients would vanish.
+        scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
+    )
+    wrapped = runtime.wrap(model)
+    if config.compile:
+        wrapped.compile()
+    return Parts(data, state, wrapped)
+
+
+def name_broken(data: Data, report: Reporter, *, named: int = 0) -> int:
+    """Say which samples cannot be read, besides those `named` before; returns how many there are now."""
+    broken = data.broken
+    for text in broken[named:][:LONGEST_LIST]:
+        report.event("broken", sample=text.replace(" ", "_"))
+    if len(broken) > named:
+        report.event("broken_samples", count=len(broken))
+    return len(broken)
