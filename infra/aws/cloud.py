@@ -17,7 +17,7 @@ from infra.aws.registry import ImageRepository, ImageRepositoryArgs
 from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs
 from infra.hardware.ec2 import ec2_machine
 from infra.namespace import SERVICE_ACCOUNT
-from infra.naming import CLOUD_LABELS
+from infra.naming import cloud_labels
 
 NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
 """https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html"""
@@ -47,7 +47,7 @@ def build_cloud(config: EksConfig) -> EksCloud:
         "aws",
         region=config.region,
         allowed_account_ids=None if config.account is None else [config.account],
-        default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=CLOUD_LABELS),
+        default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=cloud_labels(config.cluster_label)),
     )
     ours = pulumi.ResourceOptions(providers={"aws": aws})
     network = Network("network", NetworkArgs(config=config), ours)

@@ -74,7 +74,7 @@ def build_cloud(config: GkeConfig) -> GkeCloud:
     )
     repository = None
     if config.image.prebuilt is None:
-        args = ImageRepositoryArgs(project=project, config=config.registry, reader=account)
+        args = ImageRepositoryArgs(project=project, cluster=config.name, config=config.registry, reader=account)
         repository = ImageRepository("registry", args)
     return GkeCloud(
         cluster=cluster,
