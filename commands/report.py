@@ -84,7 +84,7 @@ def markdown(report: Report, today: date) -> str:
     notes = [each for each in report.findings if not each.fails]
     if notes:
         lines += ["", "Policy:"]
-        lines += [f"- {each.rule.name}: {each.resource} {each.message}{_excuse(each)}" for each in notes]
+        lines += [f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}" for each in notes]
     lines += _jobs(report)
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
