@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from infra.naming import CLUSTER_LABEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,13 +16,18 @@ class Listing:
     kind: str
     """What people call it."""
     words: tuple[str, ...]
-    """Command that lists all of them as JSON, without project and region."""
+    """Command that lists all of them as JSON, without project; `{region}`, `{name}` and `{label}` stand for the stack's
+    region, its cluster and the label of what is made for it."""
     rows: str = ""
     """Key of the list in the answer; empty where the answer is the list."""
     name: str = "name"
     """Key of the name in a row; empty where a row is the name."""
+    id: str = ""
+    """Key of what the provider calls its id, where that is not the name."""
     labels: str = "labels"
     """Key of its labels or tags."""
+    tags: tuple[str, ...] = ()
+    """Command that gives the tags of one, `{id}`, where the listing has none."""
     types: tuple[str, ...] = ()
     """Pulumi's types of it, by which a simulated cloud lists it."""
 
@@ -33,6 +40,16 @@ class Found:
     name: str
     labels: Mapping[str, str]
     """Its labels or tags."""
+    id: str = ""
+    """The provider's id of it."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else is plainly said of it, by names as Pulumi writes them."""
+
+    @property
+    def network(self) -> str:
+        """Name or id of the network that it is in; empty where that is not said."""
+        facts = self.facts
+        return (facts.get("network") or facts.get("vpcId") or facts.get("vPCId") or "").rpartition("/")[2]
 
 
 def read(listing: Listing, answer: Any) -> Iterator[Found]:
@@ -40,16 +57,26 @@ def read(listing: Listing, answer: Any) -> Iterator[Found]:
     rows = answer.get(listing.rows, []) if listing.rows else answer
     for row in rows or []:
         if isinstance(row, str):
-            yield Found(kind=listing.kind, name=row, labels={})
+            yield Found(kind=listing.kind, name=row, labels={}, id=row)
             continue
         # A NAT gateway that is gone is listed for an hour more.
         if row.get("State") == "deleted":
             continue
-        labels = row.get(listing.labels) or {}
-        if isinstance(labels, list):
-            labels = {each["Key"]: each["Value"] for each in labels}
         name = str(row.get(listing.name) or row.get("id") or row)
-        yield Found(kind=listing.kind, name=name, labels=labels)
+        yield Found(
+            kind=listing.kind,
+            name=name,
+            labels=labels_of(row.get(listing.labels)),
+            id=str(row.get(listing.id) or name),
+            facts={f"{key[0].lower()}{key[1:]}": value for key, value in row.items() if isinstance(value, str)},
+        )
+
+
+def labels_of(found: Any) -> dict[str, str]:
+    """Labels, or tags as AWS lists them."""
+    if isinstance(found, list):
+        return {str(each["Key"]): str(each["Value"]) for each in found}
+    return dict(found or {})
 
 
 def _compute(kind: str, words: str, *types: str) -> Listing:
@@ -61,16 +88,16 @@ GOOGLE = (
         kind="cluster",
         words=("gcloud", "container", "clusters", "list"),
         labels="resourceLabels",
-        types=("gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"),
+        types=("gcp:container/cluster:Cluster",),
     ),
-    _compute("instance group", "instance-groups managed"),
+    _compute("instance group", "instance-groups"),
     _compute("instance", "instances"),
     _compute("disk", "disks", "gcp:compute/disk:Disk"),
     _compute("address", "addresses", "gcp:compute/address:Address"),
     _compute("firewall rule", "firewall-rules", "gcp:compute/firewall:Firewall"),
     _compute("endpoint group", "network-endpoint-groups"),
     _compute("forwarding rule", "forwarding-rules"),
-    _compute("router", "routers", "gcp:compute/router:Router", "gcp:compute/routerNat:RouterNat"),
+    _compute("router", "routers", "gcp:compute/router:Router"),
     _compute("subnetwork", "networks subnets", "gcp:compute/subnetwork:Subnetwork"),
     _compute("network", "networks", "gcp:compute/network:Network"),
     _compute("resource policy", "resource-policies", "gcp:compute/resourcePolicy:ResourcePolicy"),
@@ -84,7 +111,7 @@ GOOGLE = (
         kind="binding",
         words=("gcloud", "projects", "get-iam-policy"),
         rows="bindings",
-        types=("gcp:projects/iAMMember:IAMMember", "gcp:serviceaccount/iAMMember:IAMMember"),
+        types=("gcp:projects/iAMMember:IAMMember",),
     ),
     Listing(kind="bucket", words=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
     Listing(
@@ -97,9 +124,9 @@ GOOGLE = (
 """Google Cloud, by https://cloud.google.com/sdk/gcloud/reference; node pools and NAT go with their owners."""
 
 
-def _ec2(kind: str, verb: str, rows: str, name: str, *types: str) -> Listing:
-    named = tuple(f"aws:ec2/{each}" for each in types)
-    return Listing(kind=kind, words=("aws", "ec2", verb), rows=rows, name=name, labels="Tags", types=named)
+def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
+    types = (f"aws:ec2/{type_}",) if type_ else ()
+    return Listing(kind=kind, words=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
 
 
 AMAZON = (
@@ -107,7 +134,7 @@ AMAZON = (
         kind="cluster",
         words=("aws", "eks", "list-clusters"),
         rows="clusters",
-        types=("aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"),
+        types=("aws:eks/cluster:Cluster",),
     ),
     Listing(
         kind="instance group",
@@ -116,19 +143,44 @@ AMAZON = (
         name="AutoScalingGroupName",
         labels="Tags",
     ),
+    # First, for much of the rest is known by the VPC that it is in.
+    _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
+    Listing(
+        kind="instance",
+        words=(
+            *("aws", "ec2", "describe-instances", "--query=Reservations[].Instances[]"),
+            "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped",
+        ),
+        name="InstanceId",
+        labels="Tags",
+    ),
     _ec2(
         "launch template",
         "describe-launch-templates",
         "LaunchTemplates",
         "LaunchTemplateName",
         "launchTemplate:LaunchTemplate",
+        "LaunchTemplateId",
     ),
     _ec2(
         "placement group", "describe-placement-groups", "PlacementGroups", "GroupName", "placementGroup:PlacementGroup"
     ),
     _ec2("volume", "describe-volumes", "Volumes", "VolumeId"),
-    _ec2("network interface", "describe-network-interfaces", "NetworkInterfaces", "NetworkInterfaceId"),
-    _ec2("security group", "describe-security-groups", "SecurityGroups", "GroupName", "securityGroup:SecurityGroup"),
+    _ec2(
+        "network interface",
+        "describe-network-interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        labels="TagSet",
+    ),
+    _ec2(
+        "security group",
+        "describe-security-groups",
+        "SecurityGroups",
+        "GroupName",
+        "securityGroup:SecurityGroup",
+        "GroupId",
+    ),
     _ec2("NAT gateway", "describe-nat-gateways", "NatGateways", "NatGatewayId", "natGateway:NatGateway"),
     _ec2("address", "describe-addresses", "Addresses", "AllocationId", "eip:Eip"),
     _ec2(
@@ -141,7 +193,6 @@ AMAZON = (
     _ec2("VPC endpoint", "describe-vpc-endpoints", "VpcEndpoints", "VpcEndpointId", "vpcEndpoint:VpcEndpoint"),
     _ec2("route table", "describe-route-tables", "RouteTables", "RouteTableId", "routeTable:RouteTable"),
     _ec2("subnet", "describe-subnets", "Subnets", "SubnetId", "subnet:Subnet"),
-    _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
     Listing(
         kind="load balancer",
         words=("aws", "elbv2", "describe-load-balancers"),
@@ -149,13 +200,26 @@ AMAZON = (
         name="LoadBalancerName",
     ),
     Listing(
-        kind="role", words=("aws", "iam", "list-roles"), rows="Roles", name="RoleName", types=("aws:iam/role:Role",)
+        kind="classic load balancer",
+        words=("aws", "elb", "describe-load-balancers"),
+        rows="LoadBalancerDescriptions",
+        name="LoadBalancerName",
+    ),
+    Listing(
+        kind="role",
+        words=("aws", "iam", "list-roles"),
+        rows="Roles",
+        name="RoleName",
+        tags=("aws", "iam", "list-role-tags", "--role-name={id}"),
+        types=("aws:iam/role:Role",),
     ),
     Listing(
         kind="policy",
         words=("aws", "iam", "list-policies", "--scope=Local"),
         rows="Policies",
         name="PolicyName",
+        id="Arn",
+        tags=("aws", "iam", "list-policy-tags", "--policy-arn={id}"),
         types=("aws:iam/policy:Policy",),
     ),
     Listing(
@@ -163,14 +227,19 @@ AMAZON = (
         words=("aws", "iam", "list-open-id-connect-providers"),
         rows="OpenIDConnectProviderList",
         name="Arn",
+        tags=("aws", "iam", "list-open-id-connect-provider-tags", "--open-id-connect-provider-arn={id}"),
         types=("aws:iam/openIdConnectProvider:OpenIdConnectProvider",),
     ),
     Listing(
         kind="key",
-        words=("aws", "kms", "list-aliases"),
-        rows="Aliases",
-        name="AliasName",
-        types=("aws:kms/alias:Alias",),
+        words=(
+            *("aws", "resourcegroupstaggingapi", "get-resources", "--resource-type-filters=kms:key"),
+            f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}",
+        ),
+        rows="ResourceTagMappingList",
+        name="ResourceARN",
+        labels="Tags",
+        types=("aws:kms/key:Key",),
     ),
     Listing(
         kind="log group",
@@ -181,7 +250,7 @@ AMAZON = (
     ),
     Listing(
         kind="bucket",
-        words=("aws", "s3api", "list-buckets"),
+        words=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
         rows="Buckets",
         name="Name",
         types=("aws:s3/bucket:Bucket",),
@@ -203,3 +272,19 @@ AMAZON = (
     ),
 )
 """AWS, by https://docs.aws.amazon.com/cli/latest/reference/; what is a part of another goes with it."""
+PARTS = (
+    Listing(
+        kind="route table association",
+        words=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
+        name="RouteTableAssociationId",
+        types=("aws:ec2/routeTableAssociation:RouteTableAssociation",),
+    ),
+    Listing(
+        kind="pod identity association",
+        words=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
+        rows="associations",
+        name="associationId",
+        types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
+    ),
+)
+"""What goes with its owner, and has an id that only AWS knows."""

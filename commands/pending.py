@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
+from commands.environment import PROJECT
+from commands.listers import Lister, real
+from commands.listings import AMAZON, PARTS, Found
+from commands.ours import ours
 from commands.stack import pulumi
+from infra.aws.config import EksConfig
 from infra.cloud_ids import known_id
+from infra.naming import CLUSTER_LABEL
+from stack_config import load_file
+
+Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
+"""Type, inputs and ids that the state knows -> id of what the cloud has besides them; None where it has nothing."""
+REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
+"""Beginnings of types of which a second creation takes over what the first one made."""
 
 
-def pending_creates(deployment: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
-    """Each resource whose creation was never answered and, where it follows from the name, its id."""
+def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each resource whose creation was never answered, and which a second one would not take over."""
     operations = deployment.get("pending_operations") or []
-    resources = [each["resource"] for each in operations if each["type"] == "creating"]
-    return [(each, known_id(each["type"], each.get("inputs") or {})) for each in resources]
+    begun = [each["resource"] for each in operations if each["type"] == "creating"]
+    return [each for each in begun if not each["type"].startswith(REPEATABLE)]
 
 
-def adopt(exported: dict[str, Any], run: Callable[..., bool]) -> list[str]:
+def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
     """Have the state know what the cloud has of them; returns the URNs of those that must be looked for by hand.
 
-    Each is put into the state under its id, and a refresh asks the cloud: what is there stays, what is not goes.
+    Each is put into the state under its id, which follows from its name or is what `find` gives, and a refresh asks
+    the cloud: what is there stays, what is not goes. By hand are those without an id that follows where `find` is None.
     """
     deployment = exported["deployment"]
-    found = pending_creates(deployment)
-    if not found:
+    resources = list(deployment.get("resources") or [])
+    operations = deployment.get("pending_operations") or []
+    others = [each for each in operations if each["type"] != "creating"]
+    if len(others) == len(operations):
         return []
-    adopted = [
-        {**resource, "custom": True, "id": id_, "outputs": resource.get("inputs") or {}}
-        for resource, id_ in found
-        if id_
-    ]
-    resources = [*(deployment.get("resources") or []), *adopted]
-    others = [each for each in deployment["pending_operations"] if each["type"] != "creating"]
-    edited = {**exported, "deployment": {**deployment, "resources": resources, "pending_operations": others}}
+    adopted, unknown = [], []
+    taken = frozenset(each["id"] for each in resources if each.get("id"))
+    for each in pending_creates(deployment):
+        inputs = each.get("inputs") or {}
+        id_ = known_id(each["type"], inputs)
+        if id_ is None and find is None:
+            unknown.append(each["urn"])
+        elif id_ := id_ or (find and find(each["type"], inputs, taken)):
+            adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
+    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": others}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(edited, file)
+        json.dump({**exported, "deployment": edited}, file)
         file.flush()
         done = run("stack", "import", "--file", file.name)
     targets = [word for each in adopted for word in ("--target", each["urn"])]
@@ -45,17 +64,52 @@ def adopt(exported: dict[str, Any], run: Callable[..., bool]) -> list[str]:
         done = run("refresh", "--yes", "--skip-preview", *targets)
     if not done:
         raise RuntimeError("what the last update had begun is not adopted: `pulumi refresh` failed")
-    return [resource["urn"] for resource, id_ in found if not id_]
+    return unknown
+
+
+def looked_up(lister: Lister, label: str) -> Find:
+    """Finds by its tags what was made for the cluster of that label, and what has none by all that is said of it."""
+
+    def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
+        listings = [each for each in (*AMAZON, *PARTS) if type_ in each.types]
+        found = (each for listing in listings for each in lister(listing))
+        return next((each.id for each in found if each.id not in taken and _is(each, inputs, label)), None)
+
+    return find
+
+
+def _is(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
+    """Whether it is what was asked for by these inputs."""
+    if name := (inputs.get("tags") or {}).get("Name"):
+        return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
+    said = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
+    return bool(said) and all(found.facts[key] == value for key, value in said.items())
 
 
 def adopt_pending(stack: str) -> None:
-    """The same for a stack, before its next `up`."""
+    """The same for a stack, before its next `up` or `destroy`; AWS is asked with the `aws` that people use."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
+    if not exported["deployment"].get("pending_operations"):
+        return
 
     def run(*words: str) -> bool:
         pulumi(*words, "--stack", stack)
         return True
 
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    for urn in adopt(exported, run):
+    try:
+        unknown = adopt(exported, run, _real(file))
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        print(f"stack {stack}: AWS does not tell what the last update made: {error}", file=sys.stderr)
+        unknown = adopt(exported, run)
+    for urn in unknown:
         message = "creation was never answered, and only the cloud knows whether it is there: look for"
         print(f"stack {stack}: {message} {urn.rpartition('::')[2]}", file=sys.stderr)
+
+
+def _real(file: Path) -> Find | None:
+    """Asks AWS; None for other platforms, whose ids all follow from names."""
+    platform = load_file(file).platform if file.exists() else None
+    if not isinstance(platform, EksConfig):
+        return None
+    return looked_up(real(platform, ours(platform)), platform.cluster_label)

@@ -46,6 +46,11 @@ class Step:
     """Whether it stays in the cloud when it goes from the stack."""
 
     @property
+    def component(self) -> bool:
+        """Whether it is a component of the program, which no cloud knows."""
+        return self.type.startswith("trainyard:")
+
+    @property
     def kind(self) -> str:
         """The last part of its type."""
         return self.type.rpartition(":")[2]
@@ -78,9 +83,9 @@ def steps_of(preview: str) -> list[Step]:
 
 
 def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
-    """Action -> kind -> how many, the destructive ones first."""
+    """Action -> kind -> how many, the destructive ones first; components are nothing but their parts."""
     counts: dict[Action, Counter[str]] = {}
-    for step in steps:
+    for step in (each for each in steps if not each.component):
         counts.setdefault(step.action, Counter())[step.kind] += 1
     return {action: counts[action] for action in ("replace", "delete", "create", "update", "same") if action in counts}
 

@@ -84,7 +84,7 @@ def markdown(report: Report, today: date) -> str:
     notes = [each for each in report.findings if not each.fails]
     if notes:
         lines += ["", "Policy:"]
-        lines += [f"- {each.rule.name}: {each.resource} {each.message}{_excuse(each)}" for each in notes]
+        lines += [f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}" for each in notes]
     lines += _jobs(report)
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
@@ -139,7 +139,7 @@ def _resources(report: Report) -> list[str]:
         loud = action in ("replace", "delete")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         lines.append(f"{f'**{action.upper()}**' if loud else action.capitalize()} {total}: {listed}")
-        named = [each for each in report.steps if each.action == action]
+        named = [each for each in report.steps if each.action == action and not each.component]
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += [f"- `{each.name}`{': ' + ', '.join(each.changed) if each.changed else ''}" for each in named]
         # What follows a list without an empty line is read as its last item.

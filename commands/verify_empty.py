@@ -11,24 +11,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from commands.down import everything_left
 from commands.environment import PROJECT, STATE
-from commands.listings import AMAZON, GOOGLE, Found, Listing, read
-from commands.quota_left import asked
+from commands.listers import Lister, real, simulated
+from commands.listings import AMAZON, GOOGLE
+from commands.ours import Ours, ours
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
-from rehearsal.cloud.state import Record, read_state
 from stack_config import load_file
 
-Lister = Callable[[Listing], Iterable[Found]]
-"""Gives everything of a kind that there is, whoever made it."""
-TOMBSTONE = "deleted:"
-"""What Google's bindings of accounts that are gone begin with: https://cloud.google.com/iam/docs/policies#handle-deleted-members"""
+NETWORKS = ("network", "VPC")
+"""Kinds of which the stack has its own, so that all that is in one is the stack's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,28 +55,20 @@ class Receipt:
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
-def belongs(found: Found, cluster: str) -> bool:
-    """Whether a cluster of that name made it: by its name, or by a label that names the cluster."""
-    named = found.name.rpartition("/")[2].removeprefix(TOMBSTONE).removeprefix("serviceAccount:")
-    parts = (named, found.name.removeprefix("/aws/eks/").removeprefix("alias/"))
-    if any(part == cluster or part.startswith((f"{cluster}-", f"{cluster}/", f"gke-{cluster}-")) for part in parts):
-        return True
-    values = {str(value) for value in found.labels.values()}
-    keys = {key.rpartition("/")[2] for key in found.labels}
-    return cluster in values | keys or any(value.startswith(f"{cluster}-") for value in values)
-
-
-def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lister) -> Receipt:
-    """Look at every kind of thing that the platform's cloud has."""
+def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lister, mine: Ours) -> Receipt:
+    """Look at every kind of thing that the platform's cloud has, for what is of `mine`."""
     listings = GOOGLE if isinstance(platform, GkeConfig) else AMAZON
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
+    networks: set[str] = set()
     for listing in listings:
         found = list(lister(listing))
         looked_at[listing.kind] = len(found)
         for each in found:
-            if belongs(each, platform.name):
+            if mine.has(each, networks):
+                if each.kind in NETWORKS:
+                    networks.add(each.id)
                 stays = each.kind == "bucket" and platform.bucket.keep
                 (kept if stays else left).append(f"{each.kind} {each.name}")
     return Receipt(
@@ -91,50 +81,15 @@ def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lis
     )
 
 
-def simulated(folder: Path) -> Lister:
-    """Lists the simulated clouds whose books are in a folder."""
-
-    def rows(listing: Listing) -> Iterator[Found]:
-        for record in read_state(folder).of_type(*listing.types):
-            for name in _names(record):
-                labels = {**(record.inputs.get("tags") or {}), **(record.inputs.get("labels") or {})}
-                yield Found(kind=listing.kind, name=name, labels=labels)
-
-    return rows
-
-
-def _names(record: Record) -> Iterator[str]:
-    """What the cloud's listing would call it."""
-    for key in ("email", "member", "clusterName", "name", "bucket", "repositoryId"):
-        if isinstance(record.outputs.get(key), str):
-            yield str(record.outputs[key])
-            return
-    yield record.id
-
-
-def real(platform: GkeConfig | EksConfig) -> Lister:
-    """Lists the cloud itself, with the `gcloud` or `aws` that people use and its credentials."""
-
-    def rows(listing: Listing) -> Iterator[Found]:
-        if isinstance(platform, EksConfig):
-            yield from read(listing, asked(*listing.words, f"--region={platform.region}", "--output=json"))
-        elif listing.kind == "binding":
-            answer = asked(*listing.words, platform.project, "--format=json")
-            members = {member for binding in answer.get("bindings", []) for member in binding["members"]}
-            yield from (Found(kind=listing.kind, name=member, labels={}) for member in sorted(members))
-        else:
-            yield from read(listing, asked(*listing.words, f"--project={platform.project}", "--format=json"))
-
-    return rows
-
-
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
     """The receipt of a stack. Raises ValueError, and CalledProcessError or FileNotFoundError where no cloud answers."""
     platform = load_file(PROJECT / f"Pulumi.{stack}.yaml").platform
     if isinstance(platform, GkeConfig | EksConfig):
+        mine = ours(platform)
         if folder is not None:
-            return verify(stack, platform, "simulated", simulated(folder))
-        return verify(stack, platform, "gcloud" if isinstance(platform, GkeConfig) else "aws", real(platform))
+            return verify(stack, platform, "simulated", simulated(folder), mine)
+        source = "gcloud" if isinstance(platform, GkeConfig) else "aws"
+        return verify(stack, platform, source, real(platform, mine), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(everything_left()))
 

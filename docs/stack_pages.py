@@ -37,7 +37,8 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
         yield f"make rehearse{suffix}       # its whole life against a simulated cloud; no credentials"
     yield f"make up{suffix}"
     yield f"make down{suffix}"
-    yield f"make verify-empty{suffix}   # what is left, by the cloud's own listing"
+    asked = "by the cloud's own listing" if cloud else "on this machine"
+    yield f"make verify-empty{suffix}   # what is left, {asked}"
     yield "```"
 
 
@@ -64,7 +65,7 @@ def _jobs(config: StackConfig) -> Iterator[str]:
     yield from ("", "## Jobs")
     for job in config.jobs:
         command = shlex.join(host_command(job, topology(job)).argv)
-        yield from ("", f"`{job.name}`, a {job.kind} of {job.hosts} hosts; each runs", "", f"    {command}")
+        yield from ("", f"`{job.name}`: {job.kind}, {job.hosts} hosts; each runs", "", f"    {command}")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,16 @@ from typing import Any
 _COMPUTE = {
     "gcp:compute/network:Network": "global/networks",
     "gcp:compute/subnetwork:Subnetwork": "regions/{region}/subnetworks",
+    "gcp:compute/firewall:Firewall": "global/firewalls",
     "gcp:compute/router:Router": "regions/{region}/routers",
     "gcp:compute/resourcePolicy:ResourcePolicy": "regions/{region}/resourcePolicies",
 }
 _IN_CLUSTER = "projects/{project}/locations/{location}/clusters"
 _ACCOUNT = "{accountId}@{project}.iam.gserviceaccount.com"
+_OF_BUCKETS = (
+    *("PublicAccessBlock", "OwnershipControls", "ServerSideEncryptionConfiguration", "Policy", "Versioning"),
+    "LifecycleConfiguration",
+)
 TEMPLATES: Mapping[str, str] = {
     **{type_: f"projects/{{project}}/{path}/{{name}}" for type_, path in _COMPUTE.items()},
     "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
@@ -33,11 +38,14 @@ TEMPLATES: Mapping[str, str] = {
     "aws:eks/addon:Addon": "{clusterName}:{addonName}",
     "aws:eks/accessEntry:AccessEntry": "{clusterName}:{principalArn}",
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": "{clusterName}#{principalArn}#{policyArn}",
+    "aws:kms/alias:Alias": "{name}",
     "aws:iam/role:Role": "{name}",
     "aws:iam/rolePolicy:RolePolicy": "{role}:{name}",
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "{role}/{policyArn}",
     "aws:cloudwatch/logGroup:LogGroup": "{name}",
     "aws:s3/bucket:Bucket": "{bucket}",
+    **{f"aws:s3/bucket{part}:Bucket{part}": "{bucket}" for part in _OF_BUCKETS},
+    "aws:ec2/placementGroup:PlacementGroup": "{name}",
     "aws:ecr/repository:Repository": "{name}",
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": "{repository}",
 }

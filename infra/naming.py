@@ -73,8 +73,16 @@ def job_selector(job: str) -> dict[str, str]:
     return {JOB_LABEL: job}
 
 
-CLOUD_LABELS = {"part-of": "trainyard", "managed-by": "pulumi"}
-"""Labels of every resource of a cloud that takes some, so that what is left over can be found."""
+CLUSTER_LABEL = "trainyard-cluster"
+"""Label or tag of a cloud's resource: which cluster it was made for."""
+
+
+def cloud_labels(cluster: str) -> dict[str, str]:
+    """Labels of every resource of a cloud that takes some: what is left over is found by them, and its cost is told.
+
+    `cluster` is the platform's `cluster_label`, which no other cluster of the project or account has.
+    """
+    return {"part-of": "trainyard", "managed-by": "pulumi", CLUSTER_LABEL: cluster}
 
 
 def fitted(name: str, role: str, limit: int) -> str:

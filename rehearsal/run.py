@@ -14,9 +14,11 @@ from typing import Any
 
 from commands.checkpoint import repair
 from commands.down import JOBS
-from commands.pending import adopt
+from commands.listers import simulated
+from commands.ours import ours
+from commands.pending import adopt, looked_up
 from commands.stack import settings_without_salt
-from commands.verify_empty import simulated, verify
+from commands.verify_empty import verify
 from infra.aws.config import EksConfig
 from infra.config import PlatformConfig
 from infra.cost import bill
@@ -118,7 +120,9 @@ class Rehearsal:
         repair(folders.environment(self.folder)["PULUMI_BACKEND_URL"], self.subject.stack)
         self._pulumi("cancel", "--yes", quiet=True)
         try:
-            lost = adopt(self._exported(), self._pulumi)
+            platform = self.subject.platform
+            label = platform.cluster_label if isinstance(platform, GkeConfig | EksConfig) else ""
+            lost = adopt(self._exported(), self._pulumi, looked_up(simulated(self.folder), label))
         except RuntimeError as error:
             self._say(str(error))
             return False
@@ -182,7 +186,7 @@ class Rehearsal:
             return
         platform = load_file(self.subject.settings).platform
         if isinstance(platform, GkeConfig | EksConfig):
-            receipt = verify(self.subject.stack, platform, "simulated", simulated(self.folder))
+            receipt = verify(self.subject.stack, platform, "simulated", simulated(self.folder), ours(platform))
             report.receipt = asdict(receipt)
             if receipt.empty == bool(report.left):
                 report.problems.append(f"verify-empty finds {list(receipt.left)} where {report.left} is left")

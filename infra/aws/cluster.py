@@ -53,6 +53,7 @@ class EksCluster(pulumi.ComponentResource):
             description=f"Kubernetes secrets of the EKS cluster {config.name}",
             enable_key_rotation=True,
             deletion_window_in_days=7,
+            tags={"Name": f"{config.name}-secrets"},
             opts=child,
         )
         logs = cloudwatch.LogGroup(

@@ -169,6 +169,11 @@ class EksConfig(Section):
     """Versions of EKS add-ons by name; by default AWS's own for the version of Kubernetes, which it may change."""
 
     @property
+    def cluster_label(self) -> str:
+        """Tag of what is made for the cluster; roles and buckets are the account's, so it names the region too."""
+        return f"{self.name}.{self.region}"
+
+    @property
     def all_zones(self) -> tuple[str, ...]:
         """Zones of the VPC."""
         return self.zones or tuple(f"{self.region}{letter}" for letter in "abc")

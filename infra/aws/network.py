@@ -74,12 +74,14 @@ class Network(pulumi.ComponentResource):
             subnet = self._subnet("public", zone, vpc, public[zone])
             route = ec2.RouteTableRouteArgs(cidr_block="0.0.0.0/0", gateway_id=internet.id)
             _table, association = self._routes("public", zone, vpc, subnet.id, route)
-            address = ec2.Eip(f"{self._name}-nat-address-{zone}", domain="vpc", tags=self._tags(zone), opts=child)
+            address = ec2.Eip(
+                f"{self._name}-nat-address-{zone}", domain="vpc", tags=self._tags("nat", zone), opts=child
+            )
             made[zone] = ec2.NatGateway(
                 f"{self._name}-nat-{zone}",
                 subnet_id=subnet.id,
                 allocation_id=address.allocation_id,
-                tags=self._tags(zone),
+                tags=self._tags("nat", zone),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[internet, association]),
             )
         return made
@@ -92,7 +94,7 @@ class Network(pulumi.ComponentResource):
             availability_zone=zone,
             cidr_block=network,
             map_public_ip_on_launch=False,
-            tags={"Name": f"{self._cluster}-{kind}-{zone}", f"kubernetes.io/role/{role}": "1"},
+            tags=self._tags(kind, zone) | {f"kubernetes.io/role/{role}": "1"},
             opts=pulumi.ResourceOptions(parent=self, custom_timeouts=SUBNET_TIMEOUTS),
         )
 
@@ -101,7 +103,7 @@ class Network(pulumi.ComponentResource):
     ) -> tuple[ec2.RouteTable, ec2.RouteTableAssociation]:
         child = pulumi.ResourceOptions(parent=self)
         table = ec2.RouteTable(
-            f"{self._name}-{kind}-routes-{zone}", vpc_id=vpc, routes=[route], tags=self._tags(zone), opts=child
+            f"{self._name}-{kind}-routes-{zone}", vpc_id=vpc, routes=[route], tags=self._tags(kind, zone), opts=child
         )
         association = ec2.RouteTableAssociation(
             f"{self._name}-{kind}-association-{zone}", route_table_id=table.id, subnet_id=subnet, opts=child
@@ -118,12 +120,14 @@ class Network(pulumi.ComponentResource):
             service_name=f"{services}.s3",
             vpc_endpoint_type="Gateway",
             route_table_ids=tables,
+            tags=self._tags("s3"),
             opts=child,
         )
         group = ec2.SecurityGroup(
             f"{self._name}-endpoints",
             vpc_id=vpc,
             description="HTTPS from the VPC to AWS services",
+            tags=self._tags("endpoints"),
             ingress=[
                 ec2.SecurityGroupIngressArgs(
                     protocol="tcp", from_port=443, to_port=443, cidr_blocks=[config.network.vpc]
@@ -140,11 +144,13 @@ class Network(pulumi.ComponentResource):
                 private_dns_enabled=True,
                 subnet_ids=list(self.private_subnets.values()),
                 security_group_ids=[group.id],
+                tags=self._tags(service),
                 opts=child,
             )
 
-    def _tags(self, zone: str) -> dict[str, str]:
-        return {"Name": f"{self._cluster}-{zone}"}
+    def _tags(self, *parts: str) -> dict[str, str]:
+        """A name that no other resource of its kind has, by which an update that died finds what it made."""
+        return {"Name": "-".join((self._cluster, *parts))}
 
 
 def ranges(config: EksConfig) -> tuple[dict[str, str], dict[str, str]]:

@@ -13,7 +13,7 @@ from infra.aws.config import EksConfig
 from infra.aws.pools import NodeGroupPlan
 from infra.hardware.ec2 import Ec2Machine
 from infra.hardware.machines import EKS_PODS
-from infra.naming import ACCELERATOR_LABEL, CLOUD_LABELS, POOL_LABEL
+from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
@@ -80,7 +80,7 @@ class NodeGroup(pulumi.ComponentResource):
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             labels=labels,
             taints=[eks.NodeGroupTaintArgs(key=GPU_TAINT, value="present", effect="NO_SCHEDULE")] if gpu else None,
-            tags=CLOUD_LABELS,
+            tags=cloud_labels(args.config.cluster_label),
             opts=pulumi.ResourceOptions(
                 parent=self,
                 custom_timeouts=SLOW_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
@@ -133,13 +133,19 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
         if block
         else None,
         capacity_reservation_specification=_reservation(plan.reservation if plan else None),
+        tags=_named(args),
         tag_specifications=[
             ec2.LaunchTemplateTagSpecificationArgs(
-                resource_type=kind, tags={**CLOUD_LABELS, "Name": f"{args.config.name}-{args.pool}"}
+                resource_type=kind, tags={**cloud_labels(args.config.cluster_label), **_named(args)}
             )
             for kind in ("instance", "volume", "network-interface")
         ],
     )
+
+
+def _named(args: NodeGroupArgs) -> dict[str, str]:
+    """The name that the console shows."""
+    return {"Name": f"{args.config.name}-{args.pool}"}
 
 
 def fabric_interfaces(

@@ -11,7 +11,7 @@ from pulumi_gcp import container
 from infra.gcp.config import GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
 from infra.gcp.pools import system_machine
-from infra.naming import CLOUD_LABELS
+from infra.naming import cloud_labels
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
 """A regional control plane takes up to half an hour; an upgrade waits for its nodes."""
@@ -83,7 +83,7 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
         location=config.location,
         node_locations=[config.zone] if config.regional else None,
         deletion_protection=config.deletion_protection,
-        resource_labels=CLOUD_LABELS,
+        resource_labels=cloud_labels(config.cluster_label),
         min_master_version=config.kubernetes_version,
         release_channel=container.ClusterReleaseChannelArgs(channel=config.release_channel),
         maintenance_policy=_maintenance(config.maintenance),

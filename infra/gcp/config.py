@@ -227,6 +227,11 @@ by its DNS name with IAM alone."""
         return self.zone.rpartition("-")[0]
 
     @property
+    def cluster_label(self) -> str:
+        """Label of what is made for the cluster; networks have its name, so no other in the project has it."""
+        return self.name
+
+    @property
     def location(self) -> str:
         """Where the control plane is: region or zone."""
         return self.region if self.regional else self.zone

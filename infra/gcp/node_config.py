@@ -7,7 +7,7 @@ from pulumi_gcp import container
 
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import NodePoolPlan
-from infra.naming import CLOUD_LABELS, COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL
+from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """IAM roles decide, not scopes: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
@@ -51,7 +51,7 @@ def node_config(
         kubelet_config=kubelet(),
         labels=_labels(plan),
         taints=_taints(plan),
-        resource_labels=CLOUD_LABELS,
+        resource_labels=cloud_labels(config.cluster_label),
     )
 
 

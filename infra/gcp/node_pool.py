@@ -11,7 +11,7 @@ from pulumi_gcp import compute, container
 from infra.gcp.config import GkeConfig
 from infra.gcp.node_config import SCOPES, kubelet, metadata_server, node_config, shielded
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_machine
-from infra.naming import CLOUD_LABELS, POOL_LABEL
+from infra.naming import POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
@@ -68,7 +68,7 @@ class SystemNodePool(pulumi.ComponentResource):
                 workload_metadata_config=metadata_server(),
                 kubelet_config=kubelet(),
                 labels={POOL_LABEL: "system"},
-                resource_labels=CLOUD_LABELS,
+                resource_labels=cloud_labels(config.cluster_label),
             ),
             opts=pulumi.ResourceOptions(
                 parent=self,

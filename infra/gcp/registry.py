@@ -8,7 +8,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.gcp.config import RegistryConfig
-from infra.naming import CLOUD_LABELS
+from infra.naming import cloud_labels
 
 STALE = "2592000s"
 """Thirty days."""
@@ -22,6 +22,8 @@ class ImageRepositoryArgs:
 
     project: pulumi.Input[str]
     """Project that it is in."""
+    cluster: str
+    """Name of the cluster, for the label that says whose it is."""
     config: RegistryConfig
     """Settings."""
     reader: pulumi.Input[str]
@@ -47,7 +49,7 @@ class ImageRepository(pulumi.ComponentResource):
             description="Trainer images",
             cleanup_policies=_cleanup(args.config.keep_images),
             cleanup_policy_dry_run=False,
-            labels=CLOUD_LABELS,
+            labels=cloud_labels(args.cluster),
             opts=child,
         )
         grant = gcp.artifactregistry.RepositoryIamMember(

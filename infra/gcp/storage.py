@@ -8,7 +8,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.gcp.config import GkeBucketConfig
-from infra.naming import CLOUD_LABELS
+from infra.naming import cloud_labels
 
 DAY_SECONDS = 24 * 60 * 60
 
@@ -55,7 +55,7 @@ class CheckpointBucket(pulumi.ComponentResource):
             ),
             lifecycle_rules=_lifecycle(config),
             force_destroy=not config.keep,
-            labels=CLOUD_LABELS,
+            labels=cloud_labels(args.cluster),
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep),
         )
         grant = gcp.storage.BucketIAMMember(

@@ -11,18 +11,18 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
-from pulumi_policy import (  # noqa: E402 - the engine runs this file alone, outside the project
+from pulumi_policy import (  # noqa: E402  (the engine runs this file alone: the project is put on the path first)
     EnforcementLevel,
     PolicyPack,
     ReportViolation,
     ResourceValidationArgs,
     ResourceValidationPolicy,
 )
-from pulumi_policy.proxy import UnknownValueError  # noqa: E402
+from pulumi_policy.proxy import UnknownValueError  # noqa: E402  (after the project is on the path)
 
-from policy.catalogue import RULES  # noqa: E402
-from policy.review import settings_of  # noqa: E402
-from policy.rules import Rule, Settings  # noqa: E402
+from policy.catalogue import RULES  # noqa: E402  (after the project is on the path)
+from policy.review import settings_of  # noqa: E402  (after the project is on the path)
+from policy.rules import Rule, Settings  # noqa: E402  (after the project is on the path)
 
 LEVELS = {
     "mandatory": EnforcementLevel.MANDATORY,

@@ -17,8 +17,16 @@ DEFAULTS = "__defaults"
 PLACES = ("project", "region", "zone")
 
 
-def completed(token: str, urn: str, seed: bytes, olds: Properties, news: Properties, places: Properties) -> Properties:
-    """The inputs with what the program left to the provider: name, project and place."""
+def completed(
+    token: str,
+    urn: str,
+    seed: bytes,
+    olds: Properties,
+    news: Properties,
+    places: Properties,
+    tags: Properties | None = None,
+) -> Properties:
+    """The inputs with what the program left to the provider: name, project, place, and the provider's own `tags`."""
     kind = kind_of(token)
     inputs = {key: value for key, value in news.items() if value is not None}
     defaults = []
@@ -34,6 +42,8 @@ def completed(token: str, urn: str, seed: bytes, olds: Properties, news: Propert
         if "location" in known and "location" not in inputs and (place := places.get("zone") or places.get("region")):
             inputs["location"] = place
             defaults.append("location")
+    if tags and "tags" in known:
+        inputs["tags"] = {**tags, **(inputs.get("tags") or {})}
     named = kind.autoname
     if named and named.property in known and named.property not in inputs:
         kept = olds.get(named.property) if named.property in (olds.get(DEFAULTS) or []) else None

@@ -61,6 +61,8 @@ class Kind:
     """Inputs whose change makes another resource."""
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
+    takes_over: bool = False
+    """Whether a creation of what is there already is none, but takes it over."""
     api: str = ""
     """API that must be enabled in the project first."""
     seconds: int = 3

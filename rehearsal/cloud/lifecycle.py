@@ -163,7 +163,7 @@ def _refusal(state: CloudState, kind: Kind, inputs: Properties) -> str:
         if refusal := found(state, kind, inputs):
             return refusal
     id_ = filled(kind.id, {**inputs, "number": ""})
-    if "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
+    if not kind.takes_over and "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
         return f"already exists: {id_}"
     return ""
 

@@ -34,6 +34,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         self._package = package
         self._cloud = cloud
         self._places: Properties = {}
+        self._tags: Properties = {}
 
     def Handshake(
         self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
@@ -75,6 +76,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Remember where resources go that say nothing of it. Credentials are not looked at."""
         settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
         self._places = {key: settings[key] for key in PLACE_VARIABLES if settings.get(key)}
+        self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
@@ -82,7 +84,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         token = request.type or _type_of(request.urn)
         with _told_to_the_user(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
-            inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places)
+            inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places, self._tags)
             found = checking.findings(token, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from commands import verify_empty
-from commands.listings import AMAZON, GOOGLE, Found, Listing, read
-from commands.verify_empty import belongs, main
+from commands import recording, verify_empty
+from commands.listers import simulated
+from commands.listings import AMAZON, GOOGLE
+from commands.verify_empty import main, verify
+from infra.aws import cloud as aws
+from infra.aws.config import EksConfig
+from infra.gcp import cloud as gcp
+from infra.gcp.config import GkeConfig
+from infra.naming import cloud_labels
+from rehearsal.cloud import checking
 from rehearsal.cloud.kinds import KINDS
 from rehearsal.cloud.state import Record, changing, new_state
+from tests.commands.platforms import eks, gke, known
 
 WITH_THEIR_OWNERS = {
     "gcp:projects/service:Service": "stays enabled for others in the project",
@@ -20,7 +30,11 @@ WITH_THEIR_OWNERS = {
     "docker-build:index:Image": "image repository",
     "aws:iam/rolePolicy:RolePolicy": "role",
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "role",
-    "aws:kms/key:Key": "its alias",
+    "aws:kms/alias:Alias": "key",
+    "aws:eks/nodeGroup:NodeGroup": "cluster",
+    "gcp:container/nodePool:NodePool": "cluster",
+    "gcp:compute/routerNat:RouterNat": "router",
+    "gcp:serviceaccount/iAMMember:IAMMember": "service account",
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": "image repository",
     "aws:eks/accessEntry:AccessEntry": "cluster",
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": "cluster",
@@ -30,6 +44,30 @@ WITH_THEIR_OWNERS = {
     "aws:ec2/routeTableAssociation:RouteTableAssociation": "route table",
 }
 """Types that are not listed by themselves: what they go with."""
+KIND_OF = {type_: listing.kind for listing in (*GOOGLE, *AMAZON) for type_ in listing.types}
+MADE = {
+    "gke": {
+        "gcp:compute/network:Network",
+        "gcp:compute/router:Router",
+        "gcp:compute/subnetwork:Subnetwork",
+        "gcp:container/cluster:Cluster",
+        "gcp:projects/iAMMember:IAMMember",
+        "gcp:serviceaccount/account:Account",
+        "gcp:storage/bucket:Bucket",
+    },
+    "eks": {
+        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("Eip", "InternetGateway", "LaunchTemplate")),
+        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("NatGateway", "RouteTable", "SecurityGroup")),
+        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("Subnet", "Vpc", "VpcEndpoint")),
+        "aws:cloudwatch/logGroup:LogGroup",
+        "aws:ecr/repository:Repository",
+        "aws:eks/cluster:Cluster",
+        "aws:iam/role:Role",
+        "aws:kms/key:Key",
+        "aws:s3/bucket:Bucket",
+    },
+}
+"""Types that every stack makes, by platform."""
 
 
 def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
@@ -39,42 +77,66 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
     assert not listed & WITH_THEIR_OWNERS.keys()
 
 
-def listing(kind: str, table: tuple[Listing, ...]) -> Listing:
-    return next(each for each in table if each.kind == kind)
+def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recording.Record]) -> None:
+    """Put resources of a platform into the books."""
+    tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
+    with changing(folder) as state:
+        for each in records:
+            places = {"region": platform.region}
+            inputs = checking.completed(each.type, f"::{each.name}", b"", {}, each.inputs, places, tags)
+            if str(inputs.get("network")).endswith("-id"):
+                inputs["network"] = f"projects/p-12345/global/networks/{platform.name}"
+            email = f"{inputs.get('accountId')}@p-12345.iam.gserviceaccount.com"
+            outputs = {**inputs, "email": email} if "accountId" in inputs else inputs
+            record = Record(id=f"{platform.name} {each.name}", type=each.type, urn="", inputs=inputs, outputs=outputs)
+            state.resources[record.key] = record
 
 
-def test_the_answers_of_gcloud_and_aws_are_read() -> None:
-    answer = [{"name": "gke-dist-1", "labels": {"goog-k8s-cluster-name": "gke-dist"}}]
-    assert list(read(listing("disk", GOOGLE), answer)) == [
-        Found(kind="disk", name="gke-dist-1", labels={"goog-k8s-cluster-name": "gke-dist"})
-    ]
-    assert list(read(listing("disk", GOOGLE), None)) == []
-    tagged = {"Volumes": [{"VolumeId": "vol-1", "Tags": [{"Key": "kubernetes.io/cluster/eks-dist", "Value": "owned"}]}]}
-    (volume,) = read(listing("volume", AMAZON), tagged)
-    assert (volume.name, belongs(volume, "eks-dist")) == ("vol-1", True)
-    gone = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
-    assert list(read(listing("NAT gateway", AMAZON), gone)) == []
-    assert [each.name for each in read(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
+def made(platform: GkeConfig | EksConfig) -> list[recording.Record]:
+    """What a platform makes in its cloud."""
+
+    def program() -> None:
+        if isinstance(platform, GkeConfig):
+            gcp.build_cloud(platform)
+        else:
+            aws.build_cloud(platform)
+
+    return recording.run(program).records
+
+
+P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
+A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
+V7X = {"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}
 
 
 @pytest.mark.parametrize(
-    ("name", "mine"),
+    ("make", "more", "types"),
     [
-        ("gke-dist", True),
-        ("gke-dist-bucket-0a1b2c3", True),
-        ("gke-gke-dist-gpus-3f2a", True),
-        ("gke-dist-nodes@p.iam.gserviceaccount.com", True),
-        ("serviceAccount:gke-dist-nodes@p.iam.gserviceaccount.com", True),
-        ("deleted:serviceAccount:gke-dist-nodes@p.iam.gserviceaccount.com?uid=1", True),
-        ("/aws/eks/gke-dist/cluster", True),
-        ("alias/gke-dist-secrets", True),
-        ("gke-distant", False),
-        ("other-gke-dist", False),
-        ("default", False),
+        (gke, {"pools": [{"name": "gpus"}]}, {"gcp:artifactregistry/repository:Repository"}),
+        (gke, {"pools": [A3]}, {"gcp:compute/firewall:Firewall"}),
+        (gke, {"pools": [V7X], "zone": "us-central1-c"}, {"gcp:compute/resourcePolicy:ResourcePolicy"}),
+        (eks, {"pools": [P4D]}, {"aws:ec2/placementGroup:PlacementGroup"}),
     ],
 )
-def test_what_is_the_stacks_is_known_by_its_name(name: str, mine: bool) -> None:
-    assert belongs(Found(kind="any", name=name, labels={}), "gke-dist") == mine
+def test_each_leak_is_named_and_a_stack_of_a_longer_name_is_not(
+    make: Callable[..., Any], more: dict[str, Any], types: set[str], tmp_path: Path
+) -> None:
+    first, second = (make(name, bucket={"keep": False}, **more) for name in ("a", "a-2"))
+    found, others = ([each for each in made(platform) if each.type in KIND_OF] for platform in (first, second))
+    assert {each.type for each in found} >= MADE[first.kind] | types
+    for each in found:
+        folder = new_books(tmp_path)
+        put(folder, second, others)
+        assert verify("a", first, "simulated", simulated(folder), known(first)).left == ()
+        put(folder, first, [each])
+        (left,) = verify("a", first, "simulated", simulated(folder), known(first)).left
+        assert left.startswith(f"{KIND_OF[each.type]} "), each
+    assert len(verify("a-2", second, "simulated", simulated(folder), known(second)).left) == len(others)
+
+
+def new_books(folder: Path) -> Path:
+    new_state(folder / "clouds")
+    return folder / "clouds"
 
 
 @pytest.fixture

@@ -114,3 +114,18 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         yield made
     finally:
         made.run("make", "down", status=None)
+
+
+def processes() -> list[int]:
+    """Ids of every process of this machine."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def is_pulumi_in(pid: int, folder: Path) -> bool:
+    """Whether the process is a Pulumi CLI at work in `folder`."""
+    process = Path(f"/proc/{pid}")
+    try:
+        program = (process / "cmdline").read_bytes().split(b"\0")[0]
+        return program.endswith(b"pulumi") and (process / "cwd").readlink() == folder
+    except OSError:
+        return False

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.local import traces
-from tests.end_to_end.conftest import Checkout
+from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -109,7 +109,7 @@ def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
 def trainer_processes(host: str) -> list[int]:
     """Training processes in the pod `host`: the launcher forks them from a process that has loaded torch."""
     found = []
-    for pid in all_processes():
+    for pid in processes():
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
             parent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
@@ -135,7 +135,7 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
     while not traces.processes(checkout.cluster.folder):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    victims = [pid for pid in all_processes() if is_pulumi_in(pid, checkout.folder)]
+    victims = [pid for pid in processes() if is_pulumi_in(pid, checkout.folder)]
     assert victims
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
@@ -145,21 +145,6 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
     assert "test_accuracy=" in printed
     (job,) = checkout.objects("jobs")
     assert job["status"]["succeeded"] == 2
-
-
-def all_processes() -> list[int]:
-    """Ids of every process of this machine."""
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def is_pulumi_in(pid: int, folder: Path) -> bool:
-    """Whether the process is a Pulumi CLI at work in `folder`."""
-    process = Path(f"/proc/{pid}")
-    try:
-        program = (process / "cmdline").read_bytes().split(b"\0")[0]
-        return program.endswith(b"pulumi") and (process / "cwd").readlink() == folder
-    except OSError:
-        return False
 
 
 def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checkout) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 from collections.abc import Callable
@@ -19,16 +18,10 @@ from rehearsal.cloud.state import new_state
 from rehearsal.folder import environment
 from stack_config import PROJECT as NAMESPACE
 from stack_config import load_file
+from tests.canary import CANARY, leaks
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 
-CANARY = "canary-5f2b77e0"
-FORMS = (CANARY, base64.b64encode(CANARY.encode()).decode().rstrip("="))
 STACK = "canary"
-
-
-def leaks(*texts: str) -> list[str]:
-    """The forms of the canary that are in a text."""
-    return [form for text in texts for form in FORMS if form in text]
 
 
 class Preview:

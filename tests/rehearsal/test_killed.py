@@ -1,116 +1,155 @@
 """Pulumi killed after the k-th creation and the k-th deletion: the next `up` converges, the next `destroy` empties.
 
-A handful of k by default; all of them with TRAINYARD_EVERY_KILL=1, which takes about half an hour.
+A handful of k by default; all of them with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from commands.checkpoint import repair
-from commands.pending import adopt
-from commands.verify_empty import simulated, verify
-from infra.gcp.config import GkeConfig
+from commands.listers import simulated
+from commands.ours import ours
+from commands.pending import adopt, looked_up
+from commands.verify_empty import verify
 from rehearsal.cloud.state import changing, read_state
+from tests.conftest import ALL
+from tests.rehearsal.cloud_program import platform_of
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 
-SETTINGS = {
-    "kind": "gke",
-    "project": "some-project",
-    "name": "killed",
-    "bucket": {"keep": False},
-    "pools": [{"name": "gpus"}],
-}
-PROGRAM = f"""
+EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A stack on one cloud."""
+
+    settings: Mapping[str, Any]
+    """Of its platform."""
+    resources: int
+    """Calls that a whole `up` makes, and so does a whole `destroy`."""
+    few: tuple[int, ...]
+    """After how many calls Pulumi is killed where not every number of them is asked for."""
+
+    @property
+    def program(self) -> str:
+        """What Pulumi runs."""
+        return f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.rehearsal.gke_program import build
-build({SETTINGS!r})
+from tests.rehearsal.cloud_program import build
+build({self.settings!r})
 """
-RESOURCES = 22
-"""Calls that a whole `up` makes, and so does a whole `destroy`."""
 
 
-def kills(*few: int) -> tuple[int, ...]:
-    """After how many calls Pulumi is killed: a few, or every number of them."""
-    return tuple(range(1, RESOURCES + 1)) if os.environ.get("TRAINYARD_EVERY_KILL") else few
+CASES = {
+    "gke": Case(
+        settings={
+            "kind": "gke",
+            "project": "some-project",
+            "name": "killed",
+            "bucket": {"keep": False},
+            "pools": [{"name": "gpus"}],
+        },
+        resources=22,
+        few=(9, 22),
+    ),
+    "eks": Case(
+        settings={
+            "kind": "eks",
+            "name": "killed",
+            "zones": ["us-west-2a", "us-west-2b"],
+            "bucket": {"keep": False},
+            "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}],
+        },
+        resources=52,
+        few=(3, 20),
+    ),
+}
+KILLS = [
+    (name, count) for name, case in CASES.items() for count in (range(1, case.resources + 1) if EVERY else case.few)
+]
 
 
-def recover(stack: SimulatedStack) -> list[str]:
-    """What `make up` and `make down` do first; the resources that only the cloud can tell of."""
+def recover(stack: SimulatedStack, case: Case) -> list[str]:
+    """What `make up` and `make down` do first; the resources that must be looked for by hand."""
     repair(stack.environment()["PULUMI_BACKEND_URL"], "test")
     stack.run("cancel", "--yes")
-    return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True)
+    find = looked_up(simulated(stack.folder / "clouds"), platform_of(case.settings).cluster_label)
+    return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True, find)
 
 
-def left(folder: Path) -> tuple[str, ...]:
+def left(stack: SimulatedStack, case: Case) -> tuple[str, ...]:
     """What `make verify-empty` finds."""
-    platform = GkeConfig.model_validate_json(json.dumps(SETTINGS))
-    receipt = verify("test", platform, "simulated", simulated(folder))
+    platform = platform_of(case.settings)
+    receipt = verify("test", platform, "simulated", simulated(stack.folder / "clouds"), ours(platform))
     assert receipt.empty == (not receipt.left)
     return receipt.left
 
 
-def resources(stack: SimulatedStack) -> list[str]:
-    return sorted(stack.clouds.resources)
+def assert_nothing_is_left(stack: SimulatedStack, case: Case) -> None:
+    assert sorted(stack.clouds.resources) == []
+    assert left(stack, case) == ()
 
 
-@pytest.fixture
-def whole(new_stack: Callable[[str], SimulatedStack]) -> SimulatedStack:
-    """A stack that is up."""
-    stack = new_stack(PROGRAM)
+@pytest.mark.parametrize(("cloud", "count"), KILLS)
+def test_killed_in_update_and_in_destroy(new_stack: Callable[[str], SimulatedStack], cloud: str, count: int) -> None:
+    case = CASES[cloud]
+    stack = new_stack(case.program)
+    stack.up(fault=f"crash:{count}", fails=True)
+    assert len(stack.clouds.resources) >= count, "the cloud has made what it was asked for"
+    assert recover(stack, case) == []
     stack.up()
-    assert len(stack.clouds.resources) == RESOURCES
-    return stack
+    assert len(stack.clouds.resources) == case.resources
+    assert '"update"' not in stack.run("preview", "--json")
+    stack.destroy(fault=f"crash:{count}", fails=True)
+    assert recover(stack, case) == []
+    stack.destroy()
+    assert_nothing_is_left(stack, case)
 
 
-def test_killed_updates(new_stack: Callable[[str], SimulatedStack]) -> None:
-    stack = new_stack(PROGRAM)
-    for count in kills(9, RESOURCES):
-        stack.up(fault=f"crash:{count}", fails=True)
-        assert len(stack.clouds.resources) >= count, "the cloud has made what it was asked for"
-        assert recover(stack) == []
-        stack.up()
-        assert len(stack.clouds.resources) == RESOURCES, f"killed after {count}"
-        assert '"update"' not in stack.run("preview", "--json")
-        stack.destroy()
-        assert resources(stack) == [], f"killed after {count}"
-        assert left(stack.folder / "clouds") == ()
+@pytest.mark.parametrize(
+    ("cloud", "count"), [*(KILLS if EVERY else ()), ("gke", 17), ("eks", 40)][: None if EVERY else 2]
+)
+def test_a_killed_update_is_destroyed_at_once(
+    new_stack: Callable[[str], SimulatedStack], cloud: str, count: int
+) -> None:
+    case = CASES[cloud]
+    stack = new_stack(case.program)
+    stack.up(fault=f"crash:{count}", fails=True)
+    assert recover(stack, case) == []
+    stack.destroy()
+    assert_nothing_is_left(stack, case)
 
 
-def test_a_killed_update_is_destroyed_at_once(new_stack: Callable[[str], SimulatedStack]) -> None:
-    stack = new_stack(PROGRAM)
-    for count in kills(17):
-        stack.up(fault=f"crash:{count}", fails=True)
-        assert recover(stack) == []
-        stack.destroy()
-        assert resources(stack) == [], f"killed after {count}"
+@pytest.fixture(params=CASES)
+def whole(request: pytest.FixtureRequest, new_stack: Callable[[str], SimulatedStack]) -> tuple[SimulatedStack, Case]:
+    """A stack that is up, on each cloud."""
+    case = CASES[request.param]
+    stack = new_stack(case.program)
+    stack.up()
+    assert len(stack.clouds.resources) == case.resources
+    return stack, case
 
 
-def test_killed_destroys(whole: SimulatedStack) -> None:
-    for count in kills(1, 12):
-        whole.destroy(fault=f"crash:{count}", fails=True)
-        assert recover(whole) == []
-        whole.destroy()
-        assert resources(whole) == [], f"killed after {count}"
-        assert left(whole.folder / "clouds") == ()
-        whole.up()
+def test_one_leaked_resource_is_named(whole: tuple[SimulatedStack, Case]) -> None:
+    stack, case = whole
+    kind, fault = ("service account", "account") if case.settings["kind"] == "gke" else ("role", "role")
+    stack.destroy(fault=f"leak:{fault}")
+    (found,) = left(stack, case)
+    assert found.startswith(f"{kind} ")
 
 
-def test_one_leaked_resource_is_named(whole: SimulatedStack) -> None:
-    whole.destroy(fault="leak:account")
-    (found,) = left(whole.folder / "clouds")
-    assert found.startswith("service account killed-")
-
-
-def test_a_cluster_that_is_gone_does_not_block_the_rest(whole: SimulatedStack) -> None:
-    with changing(whole.folder / "clouds") as state:
-        for key in [key for key in state.resources if key.startswith("gcp:container/")]:
+def test_a_cluster_that_is_gone_does_not_block_the_rest(whole: tuple[SimulatedStack, Case]) -> None:
+    stack, _case = whole
+    with changing(stack.folder / "clouds") as state:
+        for key in [key for key in state.resources if key.startswith(("gcp:container/", "aws:eks/"))]:
             del state.resources[key]
-    whole.destroy()
-    assert read_state(whole.folder / "clouds").resources == {}
+    stack.destroy()
+    assert read_state(stack.folder / "clouds").resources == {}

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from commands.pending import adopt
+from commands.listers import Lister
+from commands.listings import AMAZON, PARTS, Found, read
+from commands.pending import REPEATABLE, adopt, looked_up
 from infra.cloud_ids import TEMPLATES, known_id
 from rehearsal.cloud.kind import filled
 from rehearsal.cloud.kinds import KINDS
@@ -52,6 +54,37 @@ def test_what_is_pending_is_adopted_by_its_id_and_the_rest_is_named() -> None:
     assert [each["id"] for each in written[0]["resources"]] == ["b"]
     assert written[0]["pending_operations"] == [deleting]
     assert calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
+
+
+def lister(*found: Found) -> Lister:
+    """Lists these things, whatever kind is asked for, as a cloud does."""
+    return lambda listing: [each for each in found if each.kind == listing.kind]
+
+
+def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
+    tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
+    others = Found(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
+    old, ours = (Found(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
+    find = looked_up(lister(others, old, ours), "dist.us-west-2")
+    wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
+    assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
+    assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None
+    assert find("aws:ec2/vpc:Vpc", {"tags": {"Name": "other"}}, frozenset()) is None
+
+
+def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
+    rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
+    (parts, *_) = PARTS
+    find = looked_up(lister(*read(parts, rows)), "dist.us-west-2")
+    wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
+    assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
+    assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None
+
+
+def test_every_creation_of_a_cloud_can_be_found_again() -> None:
+    looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
+    kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
+    assert kinds - looked_up_types == set(), "give its id in infra/cloud_ids.py, or list it in commands/listings.py"
 
 
 def test_nothing_is_touched_where_nothing_is_pending() -> None:

@@ -25,7 +25,8 @@ def _ec2(type_: str, prefix: str, **more: Any) -> Kind:
     outputs = {"arn": f"arn:aws:ec2:{{region}}:{ACCOUNT}:{resource}/{{id}}", "ownerId": ACCOUNT}
     outputs |= more.pop("outputs", {})
     replaces = frozenset({"region", *more.pop("replaces", ())})
-    return Kind(type=type_, id=f"{prefix}-{{number}}", outputs=outputs, replaces=replaces, **more)
+    id_ = more.pop("id", f"{prefix}-{{number}}")
+    return Kind(type=type_, id=id_, outputs=outputs, replaces=replaces, **more)
 
 
 KINDS = (
@@ -37,7 +38,14 @@ KINDS = (
         rules=(network_rules.vpc_size,),
         seconds=12,
     ),
-    _ec2("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", "sg", references=(_IN_VPC,), replaces={"vpcId"}),
+    _ec2(
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
+        "sg",
+        id="sg-{vpcId}",
+        takes_over=True,
+        references=(Reference(path="vpcId", types=(VPC,), owner=True),),
+        replaces={"vpcId"},
+    ),
     _ec2(
         SUBNET,
         "subnet",
@@ -102,6 +110,7 @@ KINDS = (
     _ec2(
         PLACEMENT,
         "pg",
+        id="{name}",
         autoname=Autoname(limit=255),
         replaces={"name", "strategy"},
         rules=(network_rules.placement_strategy,),

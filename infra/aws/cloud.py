@@ -1,0 +1,127 @@
+"""What an EKS stack makes in the cloud, without what is inside its cluster: which components, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws
+
+from infra.aws.cluster import EksCluster, EksClusterArgs
+from infra.aws.config import EksConfig
+from infra.aws.identity import ServiceRole, ServiceRoleArgs, WorkloadIdentity, WorkloadIdentityArgs
+from infra.aws.network import Network, NetworkArgs
+from infra.aws.node_pool import NodeGroup, NodeGroupArgs
+from infra.aws.pools import NodeGroupPlan, node_groups
+from infra.aws.registry import ImageRepository, ImageRepositoryArgs
+from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs
+from infra.hardware.ec2 import ec2_machine
+from infra.namespace import SERVICE_ACCOUNT
+from infra.naming import cloud_labels
+
+NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksCloud:
+    """What the rest of the platform stands on."""
+
+    cluster: EksCluster
+    """The control plane."""
+    system: NodeGroup
+    """Nodes of what is not training: what runs in the cluster waits for them."""
+    groups: list[NodeGroupPlan]
+    """What each group of nodes for jobs is."""
+    identity: WorkloadIdentity
+    """Who jobs are."""
+    bucket: CheckpointBucket
+    """Where jobs keep what they have learned."""
+    repository: ImageRepository | None
+    """Where the trainer image is pushed to; None where it is there already."""
+
+
+def build_cloud(config: EksConfig) -> EksCloud:
+    """Provision all of it."""
+    aws = pulumi_aws.Provider(
+        "aws",
+        region=config.region,
+        allowed_account_ids=None if config.account is None else [config.account],
+        default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=cloud_labels(config.cluster_label)),
+    )
+    ours = pulumi.ResourceOptions(providers={"aws": aws})
+    network = Network("network", NetworkArgs(config=config), ours)
+    cluster = EksCluster("cluster", EksClusterArgs(config=config, private_subnets=network.private_subnets), ours)
+    role = ServiceRole("nodes", ServiceRoleArgs(service="ec2.amazonaws.com", policies=NODE_POLICIES), ours)
+    system = _system(config, network, cluster, role, ours)
+    cluster.add_workload_addons("cluster", system)
+    groups = node_groups(config)
+    for plan in groups:
+        _group(config, plan, network, cluster, role, system, ours)
+    bucket = CheckpointBucket("bucket", CheckpointBucketArgs(cluster=config.name, config=config.bucket), ours)
+    identity = WorkloadIdentity(
+        "jobs",
+        WorkloadIdentityArgs(
+            cluster=cluster.name,
+            namespace=config.namespace,
+            service_account=SERVICE_ACCOUNT,
+            bucket_arn=bucket.arn,
+            prefix=config.bucket.prefix,
+        ),
+        ours,
+    )
+    repository = None
+    if config.image.prebuilt is None:
+        args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
+        repository = ImageRepository("registry", args, ours)
+    return EksCloud(
+        cluster=cluster, system=system, groups=groups, identity=identity, bucket=bucket, repository=repository
+    )
+
+
+def _system(
+    config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, ours: pulumi.ResourceOptions
+) -> NodeGroup:
+    """The nodes of what is not training."""
+    return NodeGroup(
+        "system",
+        NodeGroupArgs(
+            cluster=cluster.name,
+            config=config,
+            machine=ec2_machine(config.system_pool.machine_type),
+            nodes=config.system_pool.nodes,
+            subnets=list(network.private_subnets.values()),
+            security_group=cluster.security_group,
+            role=role.arn,
+            pool="system",
+        ),
+        ours,
+    )
+
+
+def _group(
+    config: EksConfig,
+    plan: NodeGroupPlan,
+    network: Network,
+    cluster: EksCluster,
+    role: ServiceRole,
+    system: NodeGroup,
+    ours: pulumi.ResourceOptions,
+) -> NodeGroup:
+    """Nodes for jobs."""
+    return NodeGroup(
+        plan.name,
+        NodeGroupArgs(
+            # After the system's nodes, so that nothing dear has begun when those cannot be had.
+            cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
+            config=config,
+            machine=plan.machine,
+            nodes=plan.nodes,
+            subnets=[network.private_subnets[zone] for zone in plan.zones],
+            security_group=cluster.security_group,
+            role=role.arn,
+            pool=plan.name,
+            plan=plan,
+        ),
+        ours,
+    )

@@ -1,0 +1,159 @@
+"""What a GKE stack makes in the cloud, without what is inside its cluster: which components, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs
+from infra.gcp.cluster import GkeCluster, GkeClusterArgs
+from infra.gcp.config import GkeConfig
+from infra.gcp.fabrics import Fabric, fabric_of
+from infra.gcp.identity import NodeIdentity, NodeIdentityArgs, WorkloadIdentity, WorkloadIdentityArgs
+from infra.gcp.network import Network, NetworkArgs
+from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
+from infra.gcp.pools import NodePoolPlan, node_pools
+from infra.gcp.registry import ImageRepository, ImageRepositoryArgs
+from infra.gcp.services import ProjectServices, ProjectServicesArgs
+from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs
+from infra.namespace import SERVICE_ACCOUNT
+
+ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GkeCloud:
+    """What the rest of the platform stands on."""
+
+    cluster: GkeCluster
+    """The control plane."""
+    system: SystemNodePool
+    """Nodes of what is not training: what runs in the cluster waits for them."""
+    plans: list[NodePoolPlan]
+    """What each pool for jobs is."""
+    pools: Mapping[str, AcceleratorNodePool]
+    """The pools for jobs by their names in GKE."""
+    fabrics: list[tuple[Fabric, AcceleratorNetwork]]
+    """The networks between GPUs of different hosts, by what needs them."""
+    identity: WorkloadIdentity
+    """Who jobs are."""
+    bucket: CheckpointBucket
+    """Where jobs keep what they have learned."""
+    repository: ImageRepository | None
+    """Where the trainer image is pushed to; None where it is there already."""
+
+
+def build_cloud(config: GkeConfig) -> GkeCloud:
+    """Provision all of it."""
+    project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
+    plans = node_pools(config)
+    account = NodeIdentity("nodes", NodeIdentityArgs(project=project, cluster=config.name)).email
+    fabrics = _fabrics(config, project, plans)
+    cluster, system, pools = _cluster(config, project, account, plans, fabrics)
+    identity = WorkloadIdentity(
+        "jobs",
+        WorkloadIdentityArgs(
+            project=project,
+            cluster=config.name,
+            workload_pool=cluster.workload_pool,
+            namespace=config.namespace,
+            service_account=SERVICE_ACCOUNT,
+        ),
+    )
+    bucket = CheckpointBucket(
+        "bucket",
+        CheckpointBucketArgs(
+            project=project,
+            cluster=config.name,
+            location=config.region,
+            config=config.bucket,
+            member=identity.member,
+        ),
+    )
+    repository = None
+    if config.image.prebuilt is None:
+        args = ImageRepositoryArgs(project=project, cluster=config.name, config=config.registry, reader=account)
+        repository = ImageRepository("registry", args)
+    return GkeCloud(
+        cluster=cluster,
+        system=system,
+        plans=plans,
+        pools=pools,
+        fabrics=list(fabrics.values()),
+        identity=identity,
+        bucket=bucket,
+        repository=repository,
+    )
+
+
+def _fabrics(
+    config: GkeConfig, project: pulumi.Output[str], plans: list[NodePoolPlan]
+) -> dict[str, tuple[Fabric, AcceleratorNetwork]]:
+    """Zone -> the networks between the GPUs of different hosts there."""
+    made = {}
+    for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
+        args = AcceleratorNetworkArgs(
+            project=project, cluster=config.name, zone=zone, fabric=fabric, network=config.network.accelerators
+        )
+        made[zone] = fabric, AcceleratorNetwork("fabric", args)
+    return made
+
+
+def _cluster(
+    config: GkeConfig,
+    project: pulumi.Output[str],
+    account: pulumi.Output[str],
+    plans: list[NodePoolPlan],
+    fabrics: Mapping[str, tuple[Fabric, AcceleratorNetwork]],
+) -> ClusterAndNodes:
+    """The control plane in a network of its own, and its nodes."""
+    network = _network(config, project)
+    cluster = GkeCluster(
+        "cluster",
+        GkeClusterArgs(
+            project=project,
+            config=config,
+            network=network.network,
+            subnetwork=network.subnetwork,
+            node_service_account=account,
+            multi_networking=bool(fabrics),
+        ),
+    )
+    system = SystemNodePool(
+        "system", SystemNodePoolArgs(project=project, cluster=cluster.name, service_account=account, config=config)
+    )
+    pools = {
+        plan.name: AcceleratorNodePool(
+            plan.name,
+            AcceleratorNodePoolArgs(
+                project=project,
+                cluster=cluster.name,
+                service_account=account,
+                config=config,
+                plan=plan,
+                networks=fabrics[plan.zones[0]][1].networks if fabric_of(plan) else [],
+                # So that a stock-out of its nodes is known before anything dear has begun.
+                after=[system],
+            ),
+        )
+        for plan in plans
+    }
+    return cluster, system, pools
+
+
+def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
+    """The cluster's own VPC."""
+    ranges = config.network
+    return Network(
+        "network",
+        NetworkArgs(
+            project=project,
+            region=config.region,
+            name=config.name,
+            nodes=ranges.nodes,
+            pods=ranges.pods,
+            services=ranges.services,
+        ),
+    )

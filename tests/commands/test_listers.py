@@ -1,0 +1,75 @@
+"""What clouds answer is read, and what their listings do not say is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commands.listers import real
+from commands.listings import AMAZON, GOOGLE, read
+from commands.ours import clusters_named
+from tests.commands.platforms import eks, gke, known, listing
+
+
+def test_the_answers_of_gcloud_and_aws_are_read() -> None:
+    answer = [{"name": "gke-dist-1", "labels": {"goog-k8s-cluster-name": "gke-dist"}, "sizeGb": "10"}]
+    (disk,) = read(listing("disk", GOOGLE), answer)
+    assert (disk.name, disk.labels, disk.facts["sizeGb"]) == ("gke-dist-1", answer[0]["labels"], "10")
+    assert list(read(listing("disk", GOOGLE), None)) == []
+    tags = [{"Key": "kubernetes.io/cluster/eks-dist", "Value": "owned"}]
+    (interface,) = read(
+        listing("network interface", AMAZON),
+        {"NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "TagSet": tags, "VpcId": "vpc-1"}]},
+    )
+    assert (interface.id, interface.network, clusters_named(interface.labels)) == ("eni-1", "vpc-1", {"eks-dist"})
+    gone = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
+    assert list(read(listing("NAT gateway", AMAZON), gone)) == []
+    assert [each.name for each in read(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
+
+
+class Account:
+    """The answers of a cloud's command, by the words that they begin with."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers, self.asked = answers, list[str]()
+
+    def __call__(self, *words: str) -> Any:
+        self.asked.append(" ".join(words))
+        return next((value for key, value in self.answers.items() if self.asked[-1].startswith(key)), None)
+
+
+def test_tags_are_asked_for_where_the_listing_has_none() -> None:
+    account = Account(
+        {
+            "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "somebody"}]},
+            "aws iam list-role-tags": {"Tags": [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]},
+        }
+    )
+    first, second = real(eks("a"), known(eks("a")), account)(listing("role", AMAZON))
+    assert known(eks("a")).has(first, ())
+    assert (second.name, second.labels) == ("somebody", {})
+    assert [each for each in account.asked if "tags" in each] == [
+        "aws iam list-role-tags --role-name=nodes-role-0a1b2c3 --region=us-west-2 --output=json"
+    ]
+
+
+@pytest.mark.parametrize(("state", "there"), [("Enabled", 1), ("PendingDeletion", 0)])
+def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> None:
+    arn, tags = "arn:aws:kms:us-west-2:1:key/k", [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]
+    account = Account(
+        {
+            "aws resourcegroupstaggingapi": {"ResourceTagMappingList": [{"ResourceARN": arn, "Tags": tags}]},
+            "aws kms describe-key": {"KeyMetadata": {"KeyState": state}},
+        }
+    )
+    keys = list(real(eks("a"), known(eks("a")), account)(listing("key", AMAZON)))
+    assert [known(eks("a")).has(key, ()) for key in keys] == [True] * there
+    assert "Values=a.us-west-2" in account.asked[0]
+
+
+def test_bindings_are_the_members_of_the_projects_policy() -> None:
+    members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
+    account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
+    found = list(real(gke("a"), known(gke("a")), account)(listing("binding", GOOGLE)))
+    assert [each.name for each in found if known(gke("a")).has(each, ())] == members[:1]

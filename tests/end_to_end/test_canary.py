@@ -1,0 +1,86 @@
+"""A job's secret on a real cluster: it reaches the pod, and is in no log, pod, layer of the image, state or output."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from infra.local.oci_layout import blob, manifest_of
+from infra.local.settings import cache_folder
+from tests.canary import CANARY, FORMS, leaks
+from tests.end_to_end.conftest import Checkout
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
+
+MAKE_STACK = "from commands.stack import ensure_stack; ensure_stack('local')"
+SMALL_BYTES = 100_000_000
+"""Larger layers are libraries, which were there before this secret."""
+SAYS_ITS_LENGTH = """
+import os
+print("the secret has", len(os.environ["WANDB_API_KEY"]), "letters")
+"""
+
+
+def own_layers(reference: str) -> list[bytes]:
+    """The layers of an image that are built from the checkout, and its settings, which have the build's variables."""
+    layout = cache_folder() / "images" / "layout"
+    _, manifest = manifest_of(layout, reference)
+    files = [blob(layout, each["digest"]) for each in [manifest["config"], *manifest["layers"]]]
+    small = [path.read_bytes() for path in files if path.is_file() and path.stat().st_size < SMALL_BYTES]
+    return [gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content for content in small]
+
+
+def texts_below(folder: Path) -> list[str]:
+    """Every file of a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return [path.read_text(encoding="utf-8", errors="replace") for path in files]
+
+
+@pytest.fixture(scope="module")
+def printed(checkout: Checkout) -> str:
+    """What `make up` prints, with the secret in the stack and, as people have it, in the environment."""
+    # Another source makes another image, which is built while the secret is there.
+    source = checkout.folder / "trainer" / "__init__.py"
+    source.write_text(source.read_text(encoding="utf-8") + f"\n{SAYS_ITS_LENGTH}", encoding="utf-8")
+    checkout.change(flags={"epochs": 1}, secrets={"WANDB_API_KEY": "wandb"})
+    checkout.run("make", "setup")
+    checkout.tool(".venv/bin/python", "-c", MAKE_STACK)
+    checkout.tool("pulumi", "config", "set", "--stack", "local", "--secret", "secrets:wandb", CANARY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_API_KEY", CANARY)
+        return checkout.run("make", "up", seconds=900)
+
+
+def test_the_secret_reaches_the_pod_and_no_log(checkout: Checkout, printed: str) -> None:
+    assert f"the secret has {len(CANARY)} letters" in printed
+    (secret,) = [each for each in checkout.objects("secrets") if each["metadata"]["name"] == "digits-secrets"]
+    assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "what is looked for is there"
+    logs = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--all-containers")
+    assert "letters" in logs
+    assert leaks(printed, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
+
+
+def test_pods_name_it_only(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+    found = checkout.kubectl("get", "pods,jobs,events,configmaps", "--all-namespaces", "-o", "yaml")
+    assert "secretKeyRef" in found
+    assert leaks(found, checkout.kubectl("describe", "pods")) == []
+
+
+def test_no_layer_of_the_image_has_it(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+    (pod, *_) = checkout.objects("pods")
+    layers = own_layers(pod["spec"]["containers"][0]["image"])
+    assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is looked at"
+    assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
+
+
+def test_nothing_that_is_kept_has_it(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+    kept = [checkout.folder / ".trainyard", checkout.cluster.folder / "logs", checkout.cluster.bucket]
+    nodes = [checkout.cluster.node_folder(index) / "logs" for index in range(checkout.cluster.nodes)]
+    found = [text for folder in (*kept, *nodes) for text in texts_below(folder)]
+    assert any("digits-secrets" in text for text in found)
+    settings = checkout.stack_file.read_text(encoding="utf-8")
+    assert "secure:" in settings
+    assert leaks(settings, *found) == []

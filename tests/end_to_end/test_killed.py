@@ -1,0 +1,77 @@
+"""Pulumi killed after the k-th creation and removal of a local stack: `make up` converges, `make down` empties.
+
+Two k by default; every one of them with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from infra.local import traces
+from tests.conftest import ALL
+from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+
+RESOURCES = 8
+"""Resources that a whole `up` makes, besides components and providers."""
+EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
+KILLS = range(1, RESOURCES + 1) if EVERY else (2, RESOURCES)
+LIMIT_SECONDS = 300.0
+
+
+def made(checkout: Checkout) -> int:
+    """How many resources the stack's state has, as the engine writes it in passing."""
+    (file, *_) = [*checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json"), None]
+    try:
+        deployment = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"] if file else None
+    except (FileNotFoundError, json.JSONDecodeError):
+        # Between two writes: the next look finds it.
+        return -1
+    resources = (deployment or {}).get("resources", [])
+    return sum(each.get("custom", False) and not each["type"].startswith("pulumi:providers:") for each in resources)
+
+
+def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int], bool]) -> None:
+    """Run a make target, and kill the Pulumi in it when the number of resources in the state says so."""
+    log = checkout.folder / "killed.log"
+    with log.open("w", encoding="utf-8") as file:
+        running = subprocess.Popen(
+            ["make", command],
+            cwd=checkout.folder,
+            env=checkout.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not ((count := made(checkout)) >= 0 and condition(count)):
+            assert running.poll() is None, log.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
+            time.sleep(0.01)
+        victims = [pid for pid in processes() if is_pulumi_in(pid, checkout.folder)]
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        assert victims or count in (0, RESOURCES), "Pulumi was done before it could be killed"
+        assert (running.wait(timeout=LIMIT_SECONDS) != 0) == bool(victims)
+
+
+@pytest.mark.parametrize("count", KILLS)
+def test_killed_in_update_and_in_destroy(checkout: Checkout, count: int) -> None:
+    checkout.change(flags={"epochs": 1})
+    kill_pulumi_when(checkout, "up", lambda have: have >= count)
+    printed = checkout.run("make", "up")
+    assert "look for" not in printed, "no hand work"
+    assert "test_accuracy=" in printed
+    assert made(checkout) == RESOURCES
+    kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)
+    assert "nothing is left" in checkout.run("make", "down")
+    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert '"empty": true' in checkout.run("make", "verify-empty")
