@@ -16,6 +16,9 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
 
+SKIPPED = "; `check_offers: false` of the platform skips this"
+"""Ends a message that rests on what a cloud was known to offer."""
+
 SECRETS = "secrets"
 """Key of the settings whose values are never shown."""
 

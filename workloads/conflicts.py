@@ -11,6 +11,7 @@ from infra.naming import LABEL_LIMIT
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.spec import JobSpec, default_hosts
+from workloads.trainer_flags import flag_problems, value_of
 
 SECRET_NAME = re.compile(r".*(_KEY|_TOKEN|_SECRET|PASSWORD|PASSPHRASE|CREDENTIALS)", re.IGNORECASE)
 """Names of variables whose values are secrets."""
@@ -45,6 +46,23 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("args", "are of a script; write `flags` for a recipe", list(spec.args))
     if spec.flags and spec.recipe is None:
         yield Conflict("flags", "are of a recipe; write `args` for a script", spec.flags)
+
+
+def _flags(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.recipe is None:
+        return
+    for name, message in flag_problems(spec.recipe, spec.flags):
+        yield Conflict(f"flags.{name}", message, spec.flags[name])
+    device = value_of(spec.recipe, spec.flags, "device")
+    if device == "cuda" and (spec.accelerator is None or spec.tpu):
+        message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
+        yield Conflict("flags.device", message, device)
+    elif device == "xla" and not spec.on_xla:
+        yield Conflict("flags.device", "the job has no PyTorch/XLA: add `runtime: xla`, or write auto", device)
+    elif device == "cpu" and spec.tpu:
+        yield Conflict("flags.device", "the job has TPUs: write auto, or remove `accelerator`", device)
+    if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
+        yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
 
 
 def _hardware(spec: JobSpec) -> Iterator[Conflict]:
@@ -164,6 +182,7 @@ def _name(spec: JobSpec) -> Iterator[Conflict]:
 _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
+    _flags,
     _hardware,
     _runtime,
     _elastic,

@@ -7,40 +7,10 @@ from ipaddress import IPv4Network
 
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan
+from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
-from infra.problems import Path, Problem
-
-OLDEST_VERSION = 30
-"""Minor version of Kubernetes, in 2026-11: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html"""
-
-REGIONS = frozenset(
-    f"{place}-{number}"
-    for place, numbers in {
-        "af-south": (1,),
-        "ap-east": (1, 2),
-        "ap-northeast": (1, 2, 3),
-        "ap-south": (1, 2),
-        "ap-southeast": (1, 2, 3, 4, 5, 6, 7),
-        "ca-central": (1,),
-        "ca-west": (1,),
-        "eu-central": (1, 2),
-        "eu-north": (1,),
-        "eu-south": (1, 2),
-        "eu-west": (1, 2, 3),
-        "il-central": (1,),
-        "me-central": (1,),
-        "me-south": (1,),
-        "mx-central": (1,),
-        "sa-east": (1,),
-        "us-east": (1, 2),
-        "us-west": (1, 2),
-    }.items()
-    for number in numbers
-)
-"""Regions that are for everyone: in those of governments and of China the names of everything begin otherwise.
-
-https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html
-"""
+from infra.hardware.versions import EKS_MINORS, unoffered
+from infra.problems import SKIPPED, Path, Problem
 
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
@@ -48,13 +18,10 @@ Found = Iterator[tuple[str, str, object]]
 
 def problems(config: EksConfig) -> list[Problem]:
     """Everything that is wrong with the settings of an EKS platform."""
-    found = [*_ranges(config), *_zones_of_platform(config), *_system_pool(config)]
-    if config.region not in REGIONS:
-        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(REGIONS))}"
+    if config.region not in ZONES:
+        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem(("platform", "region"), message, config.region)]
-    if int(config.kubernetes_version.split(".")[1]) < OLDEST_VERSION:
-        message = f"is no longer offered; write '1.{OLDEST_VERSION}' or newer"
-        found.append(Problem(("platform", "kubernetes_version"), message, config.kubernetes_version))
+    found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
@@ -67,9 +34,14 @@ def problems(config: EksConfig) -> list[Problem]:
         except ValueError as error:
             found.append(Problem((*path, "machine_type"), str(error), pool.machine_type))
             continue
-        for rule in (_zones, _fabric, _placement, _capacity):
+        for rule in (_region, _zones, _fabric, _placement, _capacity):
             found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plan)]
     return found
+
+
+def _version(config: EksConfig) -> Iterator[Problem]:
+    if config.check_offers and (wrong := unoffered(config.kubernetes_version, EKS_MINORS)):
+        yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -97,9 +69,16 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
         message = "must be two or three different zones"
         yield Problem(("platform", "zones"), message, list(zones))
+    known = ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
             yield Problem(("platform", "zones"), f"{zone} is not in platform.region, {config.region}", list(zones))
+        elif config.check_offers and zone not in known:
+            message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
+            yield Problem(("platform", "zones"), message + SKIPPED, list(zones))
+    if config.check_offers and not config.zones and config.region in ZONES_BY_ACCOUNT:
+        message = f"{config.region} gives an account some of its zones only; write yours, two of {', '.join(known)}"
+        yield Problem(("platform", "zones"), message, [])
 
 
 def _system_pool(config: EksConfig) -> Iterator[Problem]:
@@ -112,6 +91,13 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
         return
     if machine.gpus:
         yield Problem(path, "carries GPUs; write a CPU instance type such as m7i.large", name)
+
+
+def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    regions = INSTANCE_REGIONS.get(plan.machine.family)
+    if config.check_offers and regions is not None and config.region not in regions:
+        message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
+        yield "machine_type", message + SKIPPED, plan.machine.name
 
 
 def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:

@@ -124,7 +124,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
     "addon_versions": [{}, {"addon_versions": {"coredns": "v1.12.3-eksbuild.1"}}],
 }
 
-NO_RESOURCE = {"kind", "pools.check_zones"}
+NO_RESOURCE = {"kind", "check_offers", "pools.check_zones"}
 """Keys that say what is read and refused, not what is made."""
 
 

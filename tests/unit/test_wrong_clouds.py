@@ -49,6 +49,30 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "name in capitals": (gke(name="Dist"), ("platform.name", "lower-case", "gke-dist")),
     "unknown channel": (gke(release_channel="FAST"), ("release_channel", "RAPID, REGULAR, STABLE, EXTENDED")),
     "version of another product": (gke(kubernetes_version="2.0"), ("kubernetes_version", "1.34")),
+    "version of the far future": (gke(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.34 to 1.36")),
+    "version that GKE has forgotten": (gke(kubernetes_version="1.20.4-gke.100"), ("kubernetes_version", "no longer")),
+    "version too new for a channel": (
+        gke(kubernetes_version="1.36", release_channel="STABLE"),
+        ("kubernetes_version", "1.34 to 1.35", "another release_channel than STABLE"),
+    ),
+    "zone that there is not": (gke(zone="us-central1-z"), ("platform.zone", "us-central1-a", "check_offers")),
+    "region that there is not": (gke(zone="us-centrel1-a"), ("platform.zone", "write one of us-central1-a")),
+    "zone of a pool that there is not": (
+        pool(machine_type="n2-standard-4", zones="us-central1-q"),
+        ("pools[0].zones", "us-central1-q is no zone", "us-central1-a"),
+    ),
+    "registry on Mars": (gke(registry={"host": "mars-docker.pkg.dev"}), ("registry.host", "mars is no location")),
+    "bucket in a region that there is not": (gke(bucket={"location": "europe-west99"}), ("bucket.location", "is no")),
+    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.31 to 1.36")),
+    "zone that AWS has not": (
+        eks(zones=["us-west-2a", "us-west-2z"]),
+        ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
+    ),
+    "zones that differ by account": (eks(region="us-west-1"), ("platform.zones", "write yours", "us-west-1c")),
+    "P5 where there is none": (
+        eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
+        ("pools[0].machine_type", "sa-east-1 has no p5", "us-east-1"),
+    ),
     "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "stack's own")),
     "misspelt key of GKE": (
         gke(machine_type="x"),
@@ -141,7 +165,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
     "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
     "flex-start on an old cluster": (
-        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.30"),
+        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"),
         ("capacity", "1.32 or newer"),
     ),
     "compact N1": (pool(compact=True), ("pools[0].compact", "N1 takes no compact placement")),
@@ -236,6 +260,11 @@ RIGHT: dict[str, dict[str, Any]] = {
     "EKS": eks(),
     "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
     "no pools": gke(pools=[]),
+    "a version that we do not know of": gke(kubernetes_version="1.40", check_offers=False),
+    "a region that we do not know of": gke(zone="us-north1-a", pools=[], check_offers=False),
+    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_offers=False),
+    "a new version in the fast channel": gke(kubernetes_version="1.37", release_channel="RAPID"),
+    "a region without zone b": eks(region="ap-northeast-1"),
 }
 
 
