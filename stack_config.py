@@ -50,10 +50,10 @@ class StackConfig(Section):
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
-    budget: Annotated[float, Field(gt=0)] | None = None
+    budget: Annotated[float, Field(gt=0)] | None = Field(default=None, examples=[20])
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
-    ttl_hours: Annotated[float, Field(gt=0)] | None = None
+    ttl_hours: Annotated[float, Field(gt=0)] | None = Field(default=None, examples=[12])
     """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
@@ -94,7 +94,9 @@ def load_file(path: Path) -> StackConfig:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        _refuse_repeated(yaml.compose(text, Loader=yaml.SafeLoader))
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     except FileNotFoundError as error:
@@ -110,6 +112,26 @@ def load_file(path: Path) -> StackConfig:
         if _is_secret(key)
     }
     return parse({key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}, secrets)
+
+
+def _refuse_repeated(node: Any) -> None:
+    """Refuse a YAML mapping with a key that is there twice, of which PyYAML would take the last in silence."""
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _refuse_repeated(each)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in lines:
+            raise yaml.constructor.ConstructorError(
+                problem=f"the key {name} is in lines {lines[name]} and {line}; write it once"
+            )
+        lines[name] = line
+        _refuse_repeated(value)
 
 
 def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyType({})) -> StackConfig:
@@ -166,6 +188,10 @@ def without_room(config: StackConfig) -> list[Problem]:
     found = []
     for misfit in misfits(config.platform, _asks(config)):
         job = config.jobs[misfit.job]
+        if misfit.key == "hosts" and job.elastic:
+            path = ("jobs", misfit.job, "elastic", "max_hosts")
+            found.append(Problem(path, misfit.message, job.elastic.max_hosts))
+            continue
         value = getattr(job, misfit.key)
         shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
         found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-FlagKind = Literal["integer", "number", "switch", "choice", "text", "folder", "steps"]
+FlagKind = Literal["integer", "number", "switch", "choice", "text", "bucket", "folder", "steps"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ _EVERY: Mapping[str, Flag] = {
     "sharding": _choice("batch", "model"),
     "threads": _integer(0),
     "process_group_timeout": Flag(kind="number", above=0),
-    "bucket": _TEXT,
+    "bucket": Flag(kind="bucket"),
     "job": Flag(kind="folder"),
     "checkpoint_steps": _integer(0),
     "keep_checkpoints": _integer(1),
@@ -134,7 +134,7 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
         return f"{allowed(flag)}, in quotes where it is a word that YAML takes for true or false"
     if flag.kind == "choice":
         return "" if value in flag.choices else allowed(flag)
-    if flag.kind in ("text", "folder", "steps"):
+    if flag.kind in ("text", "bucket", "folder", "steps"):
         return "" if _is_such_a_text(flag, str(value)) else allowed(flag)
     try:
         number = int(str(value)) if flag.kind == "integer" else float(value)
@@ -146,6 +146,8 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
 
 
 def _is_such_a_text(flag: Flag, text: str) -> bool:
+    if flag.kind == "bucket":
+        return not text or text.startswith(("file:///", "gs://", "s3://"))
     if flag.kind == "folder":
         return bool(text) and not text.startswith(".") and "/" not in text
     if flag.kind == "steps" and text:
@@ -160,7 +162,12 @@ def allowed(flag: Flag) -> str:
         return "true or false"
     if flag.kind == "choice":
         return f"one of {', '.join(flag.choices)}"
-    words = {"text": "a text", "folder": "one folder name", "steps": "A-B with 1 <= A <= B, such as 10-15"}
+    words = {
+        "text": "a text",
+        "bucket": "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER",
+        "folder": "one folder name",
+        "steps": "A-B with 1 <= A <= B, such as 10-15",
+    }
     if flag.kind in words:
         return words[flag.kind]
     sort = "an integer" if flag.kind == "integer" else "a number"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.aws.pools import NodeGroupPlan, group_plan
+from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.versions import EKS_MINORS, unoffered
@@ -22,6 +22,7 @@ def problems(config: EksConfig) -> list[Problem]:
         message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem(("platform", "region"), message, config.region)]
     found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
+    found += [*_bucket(config), *_admins(config)]
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
@@ -39,9 +40,33 @@ def problems(config: EksConfig) -> list[Problem]:
     return found
 
 
+BUCKET_NAME_LIMIT = 63
+DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
+"""What Pulumi's own names add: it refuses those that get too long."""
+
+
 def _version(config: EksConfig) -> Iterator[Problem]:
     if config.check_offers and (wrong := unoffered(config.kubernetes_version, EKS_MINORS)):
         yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
+
+
+def _bucket(config: EksConfig) -> Iterator[Problem]:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+    name = config.bucket.name or ""
+    if name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", "--x-s3")):
+        message = "has a prefix or suffix that S3 keeps for itself; write another name"
+        yield Problem(("platform", "bucket", "name"), message, name)
+    if not name and len(config.name) > (limit := BUCKET_NAME_LIMIT - len(DEFAULT_BUCKET_SUFFIX)):
+        message = (
+            f"makes the bucket NAME{DEFAULT_BUCKET_SUFFIX}, which is too long; write `bucket.name`, or at most {limit}"
+        )
+        yield Problem(("platform", "name"), message, config.name)
+
+
+def _admins(config: EksConfig) -> Iterator[Problem]:
+    for index, principal in enumerate(config.admins):
+        if principal in config.admins[:index]:
+            yield Problem(("platform", "admins", index), "is there twice; remove one", principal)
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -58,10 +83,31 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             yield Problem((*path, key), message, str(network))
     if vpc.overlaps(services):
         yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
+    yield from _room(config, vpc)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.prefixlen == 0:
             message = "is the whole internet; write the ranges that you use, or none"
             yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
+    """A quarter of the VPC is a zone's subnet, of which five addresses are AWS's own; a node takes one at the least.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
+    """
+    room = vpc.num_addresses // 4 - 5
+    try:
+        plans = node_groups(config)
+    except ValueError:
+        return
+    taken = {
+        zone: sum(-(-plan.nodes // len(plan.zones)) for plan in plans if zone in plan.zones)
+        for zone in config.all_zones
+    }
+    zone, most = max(taken.items(), key=lambda each: each[1])
+    if most > room:
+        message = f"leaves {room} addresses in each zone, and {most} nodes in {zone} take more; write a larger range"
+        yield Problem(("platform", "network", "vpc"), message, str(vpc))
 
 
 def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:

@@ -67,10 +67,12 @@ def problems(config: GkeConfig) -> list[Problem]:
             found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plans)]
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
-        message = (
-            f"{machine} in {zone} needs networks that differ from those of other pools or zones; write one of each"
-        )
-        found.append(Problem(("platform", "pools", index, "machine_type"), message, machine))
+        alike = len({name for name, _ in fabrics}) == 1
+        what = "one zone for all pools of it" if alike else "one such machine type"
+        message = f"{machine} in {zone} needs networks that differ from those of another zone or type; write {what}"
+        value: object = sorted({place for _, place in fabrics}) if alike else machine
+        key = "zones" if alike else "machine_type"
+        found.append(Problem(("platform", "pools", index, key), message, value))
     return found
 
 
@@ -92,9 +94,17 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     """https://cloud.google.com/storage/docs/buckets#naming and
     https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"""
     name, key = config.bucket.name, config.secrets_key
-    if name and (name.startswith("goog") or "google" in name or "g00gle" in name):
-        message = "begins with `goog` or is like `google`, which Cloud Storage keeps for itself; write another name"
-        yield Problem(("platform", "bucket", "name"), message, name)
+    if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
+        message = f"{config.registry.host} is a repository by itself; remove it, or write a host on pkg.dev"
+        yield Problem(("platform", "registry", "repository"), message, config.registry.repository)
+    named = name or config.name
+    if named.startswith("goog") or "google" in named or "g00gle" in named:
+        keys = ("bucket", "name") if name else ("name",)
+        what = "" if name else "and the bucket's default name begins with it; "
+        message = (
+            f"begins with `goog` or is like `google`, which Cloud Storage keeps for itself; {what}write another name"
+        )
+        yield Problem(("platform", *keys), message, named)
     if key and key.split("/")[3] != config.region:
         message = f"is in {key.split('/')[3]}; the key of a cluster is in its region: write one in {config.region}"
         yield Problem(("platform", "secrets_key"), message, key)
@@ -205,6 +215,9 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     reserved = [index for index, rung in enumerate(pool.capacity) if rung.startswith("reservation")]
     if "spot" in pool.capacity and reserved and pool.capacity.index("spot") < max(reserved):
         message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
+        yield "capacity", message, list(pool.capacity)
+    if "queued" in pool.capacity and len(pool.capacity) > 1:
+        message = "queued nodes come when Kueue asks for them, not in turn with others; write queued alone"
         yield "capacity", message, list(pool.capacity)
     dynamic = [rung for rung in pool.capacity if rung in ("flex-start", "queued")]
     if not dynamic:

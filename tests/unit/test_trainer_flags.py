@@ -12,7 +12,7 @@ from trainer.exit_codes import ConfigurationError
 from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
 
 RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
-TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "folder", "steps")}
+TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "bucket", "folder", "steps")}
 EVERY = [(recipe, name) for recipe, flags in FLAGS.items() for name in flags]
 
 
@@ -59,7 +59,8 @@ def edges(flag: Flag) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "name"), [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "switch")]
+    ("recipe", "name"),
+    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "bucket", "switch")],
 )
 def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
     flag = FLAGS[recipe][name]
@@ -92,6 +93,7 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
         ("digits", {"wandb": False}, "wandb: must be one of off, auto, offline, online, in quotes"),
         ("digits", {"lr": 1, "learning_rate": 2}, "learning_rate: is the same flag as lr; write one of the two"),
         ("digits", {"learning_rate": float("nan")}, "learning_rate: must be a number above 0"),
+        ("digits", {"bucket": "my-bucket"}, "bucket: must be file:///FOLDER, gs://BUCKET/FOLDER or s3://"),
         ("digits", {"profile_port": 70_000}, "profile_port: must be an integer from 0 to 65535"),
     ],
 )

@@ -228,6 +228,25 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "flags as a list": (job(flags=["lr"]), ('jobs[0].flags = ["lr"]:', "must be a mapping")),
     "variable with dash": (job(environment={"A-B": "1"}), ("environment.A-B", "letters, digits and '_'")),
     "variable of ours": (job(environment={"PET_NNODES": "9"}), ("environment.PET_NNODES", "remove it")),
+    "variable of torchrun": (job(environment={"MASTER_ADDR": "a"}), ("environment.MASTER_ADDR", "set by torchrun")),
+    "variable of a TPU host": (
+        cloud(accelerator="v4-32", environment={"TPU_WORKER_ID": 0}),
+        ("environment.TPU_WORKER_ID", "is set by GKE", "remove it"),
+    ),
+    "variable of XLA's image": (job(environment={"PJRT_DEVICE": "CPU"}), ("PJRT_DEVICE", "write `runtime: xla`")),
+    "images from nowhere": (
+        job(recipe="imagenet", flags={"fake_data": False}),
+        ("flags.fake_data = false:", "add that flag"),
+    ),
+    "two processes on a GPU": (
+        cloud(accelerator="nvidia-l4", processes_per_host=2),
+        ("processes_per_host = 2:", "has a GPU to itself"),
+    ),
+    "a budget of nothing": (
+        {"platform": PLATFORM, "jobs": [JOB], "budget": 0},
+        ("trainyard:budget = 0:", "must be a number above 0", "`budget: 20`"),
+    ),
+    "link in words": (job(least_link_gigabits="fast"), ("least_link_gigabits", "above 0 and at most 100000")),
     "variable yes": (job(environment={"A": True}), ("environment.A = true:", "put it in quotes")),
     "image with a blank": (job(image="my image"), ('jobs[0].image = "my image":', "image reference")),
     "jobs as a mapping": ({"platform": PLATFORM, "jobs": JOB}, ("trainyard:jobs = {", "must be a list")),
@@ -250,7 +269,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         {"platform": {"kind": "azure"}, "jobs": []},
         ('platform.kind = "azure": is unknown', "one of local, kubeconfig, gke, eks"),
     ),
-    "platform as a string": ({"platform": "local", "jobs": []}, ('platform = "local":', "must be a mapping")),
+    "platform as a string": (
+        {"platform": "local", "jobs": []},
+        ('platform = "local":', "must be a mapping", "kind, which is one of local, kubeconfig, gke, eks"),
+    ),
     "no nodes": (platform(nodes=0), ("trainyard:platform.nodes = 0:", "integer from 1 to 8", "write `nodes: 2`")),
     "many nodes": (platform(nodes=99), ("platform.nodes = 99:", "integer from 1 to 8")),
     "privileged port": (platform(port=443), ("platform.port = 443:", "integer from 1024 to 65535")),
