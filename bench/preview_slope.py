@@ -58,7 +58,7 @@ class Previews:
         return time.monotonic() - begun
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Seconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted.
+        """Milliseconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted.
 
         A round previews all three, so that a busy moment of the machine meets neighbours; the first does not count.
         """
@@ -69,11 +69,11 @@ class Previews:
                 self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in (FEW, SOME, MANY)
             )
             if number:
-                early.append((some - few) / (SOME - FEW))
-                late.append((many - some) / (MANY - SOME))
+                early.append(1000 * (some - few) / (SOME - FEW))
+                late.append(1000 * (many - some) / (MANY - SOME))
             shown = f"{FEW}: {few:.2f} s, {SOME}: {some:.2f} s, {MANY}: {many:.2f} s"
             print(f"  {name} {number}/{ROUNDS}: {shown}", file=sys.stderr, flush=True)
-        return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=GOAL)
+        return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=GOAL, unit="ms")
 
     def _run(self, *words: str) -> None:
         done = subprocess.run(
