@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,10 +51,10 @@ class StackConfig(Section):
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
-    budget: Annotated[float, Field(gt=0)] | None = Field(default=None, examples=[20])
+    budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[20])
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
-    ttl_hours: Annotated[float, Field(gt=0)] | None = Field(default=None, examples=[12])
+    ttl_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[12])
     """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
@@ -101,11 +102,19 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     except FileNotFoundError as error:
         raise ValueError(f"{path.name}: no such file; `pulumi stack ls` names the stacks that there are") from error
-    config = content.get("config", {}) if isinstance(content, dict) else content
+    config = content
+    if isinstance(content, dict):
+        # The file of a stack without settings has other keys.
+        is_without = content.keys().isdisjoint(StackConfig.model_fields)
+        config = content.get("config", {} if is_without else None)
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
+    for key in named:
+        namespace, _, rest = key.partition(":")
+        if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
+            raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
         for key, value in named.items()

@@ -242,6 +242,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         cloud(accelerator="nvidia-l4", processes_per_host=2),
         ("processes_per_host = 2:", "has a GPU to itself"),
     ),
+    "a budget without end": (
+        {"platform": PLATFORM, "jobs": [JOB], "budget": float("inf")},
+        ("trainyard:budget = Infinity:", "must be a number above 0"),
+    ),
     "a budget of nothing": (
         {"platform": PLATFORM, "jobs": [JOB], "budget": 0},
         ("trainyard:budget = 0:", "must be a number above 0", "`budget: 20`"),
