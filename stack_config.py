@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,10 +51,10 @@ class StackConfig(Section):
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
     """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
     platform alone."""
-    budget: Annotated[float, Field(gt=0)] | None = None
+    budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[20])
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
-    ttl_hours: Annotated[float, Field(gt=0)] | None = None
+    ttl_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[12])
     """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
@@ -94,22 +95,52 @@ def load_file(path: Path) -> StackConfig:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        _refuse_repeated(yaml.compose(text, Loader=yaml.SafeLoader))
+        content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     except FileNotFoundError as error:
         raise ValueError(f"{path.name}: no such file; `pulumi stack ls` names the stacks that there are") from error
-    config = content.get("config", {}) if isinstance(content, dict) else content
+    config = content
+    if isinstance(content, dict):
+        # The file of a stack without settings has other keys.
+        is_without = content.keys().isdisjoint(StackConfig.model_fields)
+        config = content.get("config", {} if is_without else None)
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
+    for key in named:
+        namespace, _, rest = key.partition(":")
+        if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
+            raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
         for key, value in named.items()
         if _is_secret(key)
     }
     return parse({key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}, secrets)
+
+
+def _refuse_repeated(node: Any) -> None:
+    """Refuse a YAML mapping with a key that is there twice, of which PyYAML would take the last in silence."""
+    import yaml
+
+    if isinstance(node, yaml.SequenceNode):
+        for each in node.value:
+            _refuse_repeated(each)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name, line = str(key.value), key.start_mark.line + 1
+        if name in lines:
+            raise yaml.constructor.ConstructorError(
+                problem=f"the key {name} is in lines {lines[name]} and {line}; write it once"
+            )
+        lines[name] = line
+        _refuse_repeated(value)
 
 
 def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyType({})) -> StackConfig:
@@ -166,6 +197,10 @@ def without_room(config: StackConfig) -> list[Problem]:
     found = []
     for misfit in misfits(config.platform, _asks(config)):
         job = config.jobs[misfit.job]
+        if misfit.key == "hosts" and job.elastic:
+            path = ("jobs", misfit.job, "elastic", "max_hosts")
+            found.append(Problem(path, misfit.message, job.elastic.max_hosts))
+            continue
         value = getattr(job, misfit.key)
         shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
         found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))

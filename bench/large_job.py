@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.kubectl import kubectl
-from bench.measure import PROJECT, BenchError, Measure, in_turn
+from bench.measure import PAIRS, PROJECT, BenchError, Measure
 from bench.pulumi_stack import BenchStack
 from infra.local import traces
 from infra.local.api import request
@@ -23,7 +24,8 @@ from rehearsal.cluster import behind, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
 
 HOSTS = 1024
-PAIRS = 1
+WARM_UP = 64
+"""Hosts of the pair that does not count: it brings programs and the API server's caches to life."""
 GOAL = 1.2
 JOB = "large"
 NAMESPACE = "training"
@@ -95,59 +97,70 @@ class LargeJob:
 
     def __init__(self, folder: Path) -> None:
         self._stack = BenchStack("bench-large", PROJECT, folder)
-        self._objects = folder / "objects.json"
-        self.memory: dict[str, list[int]] = {"ours": [], "theirs": []}
+        self._folder = folder
+        self._seconds: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
+        self._memory: dict[str, list[int]] = {"ours": [], "theirs": []}
 
     def measure(self) -> list[Measure]:
         """From the command to the last pod that runs, and from the command to the last pod's end; memory meanwhile."""
-        placed: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for side in ("ours", "theirs"):
+            self._once(side, WARM_UP)
+        for number in range(1, PAIRS + 1):
+            for side in ("ours", "theirs"):
+                with PeakMemory(SETTINGS) as memory:
+                    self._seconds[side].append(self._once(side, HOSTS))
+                self._memory[side].append(memory.most)
+                placed, gone = self._seconds[side][-1]
+                shown = f"placed in {placed:.1f} s, gone in {gone:.1f} s, {memory.most / 10**9:.2f} GB"
+                print(f"  hosts-1024 {number}/{PAIRS} {side}: {shown}", file=sys.stderr, flush=True)
+        return [
+            self._measure("hosts-1024-placed", "s", lambda side: [placed for placed, _ in self._seconds[side]]),
+            self._measure("hosts-1024-gone", "s", lambda side: [gone for _, gone in self._seconds[side]]),
+            self._measure("hosts-1024", "s", lambda side: [sum(both) for both in self._seconds[side]]),
+            self._measure("hosts-1024-memory", "GB", lambda side: [each / 10**9 for each in self._memory[side]]),
+        ]
 
-        def once(side: str) -> float:
-            with PeakMemory(SETTINGS) as memory:
-                begun = time.monotonic()
-                self._up(side)
-                self._wait_until_all_run()
-                placed[side].append(time.monotonic() - begun)
-                self._keep_objects()
-                ending = time.monotonic()
-                self._down(side)
-                self._wait_until_gone()
-                gone = time.monotonic() - ending
-            self.memory[side].append(memory.most)
-            return placed[side][-1] + gone
+    def _measure(self, name: str, unit: str, of: Callable[[str], list[float]]) -> Measure:
+        return Measure(name=name, ours=tuple(of("ours")), theirs=tuple(of("theirs")), goal=GOAL, unit=unit)
 
-        whole = in_turn("hosts-1024", GOAL, lambda: once("ours"), lambda: once("theirs"), pairs=PAIRS)
-        up = Measure(
-            name="hosts-1024-placed", ours=tuple(placed["ours"][1:]), theirs=tuple(placed["theirs"][1:]), goal=GOAL
-        )
-        gigabytes = {side: tuple(each / 10**9 for each in found[1:]) for side, found in self.memory.items()}
-        memory = Measure(
-            name="hosts-1024-memory", ours=gigabytes["ours"], theirs=gigabytes["theirs"], goal=GOAL, unit="GB"
-        )
-        return [up, whole, memory]
-
-    def _up(self, side: str) -> None:
+    def _once(self, side: str, hosts: int) -> tuple[float, float]:
+        """Seconds until all pods of a job of so many hosts run, and until all are gone again."""
+        begun = time.monotonic()
+        self._up(side, hosts)
+        self._wait_until_all_run(hosts)
+        placed = time.monotonic() - begun
         if side == "ours":
-            self._stack.up(config(HOSTS, SETTINGS.context))
-        else:
-            kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._objects))
+            self._keep_objects(hosts)
+        ending = time.monotonic()
+        self._down(side, hosts)
+        self._wait_until_gone()
+        return placed, time.monotonic() - ending
 
-    def _down(self, side: str) -> None:
+    def _up(self, side: str, hosts: int) -> None:
+        if side == "ours":
+            self._stack.up(config(hosts, SETTINGS.context))
+        else:
+            kubectl(SETTINGS, "apply", "--server-side", "-f", str(self._objects(hosts)))
+
+    def _down(self, side: str, hosts: int) -> None:
         if side == "ours":
             self._stack.destroy()
         else:
-            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._objects))
+            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._objects(hosts)))
 
-    def _keep_objects(self) -> None:
+    def _objects(self, hosts: int) -> Path:
+        return self._folder / f"objects-{hosts}.json"
+
+    def _keep_objects(self, hosts: int) -> None:
         """Write down the objects just as our program applied them, in the order in which kubectl can."""
-        if not self._objects.exists():
+        if not self._objects(hosts).exists():
             items = sorted(self._stack.objects().values(), key=lambda each: each["kind"] != "Namespace")
             content = {"apiVersion": "v1", "kind": "List", "items": items}
-            self._objects.write_text(json.dumps(content), encoding="utf-8")
+            self._objects(hosts).write_text(json.dumps(content), encoding="utf-8")
 
-    def _wait_until_all_run(self) -> None:
+    def _wait_until_all_run(self, hosts: int) -> None:
         job = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{JOB}"
-        self._wait(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == HOSTS, "run")
+        self._wait(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, "run")
 
     def _wait_until_gone(self) -> None:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -11,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from bench.measure import PROJECT, BenchError, Measure, in_turn
+from bench.measure import PROJECT, BenchError, Measure
 from rehearsal.cloud.state import new_state
 from rehearsal.folder import environment
 
-FEW, SOME, MANY = 1, 9, 17
+FEW, SOME, MANY = 1, 33, 65
 GOAL = 1.2
-PAIRS = 2
+ROUNDS = 5
 STACK = "bench-slope"
 
 
@@ -57,13 +58,22 @@ class Previews:
         return time.monotonic() - begun
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Seconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted."""
+        """Milliseconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted.
 
-        def between(low: int, high: int) -> float:
-            first, last = (self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in (low, high))
-            return (last - first) / (high - low)
-
-        return in_turn(name, GOAL, lambda: between(SOME, MANY), lambda: between(FEW, SOME), pairs=PAIRS)
+        A round previews all three, so that a busy moment of the machine meets neighbours; the first does not count.
+        """
+        late: list[float] = []
+        early: list[float] = []
+        for number in range(ROUNDS + 1):
+            few, some, many = (
+                self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in (FEW, SOME, MANY)
+            )
+            if number:
+                early.append(1000 * (some - few) / (SOME - FEW))
+                late.append(1000 * (many - some) / (MANY - SOME))
+            shown = f"{FEW}: {few:.2f} s, {SOME}: {some:.2f} s, {MANY}: {many:.2f} s"
+            print(f"  {name} {number}/{ROUNDS}: {shown}", file=sys.stderr, flush=True)
+        return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=GOAL, unit="ms")
 
     def _run(self, *words: str) -> None:
         done = subprocess.run(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stack_config import StackConfig
+from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
 TARGET = Path(__file__).with_name("config.md")
 
@@ -41,7 +42,19 @@ def render() -> str:
     parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
         parts.append(f"## {key}\n\n{_one_line(models[name]['description'])}\n\n{_table(models[name])}")
-    return "\n".join(parts)
+    return "\n".join([*parts, _flags()])
+
+
+def _flags() -> str:
+    """What a job's `flags` may be."""
+    rows = ["| flag | takes | of |", "|---|---|---|"]
+    for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
+        recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
+        others = [f"`{alias}`" for alias, of in ALIASES.items() if of == name]
+        keys = ", ".join([f"`{name}`", *others])
+        rows.append(f"| {keys} | {allowed(FLAGS[recipes[0]][name])} | {', '.join(recipes)} |")
+    text = "`python -m trainer RECIPE --help` says what each is for, and its default."
+    return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 
 
 def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig
@@ -18,6 +19,12 @@ from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+
+
+NodeState = tuple[int, int, int]
+"""What is left on a node: accelerators, millicores, bytes of memory."""
+Nodes = Counter[NodeState]
+"""How many nodes have that much left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +70,12 @@ class _Offer:
     queued: bool = False
     """Whether they come only when a queue asks for them."""
 
+    @property
+    def whole(self) -> NodeState:
+        """A node that nothing runs on."""
+        accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
+        return accelerators, self.node.millicores, self.node.memory
+
 
 def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
     """The jobs that have no room on a cloud platform, each by itself or else with those before it."""
@@ -79,39 +92,66 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit |
         return [None] * len(asks)
     offers = _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
     found: list[str | Misfit | None] = []
-    used = dict.fromkeys(range(len(offers)), 0)
+    free = [Counter({offer.whole: offer.nodes}) for offer in offers]
     for index, ask in enumerate(asks):
-        place, needed = _place(index, ask, offers, used)
+        place = _place(index, ask, offers, free)
         if isinstance(place, Misfit):
             found.append(place)
         else:
-            used[place] += needed
+            free[place] = _after(free[place], ask)
             found.append(offers[place].pool)
     return found
 
 
-def _place(index: int, ask: Ask, offers: Sequence[_Offer], used: Mapping[int, int]) -> tuple[int | Misfit, int]:
-    """Where a job goes and the number of nodes that it takes there."""
+def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]) -> int | Misfit:
+    """Where a job goes."""
     matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
     if not matching:
-        return Misfit(job=index, key="accelerator", message=_none_has(ask, offers)), 0
-    hosts = {place: count for place in matching if (count := _per_node(offers[place], ask))}
-    if not hosts:
-        return _too_large(index, ask, [offers[place] for place in matching]), 0
-    needed = {place: -(-ask.hosts // count) for place, count in hosts.items()}
-    roomy = [place for place in hosts if needed[place] <= offers[place].nodes - used[place]]
+        return Misfit(job=index, key="accelerator", message=_none_has(ask, offers))
+    large = [place for place in matching if _hosts_on(offers[place].whole, ask)]
+    if not large:
+        return _too_large(index, ask, [offers[place] for place in matching])
+    room = {place: _room(free[place], ask) for place in large}
+    roomy = [place for place in large if room[place] >= ask.hosts]
     if not roomy:
-        most = max(hosts, key=lambda place: (offers[place].nodes - used[place]) * hosts[place])
-        return _too_many(index, ask, offers[most], offers[most].nodes - used[most]), 0
+        most = max(large, key=lambda place: room[place])
+        return _too_many(index, offers[most], room[most])
 
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
-        return offer.queued and not ask.queue, offer.gpus, offer.pool == "system", needed[place]
+        needed = -(-ask.hosts // _hosts_on(offer.whole, ask))
+        return offer.queued and not ask.queue, offer.gpus, offer.pool == "system", needed
 
     best = min(roomy, key=cost)
     if offers[best].queued and not ask.queue:
-        return Misfit(job=index, key="queue", message=_without_queue(offers[best])), 0
-    return best, needed[best]
+        return Misfit(job=index, key="queue", message=_without_queue(offers[best]))
+    return best
+
+
+def _after(nodes: Nodes, ask: Ask) -> Nodes:
+    """What is left when a job's hosts are each on the emptiest node that there is, as the scheduler spreads them."""
+    left, hosts = Counter(nodes), ask.hosts
+    while hosts:
+        state = max(state for state, count in left.items() if count and _hosts_on(state, ask))
+        moved = min(left[state], hosts)
+        accelerators, millicores, memory = state
+        less = (accelerators - ask.accelerators, millicores - ask.per_host.millicores, memory - ask.per_host.memory)
+        left[state] -= moved
+        left[less] += moved
+        hosts -= moved
+    return left
+
+
+def _room(nodes: Nodes, ask: Ask) -> int:
+    """How many hosts of a job there is room for."""
+    return sum(count * _hosts_on(state, ask) for state, count in nodes.items())
+
+
+def _hosts_on(state: NodeState, ask: Ask) -> int:
+    """How many hosts of a job one node has room for."""
+    accelerators, millicores, memory = state
+    hosts = min(millicores // ask.per_host.millicores, memory // ask.per_host.memory)
+    return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
 
 
 def _gke(platform: GkeConfig) -> list[_Offer]:
@@ -165,21 +205,14 @@ def _suits(offer: _Offer, ask: Ask) -> bool:
     return offer.gpu == ask.accelerator
 
 
-def _per_node(offer: _Offer, ask: Ask) -> int:
-    """How many hosts of a job one node has room for."""
-    room = min(offer.node.millicores // ask.per_host.millicores, offer.node.memory // ask.per_host.memory)
-    if offer.tpu is not None:
-        return min(room, 1)
-    return min(room, offer.gpus // ask.accelerators) if ask.accelerators else room
-
-
 def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:
-    names = [offer.gpu or (offer.tpu.accelerator_type if offer.tpu else None) for offer in offers]
-    known = ", ".join(name for name in names if name)
+    names = [
+        offer.gpu or (offer.tpu and f"{offer.tpu.accelerator_type} ({offer.tpu.topology_label})") for offer in offers
+    ]
+    known = ", ".join(dict.fromkeys(name for name in names if name))
     remedy = f"write one that there is, {known}," if known else "add a pool that has them"
-    return (
-        f"no pool of the platform has {ask.accelerator or 'nodes without accelerators'}; {remedy} or change the pools"
-    )
+    asked = " ".join(filter(None, (ask.accelerator, ask.topology))) or "nodes without accelerators"
+    return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 
 def _too_large(index: int, ask: Ask, offers: Sequence[_Offer]) -> Misfit:
@@ -193,13 +226,12 @@ def _too_large(index: int, ask: Ask, offers: Sequence[_Offer]) -> Misfit:
     return Misfit(job=index, key="resources", message=message)
 
 
-def _too_many(index: int, ask: Ask, offer: _Offer, free: int) -> Misfit:
+def _too_many(index: int, offer: _Offer, hosts: int) -> Misfit:
     if offer.tpu is not None:
-        slices = free // offer.tpu.hosts
+        slices = hosts // offer.tpu.hosts
         message = f"pool {offer.pool} has {slices} such slices left; write less, or change the pool"
         return Misfit(job=index, key="slices", message=message)
-    hosts = free * _per_node(offer, ask)
-    message = f"pool {offer.pool} has room for {hosts} more such hosts on {free} nodes; write less, or change the pool"
+    message = f"pool {offer.pool} has room for {hosts} more such hosts; write less, or change the pool"
     return Misfit(job=index, key="hosts", message=message)
 
 

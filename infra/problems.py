@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
@@ -16,8 +16,13 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
 
+SKIPPED = "; `check_offers: false` of the platform skips this"
+"""Ends a message that rests on what a cloud was known to offer."""
+
 SECRETS = "secrets"
 """Key of the settings whose values are never shown."""
+
+BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 Path = tuple[str | int, ...]
 
@@ -134,6 +139,8 @@ def _example(place: _Place) -> str:
         value = field.default
     else:
         value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")
+    if isinstance(value, str) and value.replace(".", "").isdecimal():
+        return f"`{key}: '{value}'`"
     return f"`{key}: {str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -149,7 +156,7 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
         return str(context["error"])
     if kind == "literal_error":
         return f"is unknown; write one of {_listed(context['expected'])}"
-    if kind.startswith("int_") or kind in ("greater_than_equal", "less_than_equal"):
+    if kind.startswith(("int_", "float_")) or kind in BOUNDS:
         return f"must be {_range(place.field)}; write {_example(place)}"
     if kind in ("string_too_long", "string_too_short"):
         limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
@@ -158,6 +165,8 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
         return f"must be a string, in quotes where YAML sees something else; write {_example(place)}"
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
+        if len(place.sections) > 1:
+            keys = f"kind, which is one of {', '.join(filter(None, map(_tag, place.sections)))}, and those of the kind"
         return f"must be a mapping, one `key: value` a line; keys: {keys}"
     if kind.startswith("bool_"):
         return f"must be true or false, without quotes; write {_example(place)}"
@@ -172,10 +181,12 @@ def _listed(expected: str) -> str:
 
 
 def _range(field: FieldInfo | None) -> str:
-    """The integers that a field takes."""
+    """The numbers that a field takes."""
     bounds = {type(bound): bound for bound in _constraints(field)}
+    above, highest = bounds.get(Gt), bounds.get(Le)
+    if isinstance(above, Gt):
+        return f"a number above {above.gt}" + (f" and at most {highest.le}" if isinstance(highest, Le) else "")
     lowest = bounds.get(Ge)
-    highest = bounds.get(Le)
     if isinstance(lowest, Ge) and isinstance(highest, Le):
         return f"an integer from {lowest.ge} to {highest.le}"
     return f"an integer of at least {lowest.ge}" if isinstance(lowest, Ge) else "an integer"

@@ -7,13 +7,14 @@ from infra.aws.config import EksConfig
 from infra.config import PlatformConfig
 from infra.gcp import rules as gcp
 from infra.gcp.config import GkeConfig
+from infra.image_rules import image_problems
 from infra.problems import Problem
 
 
 def contradictions(platform: PlatformConfig) -> list[Problem]:
     """Values of the platform that are right by themselves and wrong together."""
     if isinstance(platform, GkeConfig):
-        return gcp.problems(platform)
+        return [*gcp.problems(platform), *image_problems(platform.image)]
     if isinstance(platform, EksConfig):
-        return aws.problems(platform)
+        return [*aws.problems(platform), *image_problems(platform.image)]
     return []

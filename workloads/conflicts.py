@@ -11,9 +11,15 @@ from infra.naming import LABEL_LIMIT
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.spec import JobSpec, default_hosts
+from workloads.trainer_flags import flag_problems, value_of
 
 SECRET_NAME = re.compile(r".*(_KEY|_TOKEN|_SECRET|PASSWORD|PASSPHRASE|CREDENTIALS)", re.IGNORECASE)
 """Names of variables whose values are secrets."""
+RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+"""https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
+XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
+TPU_HOST = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
+"""https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,29 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("args", "are of a script; write `flags` for a recipe", list(spec.args))
     if spec.flags and spec.recipe is None:
         yield Conflict("flags", "are of a recipe; write `args` for a script", spec.flags)
+
+
+def _flags(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.recipe is None:
+        return
+    for name, message in flag_problems(spec.recipe, spec.flags):
+        yield Conflict(f"flags.{name}", message, spec.flags[name])
+    device = value_of(spec.recipe, spec.flags, "device")
+    if device == "cuda" and (spec.accelerator is None or spec.tpu):
+        message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
+        yield Conflict("flags.device", message, device)
+    elif device == "xla" and not spec.on_xla:
+        yield Conflict("flags.device", "the job has no PyTorch/XLA: add `runtime: xla`, or write auto", device)
+    elif device == "cpu" and spec.tpu:
+        yield Conflict("flags.device", "the job has TPUs: write auto, or remove `accelerator`", device)
+    if spec.accelerator and not spec.tpu and device != "cpu" and spec.processes_per_host > spec.accelerators:
+        message = f"each process of a recipe has a GPU to itself, and a host has {spec.accelerators}; write that"
+        yield Conflict("processes_per_host", message, spec.processes_per_host)
+    values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
+    if values["fake_data"] is False and not values["data_dir"] and spec.image is None:
+        yield Conflict("flags.fake_data", "images are read from `data_dir`: add that flag, or remove this", False)
+    if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
+        yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
 
 
 def _hardware(spec: JobSpec) -> Iterator[Conflict]:
@@ -148,6 +177,21 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
             yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")
 
 
+def _environment(spec: JobSpec) -> Iterator[Conflict]:
+    told = {name: "torchrun" for name in RANKS} if uses_torchrun(spec) else {}
+    if spec.on_xla:
+        told |= dict.fromkeys(XLA, "Trainyard")
+    if spec.tpu:
+        told |= dict.fromkeys(TPU_HOST, "GKE")
+    for name in spec.environment:
+        if name in told:
+            message = f"is set by {told[name]}, by what the job's hosts are; remove it"
+            yield Conflict(f"environment.{name}", message, spec.environment[name])
+        elif name == "PJRT_DEVICE" and spec.image is None:
+            message = "is of PyTorch/XLA, which has an image of its own: write `runtime: xla` instead"
+            yield Conflict(f"environment.{name}", message, spec.environment[name])
+
+
 def _queue(spec: JobSpec) -> Iterator[Conflict]:
     if spec.queue and spec.suspend:
         message = "Kueue suspends and resumes the job of a queue; remove `suspend`, or `queue`"
@@ -164,6 +208,7 @@ def _name(spec: JobSpec) -> Iterator[Conflict]:
 _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
+    _flags,
     _hardware,
     _runtime,
     _elastic,
@@ -172,5 +217,6 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _links,
     _memory,
     _secrets,
+    _environment,
     _queue,
 )

@@ -134,7 +134,8 @@ class JobSpec(Section):
     shared_memory: Memory = "512Mi"
     """Size of /dev/shm on each host, a part of its memory."""
     flags: dict[FlagName, Scalar] = Field(default_factory=dict)
-    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `fake: true` becomes `--fake`."""
+    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`;
+    all are in a table below."""
     environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Environment variables of every training process."""
     secrets: dict[VariableName, SecretName] = Field(default_factory=dict)

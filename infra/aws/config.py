@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.image_config import ImageConfig
 from infra.scalars import ONE_OR_MANY, Cidr, NamespaceName, Section, matched
 
@@ -132,13 +133,16 @@ class EksConfig(Section):
     region: Annotated[str, matched(_REGION, "must be a region of AWS; write for example 'us-west-2'")] = "us-west-2"
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
-    """Zones of the VPC, two or three; by default the region's a, b and c."""
+    """Zones of the VPC, two or three; by default the region's first three, mostly a, b and c."""
     name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
     """Name of the cluster and prefix of what is made for it."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, made and removed by the stack."""
     kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.34', in quotes")] = "1.34"
     """Version of Kubernetes."""
+    check_offers: bool = True
+    """Whether versions, zones and instance types of a region that Trainyard does not know of (those of 2026-11) are \
+refused."""
     network: EksNetworkConfig = EksNetworkConfig()
     """Address ranges."""
     authorized_networks: tuple[Cidr, ...] = ()
@@ -176,4 +180,5 @@ class EksConfig(Section):
     @property
     def all_zones(self) -> tuple[str, ...]:
         """Zones of the VPC."""
-        return self.zones or tuple(f"{self.region}{letter}" for letter in "abc")
+        known = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
+        return self.zones or known[: 2 if self.region in ZONES_BY_ACCOUNT else 3]

@@ -6,41 +6,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.aws.pools import NodeGroupPlan, group_plan
+from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
+from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
-from infra.problems import Path, Problem
-
-OLDEST_VERSION = 30
-"""Minor version of Kubernetes, in 2026-11: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html"""
-
-REGIONS = frozenset(
-    f"{place}-{number}"
-    for place, numbers in {
-        "af-south": (1,),
-        "ap-east": (1, 2),
-        "ap-northeast": (1, 2, 3),
-        "ap-south": (1, 2),
-        "ap-southeast": (1, 2, 3, 4, 5, 6, 7),
-        "ca-central": (1,),
-        "ca-west": (1,),
-        "eu-central": (1, 2),
-        "eu-north": (1,),
-        "eu-south": (1, 2),
-        "eu-west": (1, 2, 3),
-        "il-central": (1,),
-        "me-central": (1,),
-        "me-south": (1,),
-        "mx-central": (1,),
-        "sa-east": (1,),
-        "us-east": (1, 2),
-        "us-west": (1, 2),
-    }.items()
-    for number in numbers
-)
-"""Regions that are for everyone: in those of governments and of China the names of everything begin otherwise.
-
-https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html
-"""
+from infra.hardware.versions import EKS_MINORS, unoffered
+from infra.problems import SKIPPED, Path, Problem
 
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
@@ -48,13 +18,11 @@ Found = Iterator[tuple[str, str, object]]
 
 def problems(config: EksConfig) -> list[Problem]:
     """Everything that is wrong with the settings of an EKS platform."""
-    found = [*_ranges(config), *_zones_of_platform(config), *_system_pool(config)]
-    if config.region not in REGIONS:
-        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(REGIONS))}"
+    if config.region not in ZONES:
+        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem(("platform", "region"), message, config.region)]
-    if int(config.kubernetes_version.split(".")[1]) < OLDEST_VERSION:
-        message = f"is no longer offered; write '1.{OLDEST_VERSION}' or newer"
-        found.append(Problem(("platform", "kubernetes_version"), message, config.kubernetes_version))
+    found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
+    found += [*_bucket(config), *_admins(config)]
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
@@ -67,9 +35,38 @@ def problems(config: EksConfig) -> list[Problem]:
         except ValueError as error:
             found.append(Problem((*path, "machine_type"), str(error), pool.machine_type))
             continue
-        for rule in (_zones, _fabric, _placement, _capacity):
+        for rule in (_region, _zones, _fabric, _placement, _capacity):
             found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plan)]
     return found
+
+
+BUCKET_NAME_LIMIT = 63
+DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
+"""What Pulumi's own names add: it refuses those that get too long."""
+
+
+def _version(config: EksConfig) -> Iterator[Problem]:
+    if config.check_offers and (wrong := unoffered(config.kubernetes_version, EKS_MINORS)):
+        yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
+
+
+def _bucket(config: EksConfig) -> Iterator[Problem]:
+    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+    name = config.bucket.name or ""
+    if name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", "--x-s3")):
+        message = "has a prefix or suffix that S3 keeps for itself; write another name"
+        yield Problem(("platform", "bucket", "name"), message, name)
+    if not name and len(config.name) > (limit := BUCKET_NAME_LIMIT - len(DEFAULT_BUCKET_SUFFIX)):
+        message = (
+            f"makes the bucket NAME{DEFAULT_BUCKET_SUFFIX}, which is too long; write `bucket.name`, or at most {limit}"
+        )
+        yield Problem(("platform", "name"), message, config.name)
+
+
+def _admins(config: EksConfig) -> Iterator[Problem]:
+    for index, principal in enumerate(config.admins):
+        if principal in config.admins[:index]:
+            yield Problem(("platform", "admins", index), "is there twice; remove one", principal)
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -86,10 +83,31 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             yield Problem((*path, key), message, str(network))
     if vpc.overlaps(services):
         yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
+    yield from _room(config, vpc)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.prefixlen == 0:
             message = "is the whole internet; write the ranges that you use, or none"
             yield Problem(("platform", "authorized_networks", index), message, str(network))
+
+
+def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
+    """A quarter of the VPC is a zone's subnet, of which five addresses are AWS's own; a node takes one at the least.
+
+    https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
+    """
+    room = vpc.num_addresses // 4 - 5
+    try:
+        plans = node_groups(config)
+    except ValueError:
+        return
+    taken = {
+        zone: sum(-(-plan.nodes // len(plan.zones)) for plan in plans if zone in plan.zones)
+        for zone in config.all_zones
+    }
+    zone, most = max(taken.items(), key=lambda each: each[1])
+    if most > room:
+        message = f"leaves {room} addresses in each zone, and {most} nodes in {zone} take more; write a larger range"
+        yield Problem(("platform", "network", "vpc"), message, str(vpc))
 
 
 def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
@@ -97,9 +115,16 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
         message = "must be two or three different zones"
         yield Problem(("platform", "zones"), message, list(zones))
+    known = ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
             yield Problem(("platform", "zones"), f"{zone} is not in platform.region, {config.region}", list(zones))
+        elif config.check_offers and zone not in known:
+            message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
+            yield Problem(("platform", "zones"), message + SKIPPED, list(zones))
+    if config.check_offers and not config.zones and config.region in ZONES_BY_ACCOUNT:
+        message = f"{config.region} gives an account some of its zones only; write yours, two of {', '.join(known)}"
+        yield Problem(("platform", "zones"), message, [])
 
 
 def _system_pool(config: EksConfig) -> Iterator[Problem]:
@@ -112,6 +137,13 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
         return
     if machine.gpus:
         yield Problem(path, "carries GPUs; write a CPU instance type such as m7i.large", name)
+
+
+def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+    regions = INSTANCE_REGIONS.get(plan.machine.family)
+    if config.check_offers and regions is not None and config.region not in regions:
+        message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
+        yield "machine_type", message + SKIPPED, plan.machine.name
 
 
 def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:

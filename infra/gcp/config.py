@@ -193,6 +193,8 @@ class GkeConfig(Section):
     """GKE release channel."""
     kubernetes_version: Annotated[str, matched(_VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None = None
     """Least version of the control plane; by default the channel's own."""
+    check_offers: bool = True
+    """Whether versions, regions and zones that Trainyard does not know of (those of 2026-11) are refused."""
     network: GkeNetworkConfig = GkeNetworkConfig()
     """Address ranges."""
     secrets_key: KmsKey | None = None

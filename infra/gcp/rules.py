@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of
+from infra.gcp.offer_rules import offer_problems, unknown_zone
 from infra.gcp.pools import (
     HYPERDISK_ONLY_FAMILIES,
     NEVER_COMPACT_FAMILIES,
@@ -20,7 +20,8 @@ from infra.gcp.range_rules import range_problems
 from infra.hardware.gce import gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import is_tpu
-from infra.hardware.zones import GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.hardware.versions import minor_of
+from infra.hardware.zones import GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.problems import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
@@ -30,17 +31,21 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
-MULTI_REGIONS = ("US", "EU", "ASIA")
-_REGION = re.compile(r"[a-z]+-[a-z]+\d{1,2}|(nam|eur|asia)\d{1,2}")
-"""A region, or one of the dual regions that have a name."""
-
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
     """Everything that is wrong with the settings of a GKE platform."""
-    found = [*range_problems(config), *_storage(config), *_system_pool(config), *_maintenance(config)]
+    if wrong := unknown_zone(config):
+        return [wrong]
+    found = [
+        *range_problems(config),
+        *offer_problems(config),
+        *_storage(config),
+        *_system_pool(config),
+        *_maintenance(config),
+    ]
     fabrics: dict[tuple[str, str], int] = {}
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
@@ -62,10 +67,12 @@ def problems(config: GkeConfig) -> list[Problem]:
             found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plans)]
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
-        message = (
-            f"{machine} in {zone} needs networks that differ from those of other pools or zones; write one of each"
-        )
-        found.append(Problem(("platform", "pools", index, "machine_type"), message, machine))
+        alike = len({name for name, _ in fabrics}) == 1
+        what = "one zone for all pools of it" if alike else "one such machine type"
+        message = f"{machine} in {zone} needs networks that differ from those of another zone or type; write {what}"
+        value: object = sorted({place for _, place in fabrics}) if alike else machine
+        key = "zones" if alike else "machine_type"
+        found.append(Problem(("platform", "pools", index, key), message, value))
     return found
 
 
@@ -84,15 +91,20 @@ def _hardware_problem(path: Path, pool: GkePoolConfig, message: str) -> Problem:
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
-    """https://cloud.google.com/storage/docs/buckets#naming, https://cloud.google.com/storage/docs/locations and
+    """https://cloud.google.com/storage/docs/buckets#naming and
     https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"""
-    name, location, key = config.bucket.name, config.bucket.location, config.secrets_key
-    if name and (name.startswith("goog") or "google" in name or "g00gle" in name):
-        message = "begins with `goog` or is like `google`, which Cloud Storage keeps for itself; write another name"
-        yield Problem(("platform", "bucket", "name"), message, name)
-    if location and not _REGION.fullmatch(location.lower()) and location.upper() not in MULTI_REGIONS:
-        message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
-        yield Problem(("platform", "bucket", "location"), message, location)
+    name, key = config.bucket.name, config.secrets_key
+    if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
+        message = f"{config.registry.host} is a repository by itself; remove it, or write a host on pkg.dev"
+        yield Problem(("platform", "registry", "repository"), message, config.registry.repository)
+    named = name or config.name
+    if named.startswith("goog") or "google" in named or "g00gle" in named:
+        keys = ("bucket", "name") if name else ("name",)
+        what = "" if name else "and the bucket's default name begins with it; "
+        message = (
+            f"begins with `goog` or is like `google`, which Cloud Storage keeps for itself; {what}write another name"
+        )
+        yield Problem(("platform", *keys), message, named)
     if key and key.split("/")[3] != config.region:
         message = f"is in {key.split('/')[3]}; the key of a cluster is in its region: write one in {config.region}"
         yield Problem(("platform", "secrets_key"), message, key)
@@ -172,7 +184,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     name = plan.tpu.generation if plan.tpu else plan.gpu
     if known is None or not pool.check_zones:
         return
-    lacking = [zone for zone in zones if zone not in known]
+    lacking = [zone for zone in zones if zone not in known and zone in GCP_ZONES]
     if lacking:
         message = f"{lacking[0]} has no {name}; it is in {', '.join(sorted(known))}; `check_zones: false` skips this"
         yield "zones", message, list(zones)
@@ -204,6 +216,9 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     if "spot" in pool.capacity and reserved and pool.capacity.index("spot") < max(reserved):
         message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
         yield "capacity", message, list(pool.capacity)
+    if "queued" in pool.capacity and len(pool.capacity) > 1:
+        message = "queued nodes come when Kueue asks for them, not in turn with others; write queued alone"
+        yield "capacity", message, list(pool.capacity)
     dynamic = [rung for rung in pool.capacity if rung in ("flex-start", "queued")]
     if not dynamic:
         return
@@ -218,7 +233,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         message = f"{plan.tpu.generation} has no flex-start; write on-demand, spot or reservation:NAME"
         yield "capacity", message, list(pool.capacity)
     least = 33 if plan.tpu else 32
-    if config.kubernetes_version and int(config.kubernetes_version.split(".")[1]) < least:
+    if config.kubernetes_version and minor_of(config.kubernetes_version) < least:
         message = f"{dynamic[0]} needs platform.kubernetes_version 1.{least} or newer"
         yield "capacity", message, list(pool.capacity)
     if pool.min_nodes:

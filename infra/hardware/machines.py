@@ -91,9 +91,15 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     """The machine type of that name; ValueError names near ones and where the others are listed."""
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name, table, n=3)
+    near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
     remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
     raise ValueError(f"is no machine type that Trainyard knows; {remedy}; {source}")
+
+
+def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:
+    """Some of the same family, by what the cloud's names begin with."""
+    family = name.replace(".", "-").partition("-")[0]
+    return [each for each in table if each.replace(".", "-").partition("-")[0] == family][:8]
 
 
 def _families(machines: Iterable[MachineType]) -> list[str]:

@@ -77,5 +77,23 @@ https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, as far as machine 
 https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
 """
 
+_THREE = (
+    "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2 "
+    "asia-southeast1 asia-southeast2 australia-southeast1 australia-southeast2 europe-central2 europe-north1 "
+    "europe-north2 europe-southwest1 europe-west2 europe-west3 europe-west4 europe-west6 europe-west8 europe-west9 "
+    "europe-west10 europe-west12 me-central1 me-central2 me-west1 northamerica-northeast1 northamerica-northeast2 "
+    "northamerica-south1 southamerica-east1 southamerica-west1 us-east4 us-east5 us-south1 us-west1 us-west2 us-west3 "
+    "us-west4"
+)
+GCP_ZONES = frozenset[str]().union(
+    _zones(", ".join(f"{region} a b c" for region in _THREE.split())),
+    _zones("europe-west1 b c d, us-central1 a b c f, us-east1 b c d"),
+    *TPU_ZONES.values(),
+    *GPU_ZONES.values(),
+)
+"""Every zone: https://cloud.google.com/compute/docs/regions-zones, and those of accelerators alone."""
+GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
+"""Every region; sources as above."""
+
 NO_E2_ZONES = _zones("us-central2 b")
 """Zones of TPUs that lack the E2 family: https://github.com/keras-team/kinetic/issues/305"""

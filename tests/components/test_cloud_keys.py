@@ -118,13 +118,13 @@ EKS: dict[str, list[dict[str, Any]]] = {
     "image.name": [{}, {"image": {"name": "other"}}],
     "image.git_branch": [{}, {"image": {"git_branch": "team/other"}}],
     "image.python_version": [{}, {"image": {"python_version": "3.12"}}],
-    "image.platforms": [{}, {"image": {"platforms": "linux/arm64"}}],
+    "image.platforms": [{}, {"image": {"platforms": ["linux/amd64", "linux/arm64"]}}],
     "image.prebuilt": [{}, {"image": {"prebuilt": IMAGE}}],
     "log_days": [{}, {"log_days": 7}],
     "addon_versions": [{}, {"addon_versions": {"coredns": "v1.12.3-eksbuild.1"}}],
 }
 
-NO_RESOURCE = {"kind", "pools.check_zones"}
+NO_RESOURCE = {"kind", "check_offers", "pools.check_zones"}
 """Keys that say what is read and refused, not what is made."""
 
 

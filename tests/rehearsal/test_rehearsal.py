@@ -60,6 +60,17 @@ def test_two_hosts_with_two_gpus_each() -> None:
     assert report["without_rules"] == []
 
 
+def test_two_hosts_with_two_v100_each() -> None:
+    report = rehearse("gke-v100")
+    pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
+    assert [pod["asks"] for pod in pods] == [{"nvidia.com/gpu": "2"}] * 2
+    machines = {node["name"]: (node["machine"], node["accelerators"]) for node in report["nodes"]}
+    assert [machines[pod["node"]] for pod in pods] == [("n1-standard-16", {"nvidia.com/gpu": "2"})] * 2
+    assert len({pod["node"] for pod in pods}) == 2
+    assert report["quota"]["us-central1/NVIDIA_V100_GPUS"] == 4
+    assert report["problems"] == []
+
+
 def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
     report = rehearse("gke-tpu")
     pods = [pod for pod in report["pods"] if pod["job"] == "spmd"]

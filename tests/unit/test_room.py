@@ -33,6 +33,7 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
         [{**H100, "queue": "a3"}],
     ),
+    "jobs that share nodes": ({"kind": "gke"}, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
     "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
 }
 
@@ -62,6 +63,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     ),
     "more slices than there are": (TPUS, [{**V4, "slices": 3}], ("jobs[0].slices = 3", "has 2 such slices left")),
     "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
+    "a whole node after two halves": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
+        ("jobs[2].hosts = 1", "room for 0 more"),
+    ),
     "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
     "no queue for queued nodes": (
@@ -102,14 +108,19 @@ def test_a_slice() -> None:
 
 
 def test_a_ladder_is_selected_by_its_class() -> None:
-    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "queued"]}
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
     found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
     assert {each["key"] for each in found.tolerations} == {
         "nvidia.com/gpu",
         "cloud.google.com/compute-class",
-        "cloud.google.com/gke-queued",
     }
+
+
+def test_queued_nodes_are_tolerated() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
+    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
 def test_adapters_of_a_node() -> None:

@@ -114,6 +114,31 @@ def test_nobody_else_reads_pulumis_configuration() -> None:
     assert readers == []
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("platform: {kind: local}", r"has no mapping `config:`"),
+        (
+            "config:\n  trainyrd:platform: {kind: local}",
+            r"trainyrd:platform: nobody reads that; write trainyard:platform",
+        ),
+    ],
+)
+def test_a_file_whose_settings_nobody_would_read(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "Pulumi.strange.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=said):
+        load_file(file)
+
+
+def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+    """YAML's readers would take the last one in silence."""
+    file = tmp_path / "Pulumi.twice.yaml"
+    file.write_text("config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n")
+    with pytest.raises(ValueError, match=r"the key nodes is in lines 3 and 3; write it once"):
+        load_file(file)
+
+
 def test_the_reference_is_current() -> None:
     written = config_reference.TARGET.read_text(encoding="utf-8")
     assert written == config_reference.render(), "run `python -m docs.config_reference`"

@@ -49,6 +49,30 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "name in capitals": (gke(name="Dist"), ("platform.name", "lower-case", "gke-dist")),
     "unknown channel": (gke(release_channel="FAST"), ("release_channel", "RAPID, REGULAR, STABLE, EXTENDED")),
     "version of another product": (gke(kubernetes_version="2.0"), ("kubernetes_version", "1.34")),
+    "version of the far future": (gke(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.34 to 1.36")),
+    "version that GKE has forgotten": (gke(kubernetes_version="1.20.4-gke.100"), ("kubernetes_version", "no longer")),
+    "version too new for a channel": (
+        gke(kubernetes_version="1.36", release_channel="STABLE"),
+        ("kubernetes_version", "1.34 to 1.35", "another release_channel than STABLE"),
+    ),
+    "zone that there is not": (gke(zone="us-central1-z"), ("platform.zone", "us-central1-a", "check_offers")),
+    "region that there is not": (gke(zone="us-centrel1-a"), ("platform.zone", "write one of us-central1-a")),
+    "zone of a pool that there is not": (
+        pool(machine_type="n2-standard-4", zones="us-central1-q"),
+        ("pools[0].zones", "us-central1-q is no zone", "us-central1-a"),
+    ),
+    "registry on Mars": (gke(registry={"host": "mars-docker.pkg.dev"}), ("registry.host", "mars is no location")),
+    "bucket in a region that there is not": (gke(bucket={"location": "europe-west99"}), ("bucket.location", "is no")),
+    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.31 to 1.36")),
+    "zone that AWS has not": (
+        eks(zones=["us-west-2a", "us-west-2z"]),
+        ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
+    ),
+    "zones that differ by account": (eks(region="us-west-1"), ("platform.zones", "write yours", "us-west-1c")),
+    "P5 where there is none": (
+        eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
+        ("pools[0].machine_type", "sa-east-1 has no p5", "us-east-1"),
+    ),
     "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "stack's own")),
     "misspelt key of GKE": (
         gke(machine_type="x"),
@@ -141,7 +165,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
     "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
     "flex-start on an old cluster": (
-        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.30"),
+        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"),
         ("capacity", "1.32 or newer"),
     ),
     "compact N1": (pool(compact=True), ("pools[0].compact", "N1 takes no compact placement")),
@@ -154,6 +178,23 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "Hyperdisk on N1": (pool(disk_type="hyperdisk-balanced"), ("disk_type", "takes no Hyperdisk")),
     "topology for a GPU": (pool(topology="2x2"), ("pools[0].topology", "is for TPUs")),
     "slices of a GPU": (pool(slices=2), ("pools[0].slices", "write `nodes`")),
+    "a build beside a prebuilt image": (
+        gke(image={"prebuilt": f"a/b@sha256:{'0' * 64}", "git_branch": "dev"}),
+        ("image.git_branch", "remove one of the two"),
+    ),
+    "an image that no node runs": (gke(image={"platforms": "linux/arm64"}), ("image.platforms", "add linux/amd64")),
+    "repository of gcr.io": (gke(registry={"repository": "mine"}), ("registry.repository", "a repository by itself")),
+    "queued in turn with spot": (pool(**A3, capacity=["queued", "spot"]), ("capacity", "write queued alone")),
+    "A3 in two zones": (
+        pool(**A3, capacity="spot", zones=["us-central1-a", "us-central1-b"]),
+        ("pools[0].zones", "write one zone for all pools"),
+    ),
+    "bucket named after Google by default": (gke(name="goog-dist"), ("platform.name", "the bucket's default name")),
+    "machine type of the other cloud": (pool(machine_type="p5.48xlarge"), ("machine_type", "families: a2-highgpu")),
+    "machine type of a size that there is not": (
+        gke(system_pool={"machine_type": "e2-micro"}),
+        ("system_pool.machine_type", "write one of e2-standard-2, e2-standard-4"),
+    ),
     # TPUs
     "TPU in a zone without": (tpu("v4-32", "us-central1-a"), ("pools[0].zones", "has no v4; it is in us-central2-b")),
     "topology of other chips": (tpu("v4-32", "us-central2-b", topology="2x2x2"), ("topology", "8 chips", "16")),
@@ -181,6 +222,20 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
     "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
     "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
+    "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "S3 keeps for itself")),
+    "name too long for the bucket's": (eks(name="a" * 60), ("platform.name", "at most 48", "`bucket.name`")),
+    "admin twice": (
+        eks(admins=["arn:aws:iam::123456789012:role/a"] * 2),
+        ("platform.admins[1]", "is there twice"),
+    ),
+    "more nodes than addresses": (
+        group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
+        ("network.vpc", "leaves 4091 addresses in each zone", "5000 nodes"),
+    ),
+    "version without quotes": (
+        eks(kubernetes_version=1.34),
+        ("kubernetes_version = 1.34", "`kubernetes_version: '1.34'`"),
+    ),
     "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "no machine type")),
     "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),
     "EFA in two zones": (group(**P5, zones=["us-west-2a", "us-west-2b"]), ("zones", "EFA works inside one zone")),
@@ -236,6 +291,13 @@ RIGHT: dict[str, dict[str, Any]] = {
     "EKS": eks(),
     "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
     "no pools": gke(pools=[]),
+    "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
+    "an image that is there": eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
+    "a version that we do not know of": gke(kubernetes_version="1.40", check_offers=False),
+    "a region that we do not know of": gke(zone="us-north1-a", pools=[], check_offers=False),
+    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_offers=False),
+    "a new version in the fast channel": gke(kubernetes_version="1.37", release_channel="RAPID"),
+    "a region without zone b": eks(region="ap-northeast-1"),
 }
 
 

@@ -1,0 +1,55 @@
+"""Versions, regions and zones that a GKE platform may not name: those that Google Cloud does not offer. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from infra.gcp.config import GkeConfig
+from infra.hardware.versions import GKE_MINORS, unoffered
+from infra.hardware.zones import GCP_REGIONS, GCP_ZONES
+from infra.problems import SKIPPED, Path, Problem
+
+MULTI_REGIONS = ("US", "EU", "ASIA")
+_DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})
+"""Those that have a name: https://cloud.google.com/storage/docs/locations#predefined"""
+_REGISTRIES = frozenset({"us", "europe", "asia"})
+"""Multi-regions of Artifact Registry: https://cloud.google.com/artifact-registry/docs/repositories/repo-locations"""
+
+
+def unknown_zone(config: GkeConfig) -> Problem | None:
+    """The platform's zone, where there is none of that name; most other rules then say nothing of use."""
+    if config.check_offers and config.zone not in GCP_ZONES:
+        return Problem(("platform", "zone"), _no_zone(config.zone), config.zone)
+    return None
+
+
+def offer_problems(config: GkeConfig) -> Iterator[Problem]:
+    """Everything that is not offered, the platform's zone apart."""
+    location = config.bucket.location
+    places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
+    if location and location.lower() not in places:
+        message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
+        yield Problem(("platform", "bucket", "location"), message, location)
+    if not config.check_offers:
+        return
+    version, minors = config.kubernetes_version, GKE_MINORS[config.release_channel]
+    if version and (wrong := unoffered(version, minors)):
+        message = f"{wrong}, or another release_channel than {config.release_channel}{SKIPPED}"
+        yield Problem(("platform", "kubernetes_version"), message, version)
+    host = config.registry.host
+    place = host.removesuffix("-docker.pkg.dev")
+    if place != host and place not in GCP_REGIONS | _REGISTRIES:
+        message = f"{place} is no location of a registry; write a region such as {config.region}, or us, europe, asia"
+        yield Problem(("platform", "registry", "host"), message + SKIPPED, host)
+    for index, pool in enumerate(config.pools):
+        path: Path = ("platform", "pools", index, "zones")
+        yield from (Problem(path, _no_zone(zone), list(pool.zones)) for zone in pool.zones if zone not in GCP_ZONES)
+
+
+def _no_zone(zone: str) -> str:
+    """https://cloud.google.com/compute/docs/regions-zones"""
+    region = zone.rpartition("-")[0]
+    near = sorted(each for each in GCP_ZONES if each.rpartition("-")[0] == region)
+    some = near or get_close_matches(zone, sorted(GCP_ZONES), n=3) or ["us-central1-a"]
+    return f"{zone} is no zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"

@@ -1,0 +1,87 @@
+"""Regions of AWS, their zones, and where its scarce instance types are, as documented in 2026-11. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+_ONE = (
+    "af-south",
+    "ca-central",
+    "ca-west",
+    "eu-north",
+    "il-central",
+    "me-central",
+    "me-south",
+    "mx-central",
+    "sa-east",
+)
+_SEVERAL = {
+    "ap-east": 2,
+    "ap-northeast": 3,
+    "ap-south": 2,
+    "ap-southeast": 7,
+    "eu-central": 2,
+    "eu-south": 2,
+    "eu-west": 3,
+    "us-east": 2,
+    "us-west": 2,
+}
+_LETTERS = {
+    "ap-northeast-1": "acdb",
+    "ap-northeast-2": "abcd",
+    "ca-central-1": "abd",
+    "us-east-1": "abcdef",
+    "us-west-1": "acb",
+    "us-west-2": "abcd",
+}
+"""Where zones are not a, b and c: those that every account has come first."""
+
+ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        region: tuple(f"{region}{letter}" for letter in _LETTERS.get(region, "abc"))
+        for region in (
+            *(f"{place}-1" for place in _ONE),
+            *(f"{place}-{number}" for place, numbers in _SEVERAL.items() for number in range(1, numbers + 1)),
+        )
+    }
+)
+"""Region -> its zones, by an account's own letters, those to take first in front. Regions are those for everyone: in
+those of governments and of China the names of everything begin otherwise.
+
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
+"""
+ZONES_BY_ACCOUNT = ("us-west-1",)
+"""Regions where an account has some of the zones only, and other accounts have others; source as above."""
+
+
+def _regions(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+INSTANCE_REGIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "p3dn": _regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
+        "p4d": _regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
+            "eu-west-2 us-east-1 us-east-2 us-west-2"
+        ),
+        "p4de": _regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
+        "p5": _regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 eu-west-2 "
+            "us-east-1 us-east-2 us-west-1 us-west-2"
+        ),
+        "p5e": _regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
+        "p5en": _regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
+            "us-east-2 us-west-1 us-west-2"
+        ),
+        "p6-b200": _regions("us-east-1 us-east-2 us-west-2"),
+    }
+)
+"""Family -> regions that have it; a family that is not here is in too many to list and is not checked.
+
+https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv,
+which is AWS's own list of offers by region
+"""

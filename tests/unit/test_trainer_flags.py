@@ -1,0 +1,106 @@
+"""The table of the trainer's flags says what the trainer itself says, and wrong ones are refused with a remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+
+from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
+from trainer.exit_codes import ConfigurationError
+from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
+
+RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
+TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "bucket", "folder", "steps")}
+EVERY = [(recipe, name) for recipe, flags in FLAGS.items() for name in flags]
+
+
+def refused(recipe: str, **flags: Any) -> list[str]:
+    return [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
+
+
+def trainer_refuses(recipe: str, name: str, value: object) -> bool:
+    try:
+        parse([recipe, f"--{name}={value}"])
+    except ConfigurationError:
+        return True
+    return False
+
+
+def test_the_table_has_the_trainers_flags() -> None:
+    for recipe, config in RECIPES.items():
+        assert set(FLAGS[recipe]) == {field.name for field in dataclasses.fields(config)}
+    assert set(FLAGS) == set(RECIPES)
+
+
+@pytest.mark.parametrize(("recipe", "name"), EVERY)
+def test_the_table_has_the_trainers_types(recipe: str, name: str) -> None:
+    flag, type_ = FLAGS[recipe][name], get_type_hints(RECIPES[recipe])[name]
+    if get_origin(type_) is Literal:
+        assert (flag.kind, flag.choices) == ("choice", get_args(type_))
+    else:
+        assert flag.kind in TYPES[type_]
+
+
+def edges(flag: Flag) -> tuple[list[str], list[str]]:
+    """Values at the bounds of a flag that are allowed, and such that are not."""
+    step = 1 if flag.kind == "integer" else 0.001
+    right = [bound for bound in (flag.least, flag.most) if bound is not None]
+    wrong = [bound for bound in (flag.above,) if bound is not None]
+    wrong += [flag.least - step] if flag.least is not None else []
+    wrong += [flag.most + step] if flag.most is not None else []
+    right += [flag.above + step] if flag.above is not None else []
+    shown = int if flag.kind == "integer" else float
+    texts = {"folder": (["a", "a.b"], ["", ".a", "a/b"]), "steps": (["", "1-1", "3-9"], ["9-3", "0-3", "4", "a-b"])}
+    if flag.kind in texts:
+        return texts[flag.kind]
+    return [str(shown(each)) for each in right], [*(str(shown(each)) for each in wrong), "many"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "bucket", "switch")],
+)
+def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
+    flag = FLAGS[recipe][name]
+    right, wrong = (list(flag.choices), ["other"]) if flag.kind == "choice" else edges(flag)
+    for value in right:
+        assert (refused(recipe, **{name: value}), trainer_refuses(recipe, name, value)) == ([], False), value
+    for value in wrong:
+        assert refused(recipe, **{name: value}), value
+        assert trainer_refuses(recipe, name, value), value
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_the_trainer_knows_each_alias(alias: str) -> None:
+    value: Values = {alias: "1"}
+    assert list(flag_problems("imagenet", value)) == []
+    assert not trainer_refuses("imagenet", alias, "1")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "said"),
+    [
+        ("digits", {"epoch": 3}, "epoch: is no flag of recipe digits; write epochs"),
+        ("digits", {"arch": "resnet18"}, "arch: is no flag of recipe digits; write one of epochs, batch_size"),
+        ("digits", {"model": "resnet18"}, "model: is no flag of recipe digits"),
+        ("imagenet", {"fake": True}, "fake: is no flag of recipe imagenet; write fake_data"),
+        ("digits", {"no-augment": True}, "no-augment: is no flag; write `augment: false`"),
+        ("digits", {"batch-size": 2.5}, "batch-size: must be an integer of at least 1"),
+        ("digits", {"epochs": True}, "epochs: must be an integer of at least 1, in quotes"),
+        ("digits", {"amp": "yes"}, "amp: must be true or false, without quotes"),
+        ("digits", {"wandb": False}, "wandb: must be one of off, auto, offline, online, in quotes"),
+        ("digits", {"lr": 1, "learning_rate": 2}, "learning_rate: is the same flag as lr; write one of the two"),
+        ("digits", {"learning_rate": float("nan")}, "learning_rate: must be a number above 0"),
+        ("digits", {"bucket": "my-bucket"}, "bucket: must be file:///FOLDER, gs://BUCKET/FOLDER or s3://"),
+        ("digits", {"profile_port": 70_000}, "profile_port: must be an integer from 0 to 65535"),
+    ],
+)
+def test_refused(recipe: str, flags: dict[str, Any], said: str) -> None:
+    (line,) = [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
+    assert line.startswith(said)
+
+
+def test_what_yaml_takes_for_a_text_is_still_a_number() -> None:
+    assert refused("digits", learning_rate="1e-3", epochs="3") == []

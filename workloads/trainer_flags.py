@@ -1,0 +1,176 @@
+"""The flags of the trainer's recipes, by which those of a job are checked before anything runs. Pure.
+
+The trainer is reached by its command line alone, so this is a table of what that takes; tests hold it to the trainer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+FlagKind = Literal["integer", "number", "switch", "choice", "text", "bucket", "folder", "steps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flag:
+    """What one flag takes."""
+
+    kind: FlagKind
+    """Sort of its value."""
+    least: float | None = None
+    """The lowest number that is allowed."""
+    most: float | None = None
+    """The highest."""
+    above: float | None = None
+    """A number that is too low itself, while all above it are allowed."""
+    choices: tuple[str, ...] = ()
+    """Of a choice, all that there are."""
+
+
+def _integer(least: float, most: float | None = None) -> Flag:
+    return Flag(kind="integer", least=least, most=most)
+
+
+def _choice(*choices: str) -> Flag:
+    return Flag(kind="choice", choices=choices)
+
+
+_SWITCH, _TEXT, _SHARE = Flag(kind="switch"), Flag(kind="text"), Flag(kind="number", least=0, most=1)
+_EVERY: Mapping[str, Flag] = {
+    "epochs": _integer(1),
+    "batch_size": _integer(1),
+    "optimizer": _choice("adamw", "sgd"),
+    "learning_rate": Flag(kind="number", above=0),
+    "warmup": _SHARE,
+    "weight_decay": Flag(kind="number", least=0),
+    "label_smoothing": _SHARE,
+    "log_steps": _integer(1),
+    "amp": _SWITCH,
+    "accumulate": _integer(1),
+    "compile": _SWITCH,
+    "channels_last": _SWITCH,
+    "seed": _integer(0, 2**31 - 1),
+    "device": _choice("auto", "cpu", "cuda", "xla"),
+    "sharding": _choice("batch", "model"),
+    "threads": _integer(0),
+    "process_group_timeout": Flag(kind="number", above=0),
+    "bucket": Flag(kind="bucket"),
+    "job": Flag(kind="folder"),
+    "checkpoint_steps": _integer(0),
+    "keep_checkpoints": _integer(1),
+    "keep_hours": Flag(kind="number", least=0),
+    "wandb": _choice("off", "auto", "offline", "online"),
+    "profile_steps": Flag(kind="steps"),
+    "profile_port": _integer(0, 2**16 - 1),
+    "peak_teraflops": Flag(kind="number", least=0),
+    "data_dir": _TEXT,
+}
+FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
+    {
+        "digits": {**_EVERY, "augment": _SWITCH},
+        "imagenet": {
+            **_EVERY,
+            "arch": _TEXT,
+            "fake_data": _SWITCH,
+            "cache_dir": _TEXT,
+            "image_size": _integer(1),
+            "num_classes": _integer(2),
+            "steps_per_epoch": _integer(1),
+            "test_steps": _integer(1),
+        },
+    }
+)
+"""Recipe -> its flags, with `_` for `-`."""
+ALIASES: Mapping[str, str] = MappingProxyType({"num_epochs": "epochs", "lr": "learning_rate", "model": "arch"})
+"""Other names of flags, as other projects' scripts have them."""
+
+Values = Mapping[str, str | int | float | bool]
+
+
+def flag_problems(recipe: str, flags: Values) -> Iterator[tuple[str, str]]:
+    """Name and message of each flag that the trainer would refuse: unknown, given twice, or of a wrong value."""
+    known, seen = FLAGS[recipe], dict[str, str]()
+    for written, value in flags.items():
+        name = _name(written, known)
+        if name not in known:
+            yield written, _unknown(recipe, written, known)
+        elif name in seen:
+            yield written, f"is the same flag as {seen[name]}; write one of the two"
+        elif wanted := _wrong(known[name], value):
+            yield written, f"must be {wanted}"
+        seen.setdefault(name, written)
+
+
+def value_of(recipe: str, flags: Values, name: str) -> str | int | float | bool | None:
+    """What a job gives a flag, under any of its names."""
+    return next((value for written, value in flags.items() if _name(written, FLAGS[recipe]) == name), None)
+
+
+def _name(written: str, known: Mapping[str, Flag]) -> str:
+    name = written.replace("-", "_")
+    return ALIASES[name] if ALIASES.get(name) in known else name
+
+
+def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> str:
+    name = written.replace("-", "_")
+    switch = name.removeprefix("no_")
+    if switch != name and switch in known:
+        return f"is no flag; write `{switch}: false`"
+    near = difflib.get_close_matches(name, (*known, *ALIASES), n=1)
+    if near and near[0] in known:
+        return f"is no flag of recipe {recipe}; write {near[0]}"
+    return f"is no flag of recipe {recipe}; write one of {', '.join(known)}"
+
+
+def _wrong(flag: Flag, value: str | int | float | bool) -> str:
+    """What a value must be, where it is not so; a number may be in quotes, for YAML takes `1e-3` for a text."""
+    if flag.kind == "switch":
+        return "" if isinstance(value, bool) else f"{allowed(flag)}, without quotes"
+    if isinstance(value, bool):
+        return f"{allowed(flag)}, in quotes where it is a word that YAML takes for true or false"
+    if flag.kind == "choice":
+        return "" if value in flag.choices else allowed(flag)
+    if flag.kind in ("text", "bucket", "folder", "steps"):
+        return "" if _is_such_a_text(flag, str(value)) else allowed(flag)
+    try:
+        number = int(str(value)) if flag.kind == "integer" else float(value)
+    except ValueError:
+        return allowed(flag)
+    high = flag.most is None or number <= flag.most
+    low = (flag.least is None or number >= flag.least) and (flag.above is None or number > flag.above)
+    return "" if high and low and number < float("inf") else allowed(flag)
+
+
+def _is_such_a_text(flag: Flag, text: str) -> bool:
+    if flag.kind == "bucket":
+        return not text or text.startswith(("file:///", "gs://", "s3://"))
+    if flag.kind == "folder":
+        return bool(text) and not text.startswith(".") and "/" not in text
+    if flag.kind == "steps" and text:
+        steps = re.fullmatch(r"(\d+)-(\d+)", text)
+        return steps is not None and 1 <= int(steps[1]) <= int(steps[2])
+    return True
+
+
+def allowed(flag: Flag) -> str:
+    """What a flag takes, in words."""
+    if flag.kind == "switch":
+        return "true or false"
+    if flag.kind == "choice":
+        return f"one of {', '.join(flag.choices)}"
+    words = {
+        "text": "a text",
+        "bucket": "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER",
+        "folder": "one folder name",
+        "steps": "A-B with 1 <= A <= B, such as 10-15",
+    }
+    if flag.kind in words:
+        return words[flag.kind]
+    sort = "an integer" if flag.kind == "integer" else "a number"
+    if flag.above is not None:
+        return f"{sort} above {flag.above:g}"
+    return f"{sort} from {flag.least:g} to {flag.most:.0f}" if flag.most else f"{sort} of at least {flag.least:g}"
