@@ -15,6 +15,7 @@ from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, PlatformCon
 from infra.gcp.config import GkeConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.own_images import built_everywhere
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
@@ -90,11 +91,11 @@ def build_platform(
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
 
-        return build_gke(config, images)
+        return build_gke(config, built_everywhere(images))
     if isinstance(config, EksConfig):
         from infra.aws.platform import build_eks
 
-        return build_eks(config, images)
+        return build_eks(config, built_everywhere(images))
     return _existing_cluster(config)
 
 
