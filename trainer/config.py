@@ -116,7 +116,8 @@ class ImagenetConfig(TrainConfig):
     fake_data: bool = True
     """Generate images and labels once, on the device, in place of reading a data set."""
     data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
-    """Folder with train/ and val/ as of ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar."""
+    """Folder with train/ and val/ as of ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar; or
+    ImageNet's folders in a bucket (gs://, s3://), of which each step's images are read when it comes."""
     cache_dir: str = ""
     """Folder for the images as they are after decoding, on a disk of the host; empty takes a temporary folder."""
     image_size: int = 224

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +42,10 @@ class DecodedImages:
     """Class of each image."""
     broken: Sequence[str]
     """Names of the images that could not be decoded, each with the reason."""
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Iterable[Pixels]:
+        """The images of these numbers."""
+        return (self.pixels[index] for index in indices)
 
 
 def decode(content: bytes, side: int) -> Pixels:

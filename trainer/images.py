@@ -1,4 +1,4 @@
-"""Images from files: each step's share is cut out of the mapped cache ahead of time, beside the training."""
+"""Images from files or a bucket: each step's share is read and cut out ahead of time, beside the training."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from trainer.config import ImagenetConfig
 from trainer.data import Batch
 from trainer.image_cache import DecodedImages, Pixels, cached
 from trainer.image_files import find_images
+from trainer.image_streams import StreamedImages, streamed
 from trainer.sampler import EpochSampler, Share
+from trainer.storage import BUCKETS
 
 Numbers = npt.NDArray[Any]
+Split = DecodedImages | StreamedImages
 MARGIN = 8
 """Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
 AHEAD = 3
@@ -41,7 +44,7 @@ class Place:
 
 
 class FolderImages:
-    """ImageNet, Tiny-ImageNet or WebDataset images in a folder."""
+    """ImageNet, Tiny-ImageNet or WebDataset images in a folder, or ImageNet's in a bucket."""
 
     channels = 3
 
@@ -49,12 +52,7 @@ class FolderImages:
         self.side = config.image_size
         self._kept = self.side + self.side // MARGIN
         self._device, self._seed, self._batch = device, config.seed, config.batch_size
-        folder = Path(config.data_dir)
-        cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
-        train, self.classes = find_images(folder, "train")
-        tests, _ = find_images(folder, "val")
-        self._train = cached(train, self._kept, cache, builds=place.builds, alive=place.alive)
-        self._tests = cached(tests, self._kept, cache, builds=place.builds, alive=place.alive)
+        self._train, self._tests, self.classes = self._find(config, place)
         self.broken: Sequence[str] = [*self._train.broken, *self._tests.broken]
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
@@ -62,6 +60,17 @@ class FolderImages:
         self._ahead: deque[tuple[tuple[int, int], Future[tuple[torch.Tensor, torch.Tensor]]]] = deque()
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
+
+    def _find(self, config: ImagenetConfig, place: Place) -> tuple[Split, Split, int]:
+        """The training set, the test set and the number of classes."""
+        if config.data_dir.startswith(tuple(f"{kind}://" for kind in BUCKETS)):
+            return streamed(config.data_dir, self._kept)
+        folder = Path(config.data_dir)
+        cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
+        train, classes = find_images(folder, "train")
+        tests, _ = find_images(folder, "val")
+        good = [cached(each, self._kept, cache, builds=place.builds, alive=place.alive) for each in (train, tests)]
+        return good[0], good[1], classes
 
     def follow(self, sampler: EpochSampler) -> None:
         """Cut the images of the sampler's next steps ahead of time."""
@@ -111,11 +120,11 @@ class FolderImages:
         pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
         return self._pinned(pixels), self._pinned(torch.from_numpy(self._train.labels[indices]))
 
-    def _cut(self, images: DecodedImages, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
+    def _cut(self, images: Split, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side
         found = np.empty((len(indices), side, side, 3), dtype=np.uint8)
-        for target, index, (top, left), mirror in zip(found, indices, corners, mirrored, strict=True):
-            cut = images.pixels[index, top : top + side, left : left + side]
+        for target, whole, (top, left), mirror in zip(found, images.take(indices), corners, mirrored, strict=True):
+            cut = whole[top : top + side, left : left + side]
             target[:] = cut[:, ::-1] if mirror else cut
         return found
 

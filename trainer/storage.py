@@ -70,6 +70,17 @@ class Folder:
             return []
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def files(self) -> list[str]:
+        """Paths of all files below the folder, relative to it; none where the folder is not there."""
+
+        def look() -> list[str]:
+            self._filesystem.invalidate_cache()
+            return cast("list[str]", self._filesystem.find(self._path))
+
+        with self._named("cannot be listed", ""):
+            found = self._patiently(look)
+        return sorted(path.removeprefix(f"{self._path}/") for path in found)
+
     def age(self, name: str) -> float:
         """Seconds since a file was written, by the storage's clock; without end where the file is not there."""
         try:
