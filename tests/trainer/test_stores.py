@@ -13,10 +13,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from urllib.parse import unquote
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,9 +28,13 @@ from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
 from tests.trainer.test_checkpoint import newest, save, saved
 from trainer.checkpoint import Checkpoints
-from trainer.config import parse
-from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
+from trainer.config import ImagenetConfig, parse
+from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, DataError, StorageError
+from trainer.image_streams import streamed
+from trainer.images import FolderImages, Place
+from trainer.made_images import imagenet
 from trainer.runtime import Runtime, start_runtime
+from trainer.sampler import EpochSampler
 from trainer.storage import Folder
 from trainer.tensor_files import MANIFEST
 
@@ -134,6 +141,50 @@ def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path
         lines += folder.child("metrics").child("rank-0").read(part).decode().splitlines()
     assert [json.loads(line)["event"] for line in lines].count("done") == 1
     assert folder.child("tensorboard").names()
+
+
+def test_every_image_is_read_once_an_epoch_by_one_rank(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    imagenet(tmp_path, classes=3, train=7, tests=2, side=32)
+    for path in tmp_path.rglob("*.JPEG"):
+        Folder(bucket).write(str(path.relative_to(tmp_path)), path.read_bytes())
+    proxy.requests.clear()
+
+    def load(folder: str) -> FolderImages:
+        config = ImagenetConfig(fake_data=False, data_dir=folder, image_size=24, batch_size=4, cache_dir=str(tmp_path))
+        return FolderImages(config, torch.device("cpu"), Place(builds=True, alive=lambda: None))
+
+    ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
+    assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
+    assert (ranks[0].num_samples, ranks[0].num_tests, ranks[0].classes) == (21, 6, 3)
+    two = [EpochSampler(21, rank=rank, world=2, batch_size=4, seed=3) for rank in range(2)]
+    one = EpochSampler(21, rank=0, world=1, batch_size=8, seed=3)
+    for rank, sampler in zip(ranks, two, strict=True):
+        rank.follow(sampler)
+    for epoch in (1, 2):
+        while one.steps_left:
+            parts = [rank.batch(sampler.next(), world=2) for rank, sampler in zip(ranks, two, strict=True)]
+            expected = whole.batch(one.next(), world=1)
+            assert torch.equal(torch.cat([part.images for part in parts]), expected.images)
+            assert torch.equal(torch.cat([part.labels for part in parts]), expected.labels)
+        asked = (unquote(path) for method, path, _ in proxy.requests if method == "GET")
+        reads = Counter(path for path in asked if path.endswith(".JPEG"))
+        assert len(reads) == 21
+        assert set(reads.values()) == {epoch}
+        for sampler in (one, *two):
+            sampler.next_epoch()
+
+
+def test_what_is_no_image_in_a_bucket_is_named(bucket: str) -> None:
+    for split in ("train", "val"):
+        Folder(bucket).write(f"{split}/n0/one.JPEG", b"<html>404 Not Found</html>")
+    train, _, _ = streamed(bucket, 24)
+    with pytest.raises(DataError, match=f"{bucket}/train/n0/one.JPEG is no image"):
+        list(train.take(np.array([0])))
+    Folder(bucket).write("val/n1/two.JPEG", b"")
+    with pytest.raises(DataError, match="no class 'n1' in the training set"):
+        streamed(bucket, 24)
+    with pytest.raises(DataError, match=f"{bucket}/none has no images of train"):
+        streamed(f"{bucket}/none", 24)
 
 
 def test_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -> None:
