@@ -76,6 +76,20 @@ def _flags(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
 
 
+def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.torchrun:
+        return
+    if spec.script is None:
+        yield Conflict("torchrun", "starts the processes of a recipe; remove it, or write `script:`", spec.torchrun)
+    elif not uses_torchrun(spec.model_copy(update={"torchrun": True})):
+        yield Conflict("torchrun", "starts nothing in this job anyway; remove it", spec.torchrun)
+    elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
+        yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
+    elif spec.processes_per_host > 1:
+        message = "is what starts several processes on a host; remove it, or `processes_per_host`"
+        yield Conflict("torchrun", message, spec.torchrun)
+
+
 def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     rules = RULES[spec.kind]
     if spec.tpu and rules.tpu:
@@ -193,7 +207,10 @@ def _environment(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _queue(spec: JobSpec) -> Iterator[Conflict]:
-    if spec.queue and spec.suspend:
+    if spec.queue and not RULES[spec.kind].queues:
+        message = f"Kueue does not know jobs of kind {spec.kind} any more and would start it at once; remove it"
+        yield Conflict("queue", message, spec.queue)
+    elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes the job of a queue; remove `suspend`, or `queue`"
         yield Conflict("suspend", message, spec.suspend)
 
@@ -209,6 +226,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
     _flags,
+    _torchrun,
     _hardware,
     _runtime,
     _elastic,

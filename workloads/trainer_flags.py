@@ -76,6 +76,7 @@ FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
             **_EVERY,
             "arch": _TEXT,
             "fake_data": _SWITCH,
+            "stream": _SWITCH,
             "cache_dir": _TEXT,
             "image_size": _integer(1),
             "num_classes": _integer(2),

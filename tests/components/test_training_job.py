@@ -37,6 +37,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "recipe": (EVERY_KEY, {"recipe": "digits"}),
     "script": (SCRIPT, {"script": "/other.py"}),
     "args": (SCRIPT, {"args": ("--other",)}),
+    "torchrun": ({**SCRIPT, "processes_per_host": 1}, {"torchrun": False}),
     "accelerator": (EVERY_KEY, {"accelerator": "nvidia-l4"}),
     "topology": (TPU, {"topology": "2x4x4", "accelerator": "v4"}),
     "slices": ({**TPU, "kind": "jobset"}, {"slices": 3}),
@@ -286,7 +287,7 @@ def test_an_object_store_needs_no_volume() -> None:
     objects = manifests(spec(), ON_OBJECT_STORE)
     (template,) = pod_templates(objects).values()
     names = {volume["name"] for volume in template["spec"]["volumes"]}
-    assert names == {"shared-memory", "scratch"}
+    assert names == {"dshm", "scratch"}
     (container,) = template["spec"]["containers"]
     assert {"name": "TRAINYARD_BUCKET", "value": "s3://team-checkpoints/runs"} in container["env"]
 

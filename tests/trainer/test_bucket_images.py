@@ -8,11 +8,16 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import torch
 
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
+from trainer.config import ImagenetConfig
 from trainer.exit_codes import DATA_ERROR, DONE
+from trainer.image_files import Place
+from trainer.images import FolderImages
 from trainer.made_images import imagenet, shards, tiny_imagenet
+from trainer.sampler import EpochSampler
 from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE, EPOCHS = 3, 16, 4, 32, 2
@@ -41,6 +46,34 @@ def reads(proxy: Proxy) -> Counter[str]:
     """How often each image or shard was asked for."""
     paths = [unquote(urlsplit(path).path) for method, path, _ in proxy.requests if method == "GET"]
     return Counter(path for path in paths if path.endswith((".JPEG", ".tar")))
+
+
+def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    imagenet(tmp_path, classes=3, train=7, tests=2, side=32)
+    upload(tmp_path, bucket)
+    proxy.requests.clear()
+
+    def load(folder: str) -> FolderImages:
+        config = ImagenetConfig(fake_data=False, data_dir=folder, image_size=24, batch_size=4, stream=True)
+        return FolderImages(config, torch.device("cpu"), Place())
+
+    ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
+    assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
+    assert (ranks[0].num_samples, ranks[0].num_tests, ranks[0].classes) == (21, 6, 3)
+    two = [EpochSampler(21, rank=rank, world=2, batch_size=4, seed=3) for rank in range(2)]
+    one = EpochSampler(21, rank=0, world=1, batch_size=8, seed=3)
+    for rank, sampler in zip(ranks, two, strict=True):
+        rank.follow(sampler)
+    for epoch in (1, 2):
+        while one.steps_left:
+            parts = [rank.batch(sampler.next(), world=2) for rank, sampler in zip(ranks, two, strict=True)]
+            expected = whole.batch(one.next(), world=1)
+            assert torch.equal(torch.cat([part.images for part in parts]), expected.images)
+            assert torch.equal(torch.cat([part.labels for part in parts]), expected.labels)
+        assert len(reads(proxy)) == 21
+        assert set(reads(proxy).values()) == {epoch}
+        for sampler in (one, *two):
+            sampler.next_epoch()
 
 
 @pytest.mark.parametrize("layout", ["imagenet", "tiny-imagenet"])
