@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +24,7 @@ from setup.stand_ins.kubernetes.api import Api
 from tests.rehearsal.good_inputs import T4_POOL
 
 pytestmark = pytest.mark.cluster
+PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
 SOON_SECONDS = 30.0
 """More than a program's restart takes on a busy machine, and less than the lease of a node that was held before."""
@@ -30,6 +33,7 @@ SOON_SECONDS = 30.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     """A rehearsal's cluster without a cloud around it."""
+    subprocess.run([sys.executable, "-m", "setup", "--rehearsal"], cwd=PROJECT, check=True)
     settings = cluster_settings("played-test", None)
     new_state(tmp_path, settings=behind.prepare(tmp_path, settings))
     try:
