@@ -234,11 +234,14 @@ def unusable_secrets(jobs: tuple[JobSpec, ...], secrets: Mapping[str, bool]) -> 
         for variable, name in job.secrets.items():
             path = ("jobs", index, "secrets", variable)
             if name not in secrets:
-                message = "names no secret of this stack; run `pulumi config set --secret secrets:NAME` with that name"
+                command = "`pulumi config set --secret secrets:NAME`"
+                message = f"names no secret of this stack; run {command} with that name in `make shell`"
                 found.append(Problem(path, message))
             elif not secrets[name]:
                 command = f"`pulumi config set --secret {SECRETS}:{name}`"
-                found.append(Problem(path, f"the stack's settings have {SECRETS}:{name} in clear; run {command}"))
+                found.append(
+                    Problem(path, f"the stack's settings have {SECRETS}:{name} in clear; run {command} in `make shell`")
+                )
     return found
 
 

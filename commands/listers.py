@@ -63,13 +63,15 @@ def _amazon(listing: Listing, platform: EksConfig, ours: Ours, ask: Ask) -> Iter
         if ours.asks_tags(listing, found):
             answer = ask(*(word.format(id=found.id) for word in listing.tags), *place)
             yield replace(found, labels=labels_of(answer["Tags"]))
-        elif listing.kind != "key" or not _leaves(found, place, ask):
+        elif listing.kind != "key":
             yield found
+        elif not _leaves(found, place, ask):
+            yield replace(found, id=found.name.rpartition("/")[2])
 
 
 def _leaves(key: Found, place: tuple[str, ...], ask: Ask) -> bool:
     """Whether a key is deleted already: it stays for a week in which that can be undone, and costs nothing."""
-    answer = ask("aws", "kms", "describe-key", f"--key-id={key.id}", *place)
+    answer = ask("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
     return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
 

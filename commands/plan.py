@@ -47,8 +47,8 @@ class Step:
 
     @property
     def component(self) -> bool:
-        """Whether it is a component of the program, which no cloud knows."""
-        return self.type.startswith("trainyard:")
+        """Whether it is a component or a provider of the program, which no cloud knows."""
+        return self.type.startswith(("trainyard:", "pulumi:"))
 
     @property
     def kind(self) -> str:

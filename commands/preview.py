@@ -1,6 +1,7 @@
 """`make preview`: what a change of a stack would do, cost, need and break, before anybody pays for it.
 
-Compares the stack's settings with those of BASE (by default the commit where this branch left `main`). With --engine
+Compares the stack's settings with those of BASE (by default the commit where this branch left `main`, here or at the
+origin; where there is neither, the stack is shown as a new one). With --engine
 Pulumi's engine says what happens, which takes a cloud's credentials; without it two recordings of the program do.
 """
 
@@ -34,7 +35,8 @@ from policy.rules import findings
 from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
 
-BASE = "main"
+BASES = ("main", "origin/main", "origin/HEAD")
+"""What is compared with by default: the first of these that there is."""
 
 
 def main(arguments: list[str]) -> int:
@@ -47,7 +49,11 @@ def main(arguments: list[str]) -> int:
         text = refusal(options.stack, str(error))
         _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
-    earlier = _earlier(file.name, options.base)
+    try:
+        earlier = _earlier(file.name, _base(options.base))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
     before = _parsed(earlier) if earlier is not None else None
     graph = _recorded(file.read_text(encoding="utf-8"), after)
     report = Report(
@@ -69,7 +75,7 @@ def main(arguments: list[str]) -> int:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make preview", description=__doc__)
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
-    parser.add_argument("--base", default=BASE, help="what to compare with: a branch or commit")
+    parser.add_argument("--base", help="what to compare with: a branch or commit")
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
     parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
     parser.add_argument("--rehearsal", type=Path, help="what `python -m rehearsal STACK --json` printed")
@@ -78,10 +84,22 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _earlier(name: str, base: str) -> str | None:
-    """The stack's file as it was; None for a new one. Raises CalledProcessError when there is no such base."""
-    found = subprocess.run(["git", "merge-base", base, "HEAD"], cwd=PROJECT, capture_output=True, text=True, check=True)
-    commit = found.stdout.strip()
+def _base(asked: str | None) -> str | None:
+    """The commit to compare with; None where there is nothing. Raises ValueError where what was asked for is not it."""
+    for each in BASES if asked is None else (asked,):
+        words = ["git", "merge-base", each, "HEAD"]
+        done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    if asked is not None:
+        raise ValueError(f"--base {asked}: git knows no commit before it and this one; `git fetch` it, or name another")
+    return None
+
+
+def _earlier(name: str, commit: str | None) -> str | None:
+    """The stack's file as it was; None for a new one."""
+    if commit is None:
+        return None
     listed = subprocess.run(
         ["git", "ls-tree", "--name-only", commit, name], cwd=PROJECT, capture_output=True, text=True, check=True
     )

@@ -16,7 +16,7 @@ def main() -> None:
     shell = environment.get("SHELL") or "/bin/sh"
     print(f"pulumi, kubectl and python are Trainyard's own here (stack {stack}); leave with `exit`")
     os.chdir(PROJECT)
-    os.execve(shell, [shell], {**environment, "TRAINYARD_SHELL": stack})
+    os.execve(shell, [shell], {**environment, "TRAINYARD_SHELL": stack, "PULUMI_STACK": stack})
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.c
 - An unknown key is an error. A key without a default is required.
 - An entry of `trainyard:jobs` is a job, or the name of one of the [recipes](recipes/README.md).
 - What each kind of job can and cannot do is in [kinds.md](kinds.md).
-- `pulumi config set --secret secrets:NAME` stores a secret that a job's `secrets` may name.
+- `pulumi config set --secret secrets:NAME` in `make shell STACK=...` stores a secret that a job's `secrets` may name.
 """
 
 CONSTRAINTS = {

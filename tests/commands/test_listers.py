@@ -65,6 +65,7 @@ def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> No
     )
     keys = list(real(eks("a"), known(eks("a")), account)(listing("key", AMAZON)))
     assert [known(eks("a")).has(key, ()) for key in keys] == [True] * there
+    assert [key.id for key in keys] == ["k"] * there
     assert "Values=a.us-west-2" in account.asked[0]
 
 

@@ -53,7 +53,7 @@ def test_growing_a_pool_fits_a_screen_and_says_what_it_costs() -> None:
 def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
     found = report(values(), values(pool={"name": "other"}), running={"cpus": ["digits"]})
     text = markdown(found, TODAY)
-    assert "**DELETE** 2: " in text
+    assert "**DELETE** 1: 1 NodePool" in text, "its component is nothing beside it"
     assert text.index("**DELETE") < text.index("Create")
     assert "would delete pool cpus, on which digits runs" in text
     assert "fails" in text.splitlines()[0]

@@ -1,0 +1,56 @@
+"""What a preview compares with: the default branch here or at the origin, what is asked for, or nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from commands import preview
+
+FILE = "Pulumi.dev.yaml"
+IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
+
+
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", *IDENTITY, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Path:
+    """A repository whose `main` has the stack, and whose branch `change` changes it."""
+    folder = tmp_path / "origin"
+    folder.mkdir()
+    git(folder, "init", "--initial-branch=main")
+    for branch in ("main", "change"):
+        git(folder, "checkout", "-B", branch)
+        (folder / FILE).write_text(branch, encoding="utf-8")
+        git(folder, "add", FILE)
+        git(folder, "commit", "--message", branch)
+    return folder
+
+
+def earlier(folder: Path, monkeypatch: pytest.MonkeyPatch, base: str | None = None) -> str | None:
+    monkeypatch.setattr(preview, "PROJECT", folder)
+    return preview._earlier(FILE, preview._base(base))
+
+
+def test_main_is_compared_with(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert earlier(origin, monkeypatch) == "main"
+
+
+def test_a_clone_of_one_branch_has_main_at_its_origin(
+    origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(tmp_path, "clone", "--branch=change", str(origin), "clone")
+    assert earlier(tmp_path / "clone", monkeypatch) == "main"
+
+
+def test_without_history_a_stack_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert earlier(tmp_path, monkeypatch) is None
+
+
+def test_a_base_that_is_not_there_is_named(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--base gone"):
+        earlier(origin, monkeypatch, "gone")
