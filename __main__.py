@@ -18,8 +18,8 @@ from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS
-from workloads.pod import Placement
-from workloads.spec import JobSpec
+from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
+from workloads.spec import ETCD_IMAGE, JobSpec
 
 gc.freeze()
 gc.enable()
@@ -33,6 +33,7 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
         image=platform.own_images.get(spec.image_name or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
+        etcd_image=platform.own_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
         **vars(needs),
     )
     if spec.image in OWN_IMAGES:
@@ -72,7 +73,7 @@ def main() -> None:
     try:
         config = stack_config.load()
         platform = build_platform(
-            config.platform, config.operators, own_images(spec.image_name for spec in config.jobs)
+            config.platform, config.operators, own_images(name for spec in config.jobs for name in spec.image_names)
         )
         operators = install_operators(config.operators, platform)
     except ValueError as error:

@@ -48,7 +48,10 @@ def main() -> int:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if isinstance(config.platform, LocalConfig):
-        options += [f"--own-image={name}" for name in sorted(own_images(job.image for job in config.jobs))]
+        options += [
+            f"--own-image={name}"
+            for name in sorted(own_images(name for job in config.jobs for name in job.image_names))
+        ]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode

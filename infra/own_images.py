@@ -21,14 +21,20 @@ class OwnImage:
 
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
+        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile"),
         "horovod": OwnImage(folder="images/horovod", dockerfile="images/horovod/Dockerfile"),
         "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
     }
 )
 """By the name that a job's `image` gives: TensorFlow and MXNet with Horovod over OpenMPI; the trainer on PyTorch/XLA,
-which a job on XLA has by itself."""
+which a job on XLA has by itself; the etcd of a job's own."""
 
 
 def own_images(images: Iterable[str | None]) -> frozenset[str]:
     """Those of the jobs' images that are Trainyard's own."""
     return frozenset(image for image in images if image is not None and image in OWN_IMAGES)
+
+
+def built_everywhere(images: frozenset[str]) -> frozenset[str]:
+    """Those of Trainyard's own images that the clouds' platforms build too."""
+    return frozenset(name for name in images if OWN_IMAGES[name].everywhere)

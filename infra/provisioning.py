@@ -8,6 +8,7 @@ from infra.aws.config import EksConfig
 from infra.config import LocalConfig, PlatformConfig
 from infra.existing_cluster import use_existing_cluster
 from infra.gcp.config import GkeConfig
+from infra.own_images import built_everywhere
 from infra.platform import PROJECT, Platform
 
 
@@ -26,11 +27,11 @@ def build_platform(
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
 
-        return build_gke(config, images)
+        return build_gke(config, built_everywhere(images))
     if isinstance(config, EksConfig):
         from infra.aws.platform import build_eks
 
-        return build_eks(config, images)
+        return build_eks(config, built_everywhere(images))
     return use_existing_cluster(config)
 
 

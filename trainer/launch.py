@@ -27,6 +27,8 @@ SIGNAL_BASE = 128
 """What a shell adds to a signal's number to make an exit code of it."""
 GPU = Path("/dev/nvidiactl")
 """There is an NVIDIA GPU. Its driver must not be touched before a fork, which nobody promises of these imports."""
+MODULE = frozenset({"-m", "--module"})
+"""torchrun's flags for a module in the place of a file."""
 LIBRARIES = ["torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "trainer.loop"]
 """What takes seconds to load. torch's optimisers load torch._dynamo when the first of them is made."""
 
@@ -41,7 +43,8 @@ def main() -> int:
 
 
 def _run() -> int:
-    forks = not GPU.exists()
+    # Nothing is gained where the processes are not forked.
+    forks = not GPU.exists() and not MODULE.isdisjoint(sys.argv)
     if forks:
         # Before torch is imported here, so that both load at the same time.
         multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)

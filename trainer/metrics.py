@@ -9,12 +9,12 @@ import sys
 import threading
 import time
 from importlib.util import find_spec
+from typing import Protocol
 
 import torch
 
 from trainer.exit_codes import ConfigurationError
 from trainer.gallery import Gallery
-from trainer.runtime.base import Runtime
 from trainer.sinks import Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
@@ -101,17 +101,29 @@ class RateClock:
         return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
+class Member(Protocol):
+    """One of the ranks that train together."""
+
+    @property
+    def rank(self) -> int:
+        """Its number."""
+
+    @property
+    def world(self) -> int:
+        """How many there are."""
+
+
 class Reporter:
     """Says what happens on one rank: prints it at once, and hands it to threads that write files."""
 
-    def __init__(self, runtime: Runtime, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
-        self._identity: dict[str, Value] = {"rank": (runtime.rank, runtime.world), "host": socket.gethostname()}
+    def __init__(self, member: Member, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
+        self._identity: dict[str, Value] = {"rank": (member.rank, member.world), "host": socket.gethostname()}
         self._order = threading.Lock()
         self._writers: list[Writer] = []
         if folder:
             # One thread a kind of file would be more than it is worth; but W&B may wait for the network.
-            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{runtime.rank}")]
-            if runtime.rank == 0:
+            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{member.rank}")]
+            if member.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
             if wandb != "off":
@@ -119,7 +131,7 @@ class Reporter:
                     raise ConfigurationError(f"wandb is {wandb!r} and there is no package wandb here: install it")
                 from trainer.wandb_run import WeightsAndBiases
 
-                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=runtime.rank, mode=wandb)
+                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=member.rank, mode=wandb)
                 self._writers.append(Writer([run]))
 
     def event(

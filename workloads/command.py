@@ -124,7 +124,9 @@ def _meeting(spec: JobSpec, shape: Topology) -> Environment:
         if spec.elastic:
             return environment
     environment |= {"PET_RDZV_BACKEND": spec.meeting, "PET_RDZV_CONF": _conf(spec)}
-    environment["PET_RDZV_ID"] = FieldReference(CONTROLLER_UID) if spec.meeting == "etcd" else spec.name
+    # Only the pods of one Kubernetes Job share its identity; other kinds' are of several Jobs, or of none.
+    own = spec.meeting != "static" and spec.kind == "indexed-job"
+    environment["PET_RDZV_ID"] = FieldReference(CONTROLLER_UID) if own else spec.name
     if spec.kind in ("pytorch-job", "train-job"):
         return environment
     few = shape.fewest_hosts

@@ -45,7 +45,7 @@ START_PROBES = 150
 """How often a pod is asked whether it answers until it has failed: five minutes."""
 BUCKET_PATH = "/bucket"
 SCRATCH_PATH = "/tmp"
-ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
+PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' own image of etcd 3.5."""
 POD_SECURITY = PodSecurityContextArgs(
     run_as_non_root=True,
@@ -87,7 +87,7 @@ class Placement:
     """Annotations of the pods, such as the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
-    etcd_image: pulumi.Input[str] = ETCD_IMAGE
+    etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
 
 
@@ -183,7 +183,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         # Not a readiness probe, which knocks for ever: sshd prints a line each time.
         startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
         volume_mounts=[
-            VolumeMountArgs(name="shared-memory", mount_path="/dev/shm"),
+            VolumeMountArgs(name="dshm", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
         ],
@@ -231,7 +231,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
 def _volumes(spec: JobSpec, placement: Placement) -> list[VolumeArgs]:
     shared_memory = EmptyDirVolumeSourceArgs(medium="Memory", size_limit=spec.shared_memory)
     volumes = [
-        VolumeArgs(name="shared-memory", empty_dir=shared_memory),
+        VolumeArgs(name="dshm", empty_dir=shared_memory),
         VolumeArgs(name="scratch", empty_dir=EmptyDirVolumeSourceArgs()),
     ]
     if placement.bucket_claim is not None:

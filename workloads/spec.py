@@ -20,7 +20,8 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
 
 XLA_IMAGE = "xla"
-"""Trainyard's own image with PyTorch/XLA, by the name that infra.own_images gives it."""
+ETCD_IMAGE = "etcd"
+"""Trainyard's own images with PyTorch/XLA and with etcd, by the names that infra.own_images gives them."""
 
 
 def _accelerator(value: str) -> str:
@@ -187,6 +188,12 @@ class JobSpec(Section):
     def image_name(self) -> str | None:
         """The image that the job names, or that its runtime has; None for the platform's own."""
         return self.image or (XLA_IMAGE if self.on_xla else None)
+
+    @property
+    def image_names(self) -> tuple[str, ...]:
+        """The images of all its pods, by name, but for the platform's own."""
+        etcd = ETCD_IMAGE if self.meeting == "etcd" else None
+        return tuple(filter(None, (self.image_name, etcd)))
 
     @property
     def accelerators(self) -> int:

@@ -146,7 +146,7 @@ container = {
         "readOnlyRootFilesystem": True,
     },
     "volumeMounts": [
-        {"name": "shared-memory", "mountPath": "/dev/shm"},
+        {"name": "dshm", "mountPath": "/dev/shm"},
         {"name": "scratch", "mountPath": "/tmp"},
         {"name": "bucket", "mountPath": "/bucket"},
     ],
@@ -178,7 +178,7 @@ pod = {
     ],
     "containers": [container],
     "volumes": [
-        {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}},
+        {"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}},
         {"name": "scratch", "emptyDir": {}},
         {"name": "bucket", "persistentVolumeClaim": {"claimName": claim.metadata.name}},
     ],

@@ -286,7 +286,7 @@ def test_an_object_store_needs_no_volume() -> None:
     objects = manifests(spec(), ON_OBJECT_STORE)
     (template,) = pod_templates(objects).values()
     names = {volume["name"] for volume in template["spec"]["volumes"]}
-    assert names == {"shared-memory", "scratch"}
+    assert names == {"dshm", "scratch"}
     (container,) = template["spec"]["containers"]
     assert {"name": "TRAINYARD_BUCKET", "value": "s3://team-checkpoints/runs"} in container["env"]
 

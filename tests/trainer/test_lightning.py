@@ -1,0 +1,161 @@
+"""The Lightning script with real launchers: hosts are killed and come back, and no sample is lost or taken twice."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.processes import PROJECT
+from trainer.config import DigitsConfig
+from trainer.data import Digits
+from trainer.models import digits_network
+from trainer.sampler import EpochSampler
+from trainer.scripts.elastic_lightning import MODEL, Steps
+
+SCRIPT = "trainer/scripts/elastic_lightning.py"
+OPTIONS = ("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=one", "--max-restarts=9")
+
+
+class Host:
+    """One launcher and what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            with self._more:
+                self.lines.append(line)
+                self._more.notify_all()
+
+    def wait_for(self, pattern: str, *, after: int = 0) -> int:
+        """The number of lines up to the first one that matches, of those after so many."""
+
+        def found() -> int:
+            numbers = (number for number in range(after, len(self.lines)) if re.search(pattern, self.lines[number]))
+            return next(numbers, -1) + 1
+
+        with self._more:
+            assert self._more.wait_for(found, timeout=240), f"no {pattern!r} in:\n{''.join(self.lines[-60:])}"
+            return found()
+
+    def end(self) -> int:
+        """Its exit code, once all it printed is there."""
+        code = self.process.wait(240)
+        self._reader.join()
+        return code
+
+    def kill(self) -> None:
+        """End the launcher and its ranks as a lost machine ends."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.end()
+        assert self.process.stdout
+        self.process.stdout.close()
+
+
+@contextmanager
+def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
+    """Start a launcher in a group of its own processes, which is killed at the end; they meet at host 0."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(PROJECT),
+        "TRAINYARD_DATA": str(data),
+        "TRAINYARD_BUCKET": bucket.as_uri(),
+        "TRAINYARD_JOB": "lightning",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+    meeting = (*OPTIONS, f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
+    flags = ("--epochs=12", "--batch-size=8", "--checkpoint-steps=5")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "trainer.launch", *meeting, SCRIPT, *flags],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    started = Host(process)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+@pytest.fixture
+def port() -> int:
+    """A port that nothing listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int, tmp_path: Path, digits: Path) -> None:
+    with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
+        together = first.wait_for(r"^train epoch=1 step=1?[05]/\d+ .* rank=\d/2 ")
+        second.kill()
+        alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
+        first.wait_for(r"^train .* rank=0/1 ", after=alone)
+        with host(1, port, tmp_path, digits) as third:
+            back = third.wait_for(r"^resume step=\d+ .* rank=\d/2 ")
+            third.wait_for(r"^train .* rank=\d/2 ", after=back)
+            assert [first.end(), third.end()] == [0, 0], "".join(first.lines[-40:] + third.lines[-40:])
+    printed = "".join(first.lines + third.lines)
+    last = {words for words in re.findall(r"^test epoch=12 (accuracy=\S+ loss=\S+) rank=\d/2 ", printed, re.M)}
+    assert len(last) == 1, "both ranks have the numbers of both"
+    assert float(last.pop().partition(" ")[0].partition("=")[2]) > 80
+    assert re.findall(r"^upload .* rank=(\d)/\d ", printed, re.M) == ["0"]
+    weights = torch.load(tmp_path / "lightning" / MODEL)
+    digits_network(classes=10, channels=1).load_state_dict(weights)
+
+
+def test_another_number_of_ranks_takes_just_what_is_left_of_an_epoch(digits: Path) -> None:
+    data = Digits(DigitsConfig(data_dir=str(digits), augment=False), torch.device("cpu"))
+
+    def steps(rank: int, world: int) -> Steps:
+        sampler = EpochSampler(data.num_samples, rank=rank, world=world, batch_size=16, seed=0)
+        return Steps(data, sampler, lambda: 3)
+
+    taken = [step for rank in range(2) for step in islice(steps(rank, 2), 7)]
+    rest = []
+    for rank in range(3):
+        later = steps(rank, 3)
+        later.resumed = (3, taken[-1].position)
+        rest += list(later)
+    images = torch.cat([step.images for step in (*taken, *rest)])
+    whole = torch.cat([step.images for step in steps(0, 1)])
+    assert len(images) == len(whole) == data.num_samples
+    assert sorted(map(hash_of, images)) == sorted(map(hash_of, whole))
+    assert rest[-1].position == data.num_samples
+
+
+def test_a_new_epoch_begins_at_its_beginning(digits: Path) -> None:
+    data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
+    steps = Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
+    steps.resumed = (3, 100)
+    assert sum(len(step.labels) for step in steps) == data.num_samples
+
+
+def hash_of(image: torch.Tensor) -> int:
+    """What tells an image from others."""
+    return hash(image.numpy().tobytes())

@@ -1,0 +1,303 @@
+"""Lightning learns the digits on any number of hosts: it goes on from the newest checkpoint; rank 0 uploads the model.
+
+torchrun starts it, as `trainer.launch /opt/trainyard/trainer/scripts/elastic_lightning.py --epochs=8`, and starts it
+again on the hosts that there are whenever one leaves or comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import tyro
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import DDPStrategy
+from torch.nn import functional
+
+from trainer.config import DigitsConfig
+from trainer.data import Digits
+from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
+from trainer.metrics import RateClock, Reporter, node_name
+from trainer.models import digits_network
+from trainer.sampler import EpochSampler
+from trainer.storage import Folder
+
+ENDING = ".ckpt"
+MODEL = "model.pt"
+"""What rank 0 uploads when training is over: the weights alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run can be told."""
+
+    epochs: int = 8
+    """Passes over the training set."""
+    batch_size: int = 32
+    """Samples that one rank takes a step."""
+    learning_rate: float = 2e-3
+    """Learning rate of AdamW."""
+    checkpoint_steps: int = 10
+    """Steps from one checkpoint to the next."""
+    log_steps: int = 5
+    """Steps from one printed line to the next."""
+    bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
+    """URL of the storage for checkpoints and the model, by default $TRAINYARD_BUCKET."""
+    job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
+    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB."""
+
+
+class Ranks(NamedTuple):
+    """Which rank this is, and of how many, on hosts of how many each."""
+
+    rank: int
+    world: int
+    local_world: int
+
+    @classmethod
+    def of_torchrun(cls) -> Ranks:
+        """As torchrun says; one rank without it."""
+        return cls(*(int(os.environ.get(name, one)) for name, one in _PLACES))
+
+
+_PLACES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
+
+
+class Step(NamedTuple):
+    """One step's samples of this rank."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    scale: float
+    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
+    total: int
+    """Samples of all ranks."""
+    position: int
+    """Samples of the epoch that are taken after this step."""
+    number: tuple[int, int]
+    """Which step of the epoch it is, and of how many."""
+
+
+class Steps:
+    """What is left of an epoch. It has no length, which another number of ranks would change in the middle."""
+
+    def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
+        self._data, self._sampler, self._epoch = data, sampler, epoch
+        self.resumed = (0, 0)
+        """Epoch and position that a checkpoint was saved at."""
+
+    def __iter__(self) -> Iterator[Step]:
+        sampler, (epoch, position) = self._sampler, self.resumed
+        sampler.epoch = self._epoch()
+        sampler.position = position if sampler.epoch == epoch else 0
+        steps = -(-sampler.num_samples // sampler.global_batch)
+        while sampler.steps_left:
+            share = sampler.next()
+            batch = self._data.batch(share, world=sampler.world)
+            number = (steps - sampler.steps_left, steps)
+            yield Step(batch.images, batch.labels, float(batch.scale), share.total, sampler.position, number)
+
+
+class HeldOut:
+    """This rank's part of the test set."""
+
+    def __init__(self, data: Digits, ranks: Ranks) -> None:
+        self._data, self._ranks = data, ranks
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return self._data.test_batches(rank=self._ranks.rank, world=self._ranks.world)
+
+
+class DigitsModule(LightningModule):
+    """The digits' network; its numbers are those of all ranks together."""
+
+    def __init__(self, settings: Settings, data: Digits, ranks: Ranks) -> None:
+        super().__init__()
+        self.settings = settings
+        self.network = digits_network(classes=data.classes, channels=data.channels)
+        sampler = EpochSampler(
+            data.num_samples, rank=ranks.rank, world=ranks.world, batch_size=settings.batch_size, seed=0
+        )
+        self.steps = Steps(data, sampler, lambda: self.current_epoch)
+        self.place = (0, 0)
+
+    def training_step(self, batch: Step, _number: int) -> torch.Tensor:
+        """The loss, which DDP's mean over ranks makes the mean over all samples of the step."""
+        logits = self.network(batch.images)
+        loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
+        self._log("", loss, logits, batch.labels)
+        self.place = (self.current_epoch, batch.position)
+        return loss * batch.scale
+
+    def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _number: int) -> None:
+        """Count a batch of the test set."""
+        images, labels = batch
+        logits = self.network(images)
+        self._log("test_", functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+
+    def _log(self, prefix: str, loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        right = 100 * (logits.argmax(dim=1) == labels).float().mean()
+        values = {f"{prefix}loss": loss.detach() / len(labels), f"{prefix}accuracy": right}
+        self.log_dict(values, sync_dist=True, batch_size=len(labels))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """AdamW."""
+        return torch.optim.AdamW(self.parameters(), lr=self.settings.learning_rate)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep the place in the epoch, which Lightning counts in steps of this number of ranks."""
+        checkpoint["place"] = self.place
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from that place."""
+        epoch, position = checkpoint["place"]
+        self.place = self.steps.resumed = (epoch, position)
+
+
+class Lines(Callback):
+    """Says what happens, in the lines of every other recipe."""
+
+    def __init__(self, report: Reporter, settings: Settings) -> None:
+        self._report, self._settings = report, settings
+        self._clock = RateClock()
+        self._mine = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say where it starts.
+
+        A rank that is told to leave leaves at once: Lightning's own handler would first talk to ranks that are gone.
+        """
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        assert isinstance(pl_module, DigitsModule)
+        if trainer.global_step:
+            epoch, position = pl_module.place
+            self._report.event("resume", step=trainer.global_step, epoch=epoch + 1, position=position)
+        self._clock.start()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
+    ) -> None:
+        """Say how the step went, every so many."""
+        self._clock.count(batch.total)
+        self._mine += len(batch.labels)
+        number, steps = batch.number
+        if number != steps and number % self._settings.log_steps:
+            return
+        seconds, rate = self._clock.lap()
+        self._report.event(
+            "train",
+            global_step=trainer.global_step,
+            epoch=trainer.current_epoch + 1,
+            step=(number, steps),
+            loss=float(trainer.callback_metrics["loss"]),
+            accuracy=float(trainer.callback_metrics["accuracy"]),
+            rate=self._mine / seconds,
+            global_rate=rate,
+        )
+        self._mine = 0
+
+    def on_validation_end(self, trainer: Trainer, _module: LightningModule) -> None:
+        """Say what the whole test set says."""
+        found = trainer.callback_metrics
+        epoch = trainer.current_epoch + 1
+        accuracy, loss = float(found["test_accuracy"]), float(found["test_loss"])
+        self._report.event("test", global_step=trainer.global_step, epoch=epoch, accuracy=accuracy, loss=loss)
+
+
+def newest_checkpoint(folder: Folder) -> str | None:
+    """The path or URL of the last checkpoint; a file that is there is whole."""
+    names = [name for name in folder.names() if name.endswith(ENDING)]
+    return f"{_where(folder)}/{names[-1]}" if names else None
+
+
+def _where(folder: Folder) -> str:
+    """A folder as Lightning wants it: a path on a disk, else a URL."""
+    return folder.path if folder.is_local else folder.url
+
+
+def train(settings: Settings, ranks: Ranks) -> None:
+    """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
+    folder = Folder(settings.bucket).child(settings.job)
+    report = Reporter(ranks, folder, job=settings.job)
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
+    report.event(
+        "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    )
+    torch.manual_seed(0)
+    data = Digits(DigitsConfig(), device)
+    module = DigitsModule(settings, data, ranks)
+    saved = folder.child("checkpoints")
+    trainer = Trainer(
+        accelerator="gpu" if on_gpu else "cpu",
+        devices=ranks.local_world,
+        num_nodes=ranks.world // ranks.local_world,
+        strategy=DDPStrategy(process_group_backend="nccl" if on_gpu else "gloo") if ranks.world > 1 else "auto",
+        max_epochs=settings.epochs,
+        num_sanity_val_steps=0,
+        use_distributed_sampler=False,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[
+            Lines(report, settings),
+            ModelCheckpoint(
+                _where(saved),
+                filename="{step:09d}",
+                monitor="step",
+                mode="max",
+                save_top_k=2,
+                every_n_train_steps=settings.checkpoint_steps,
+                enable_version_counter=False,
+            ),
+        ],
+    )
+    try:
+        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved))
+        if trainer.is_global_zero:
+            upload(module, folder)
+            report.event("upload", path=f"{folder.url}/{MODEL}")
+        accuracy = float(trainer.callback_metrics["test_accuracy"])
+        report.event("done", test_accuracy=accuracy, epochs=settings.epochs)
+    finally:
+        report.close()
+
+
+def upload(module: DigitsModule, folder: Folder) -> None:
+    """Put the weights into the run's folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / MODEL
+        torch.save(module.network.state_dict(), file)
+        folder.upload(str(file), MODEL)
+
+
+def main() -> int:
+    """Run one rank; returns the exit code."""
+    try:
+        train(tyro.cli(Settings), Ranks.of_torchrun())
+    except SystemExit as end:
+        return BAD_CONFIGURATION if end.code else DONE
+    except TrainerError as error:
+        print(f"error: {error} (exit code {error.exit_code})", file=sys.stderr, flush=True)
+        return error.exit_code
+    except Exception:  # the process must end here and not wait for the other ranks
+        traceback.print_exc()
+        return 1
+    return DONE
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: connections to ranks that are gone would hold the process up.
+    os._exit(code)
