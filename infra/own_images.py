@@ -23,11 +23,12 @@ OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
         "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile"),
         "horovod": OwnImage(folder="images/horovod", dockerfile="images/horovod/Dockerfile"),
+        "stores": OwnImage(folder="images/stores", dockerfile="images/stores/Dockerfile"),
         "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
     }
 )
 """By the name that a job's `image` gives: TensorFlow and MXNet with Horovod over OpenMPI; the trainer on PyTorch/XLA,
-which a job on XLA has by itself; the etcd of a job's own."""
+which a job on XLA has by itself; the etcd of a job's own; an object store for recipes."""
 
 
 def own_images(images: Iterable[str | None]) -> frozenset[str]:

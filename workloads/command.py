@@ -105,9 +105,9 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
 
 
 def uses_torchrun(spec: JobSpec) -> bool:
-    """Whether torchrun starts the processes of a host: not where mpirun does, nor MXNet, nor where one process of XLA
-    has all devices that its program sees: those of a TPU slice, or of a host alone."""
-    if spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script):
+    """Whether torchrun starts the processes of a host: not where the job says so, nor where mpirun or MXNet does, nor
+    where one process of XLA has all devices that its program sees: those of a TPU slice, or of a host alone."""
+    if not spec.torchrun or spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script):
         return False
     return spec.processes_per_host > 1 or not (spec.tpu or (spec.on_xla and spec.hosts == 1))
 

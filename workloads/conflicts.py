@@ -47,6 +47,20 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("flags", "are of a recipe; write `args` for a script", spec.flags)
 
 
+def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
+    if spec.torchrun:
+        return
+    if spec.script is None:
+        yield Conflict("torchrun", "starts the processes of a recipe; remove it, or write `script:`", spec.torchrun)
+    elif not uses_torchrun(spec.model_copy(update={"torchrun": True})):
+        yield Conflict("torchrun", "starts nothing in this job anyway; remove it", spec.torchrun)
+    elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
+        yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
+    elif spec.processes_per_host > 1:
+        message = "is what starts several processes on a host; remove it, or `processes_per_host`"
+        yield Conflict("torchrun", message, spec.torchrun)
+
+
 def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     rules = RULES[spec.kind]
     if spec.tpu and rules.tpu:
@@ -164,6 +178,7 @@ def _name(spec: JobSpec) -> Iterator[Conflict]:
 _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
+    _torchrun,
     _hardware,
     _runtime,
     _elastic,

@@ -99,6 +99,9 @@ class JobSpec(Section):
     mpirun (`mpi-job`), or by itself (`mx-job`, TPUs)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, each a word."""
+    torchrun: bool = True
+    """Starts the script under torchrun; `false` starts it by itself, once on each host, as work that is no training
+    needs it: its image need not have torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """What each host computes on: a GPU by GKE's name, such as `nvidia-tesla-v100`, or a TPU by its accelerator type,
     such as `v4-32`, or by its generation (`v5e`) together with `topology`; by default its CPUs."""
@@ -142,8 +145,9 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's, of the job's `runtime`. `horovod` is Trainyard's own, which platform
-    `local` builds for the jobs that name it: TensorFlow and MXNet with Horovod over OpenMPI (images/horovod)."""
+    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` builds Trainyard's own for the
+    jobs that name them: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI (images/horovod), and `stores`, an
+    object store for recipes (images/stores)."""
     least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""

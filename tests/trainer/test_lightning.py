@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import PROJECT, descendants
 from trainer.config import DigitsConfig
 from trainer.data import Digits
 from trainer.models import digits_network
@@ -25,7 +25,14 @@ from trainer.sampler import EpochSampler
 from trainer.scripts.elastic_lightning import MODEL, Steps
 
 SCRIPT = "trainer/scripts/elastic_lightning.py"
-OPTIONS = ("--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=one", "--max-restarts=9")
+OPTIONS = (
+    "--nnodes=1:2",
+    "--nproc-per-node=1",
+    "--rdzv-backend=c10d",
+    "--rdzv-id=one",
+    "--max-restarts=9",
+    "--shutdown-timeout=2",
+)
 
 
 class Host:
@@ -62,10 +69,18 @@ class Host:
         self._reader.join()
         return code
 
+    def signal(self, number: signal.Signals) -> None:
+        """Tell the ranks, which torchrun starts in sessions of their own."""
+        for process in list(descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
     def kill(self) -> None:
         """End the launcher and its ranks as a lost machine ends."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.signal(signal.SIGKILL)
+            self.process.kill()
         self.end()
         assert self.process.stdout
         self.process.stdout.close()
@@ -84,7 +99,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     meeting = (*OPTIONS, f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
-    flags = ("--epochs=12", "--batch-size=8", "--checkpoint-steps=5")
+    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "trainer.launch", *meeting, SCRIPT, *flags],
         cwd=PROJECT,
@@ -116,12 +131,14 @@ def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
         first.wait_for(r"^train .* rank=0/1 ", after=alone)
+        # So that it is not done before the other one is there.
+        first.signal(signal.SIGSTOP)
         with host(1, port, tmp_path, digits) as third:
             back = third.wait_for(r"^resume step=\d+ .* rank=\d/2 ")
             third.wait_for(r"^train .* rank=\d/2 ", after=back)
             assert [first.end(), third.end()] == [0, 0], "".join(first.lines[-40:] + third.lines[-40:])
     printed = "".join(first.lines + third.lines)
-    last = {words for words in re.findall(r"^test epoch=12 (accuracy=\S+ loss=\S+) rank=\d/2 ", printed, re.M)}
+    last = {words for words in re.findall(r"^test epoch=30 (accuracy=\S+ loss=\S+) rank=\d/2 ", printed, re.M)}
     assert len(last) == 1, "both ranks have the numbers of both"
     assert float(last.pop().partition(" ")[0].partition("=")[2]) > 80
     assert re.findall(r"^upload .* rank=(\d)/\d ", printed, re.M) == ["0"]

@@ -1,0 +1,150 @@
+"""An object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server, with digits in it.
+
+It holds two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It takes note of every
+image that is read, and ends when the jobs that it is told of have written that they are done: then it says how often,
+by whom and in which epoch the images were read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import sys
+import threading
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import boto3
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+DIGITS = Path("/opt/trainyard/digits")
+PORT = 9000
+SAMPLES = ("s3-samples", "gs-samples")
+RUNS = "runs"
+TRAIN, TESTS = 600, 100
+"""Images of the two splits."""
+SIDE = 28
+ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+"""The server wants to see one and does not check it; clients of both clouds come without."""
+DONE = b'"event": "done"'
+LAST_WORDS_SECONDS = 5.0
+"""How long ranks that are done may still write."""
+
+
+class Noted:
+    """The server, with a note of each image that was read and each run that is done."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLES}
+        """Name of the image and who read it, in their order, by bucket."""
+        self.done: set[str] = set()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        """Pass a request on as one that is signed and whose path is escaped as S3's clients do."""
+        path = unquote(environ["PATH_INFO"])
+        environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
+        environ["PATH_INFO"] = path
+        for key in ("RAW_URI", "REQUEST_URI"):
+            if key in environ:
+                environ[key] = quote(path) + (f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else "")
+        bucket, _, name = path.lstrip("/").partition("/")
+        with self._lock:
+            if environ["REQUEST_METHOD"] == "GET" and bucket in SAMPLES and name.startswith("train/"):
+                self.reads[bucket].append((name, environ["REMOTE_ADDR"]))
+        return self._server(environ, start_response)
+
+
+class Quiet(WSGIRequestHandler):
+    """Prints nothing for a request."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """What matters is said at the end."""
+
+
+def png(pixels: bytes) -> bytes:
+    """A grey image of SIDE x SIDE bytes as PNG (https://www.w3.org/TR/png-3/)."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    rows = b"".join(b"\0" + pixels[start : start + SIDE] for start in range(0, len(pixels), SIDE))
+    header = struct.pack(">2I5B", SIDE, SIDE, 8, 0, 0, 0, 0)
+    parts = (chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def images() -> Iterator[tuple[str, bytes]]:
+    """Name and content of each image: `train/CLASS/NAME.png` and `val/CLASS/NAME.png`."""
+    pixels = (DIGITS / "digits-images-idx3-ubyte").read_bytes()[16:]
+    labels = (DIGITS / "digits-labels-idx1-ubyte").read_bytes()[8:]
+    size = SIDE * SIDE
+    for number in range(TRAIN + TESTS):
+        split = "train" if number < TRAIN else "val"
+        content = png(pixels[number * size : (number + 1) * size])
+        yield f"{split}/{labels[number]}/{number:05d}.png", content
+
+
+def listen(host: str, port: int, server: Any) -> int:
+    """Answer on an address from now on; returns the port."""
+    listener = make_server(host, port, server, threaded=True, request_handler=Quiet)
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    return int(listener.server_port)
+
+
+def fill(port: int) -> Any:
+    """Make the buckets and their images through this machine's own port; returns the client that did."""
+    options: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "any", "aws_secret_access_key": "any"}
+    client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **options)
+    for bucket in (*SAMPLES, RUNS):
+        client.create_bucket(Bucket=bucket)
+    for name, content in images():
+        for bucket in SAMPLES:
+            client.put_object(Bucket=bucket, Key=name, Body=content)
+    return client
+
+
+def is_done(client: Any, job: str) -> bool:
+    """Whether rank 0 of a job has written that it is done."""
+    found = client.list_objects_v2(Bucket=RUNS, Prefix=f"{job}/metrics/rank-0/").get("Contents", [])
+    return any(DONE in client.get_object(Bucket=RUNS, Key=each["Key"])["Body"].read() for each in found)
+
+
+def say(reads: dict[str, list[tuple[str, str]]]) -> None:
+    """Print, for each bucket and epoch, how many images were read, how many different ones, and by whom how many."""
+    for bucket, noted in reads.items():
+        for epoch, start in enumerate(range(0, len(noted), TRAIN), start=1):
+            part = noted[start : start + TRAIN]
+            names = len({name for name, _ in part})
+            readers = ",".join(f"{who}:{count}" for who, count in sorted(Counter(who for _, who in part).items()))
+            print(
+                f"served bucket={bucket} epoch={epoch} reads={len(part)} images={names} readers={readers}", flush=True
+            )
+
+
+def main() -> None:
+    """Serve until the jobs are done."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--until", required=True, help="names of the jobs, with commas")
+    jobs = parser.parse_args().until.split(",")
+    noted = Noted(DomainDispatcherApplication(create_backend_app))
+    client = fill(listen("127.0.0.1", 0, noted))
+    # Others are answered only once all images are there.
+    listen("0.0.0.0", PORT, noted)
+    print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLES)}", flush=True)
+    while not all(is_done(client, job) for job in jobs):
+        time.sleep(1)
+    time.sleep(LAST_WORDS_SECONDS)
+    say(noted.reads)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
