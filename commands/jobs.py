@@ -15,7 +15,7 @@ from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
 from commands.job_state import CUSTOM_KINDS, JobState, job_state
-from commands.pod_state import Object, PodState, owner_of, pod_state
+from commands.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import PulumiFailed, outputs
 from infra.naming import JOB_LABEL
 
@@ -23,6 +23,10 @@ TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
 """A followed log that says nothing for so long is asked for again: its connection may be dead."""
+
+
+EXITED_REASON = "ExitedWithCode"
+"""Reason of the training-operator's events about the ends of pods."""
 
 
 class Unreachable(RuntimeError):
@@ -137,6 +141,11 @@ class Cluster:
         ]
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
+
+    def exit_codes(self, job: JobState) -> dict[str, int]:
+        """The last exit code of the pods that the job's operator has made again, by their names."""
+        selector = f"involvedObject.uid={job.uid},reason={EXITED_REASON}"
+        return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
 
     def nodes(self) -> list[Object]:
         """The cluster's nodes as the API has them."""

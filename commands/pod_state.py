@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -52,6 +53,7 @@ EXIT_CODES = {
     127: "the command is not in the image",
 }
 """What exit codes mean: those of the trainer (trainer/exit_codes.py) and those of every shell."""
+_EXITED = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
@@ -221,6 +223,18 @@ def _number(spec: Object, name: str) -> int:
     """The number that an environment variable of the container is; 0 where it is none."""
     values = [each.get("value", "") for each in spec["containers"][0].get("env") or [] if each["name"] == name]
     return int(values[-1]) if values and str(values[-1]).isdigit() else 0
+
+
+def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
+    """The last exit code, other than 0, of pods that an operator has told of in a job's events, by the pod's name.
+
+    The training-operator makes a pod again at once, so that its end is nowhere else.
+    """
+    found: dict[str, int] = {}
+    for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
+        if match := _EXITED.fullmatch(event.get("message", "")):
+            found[match["pod"]] = int(match["code"])
+    return {pod: code for pod, code in found.items() if code}
 
 
 def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from commands.job_state import JobState
 from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
-from commands.pod_state import Object, PodState, count_restarts, latest_by_place
+from commands.pod_state import Object, PodState, count_restarts, exit_meaning, latest_by_place
 from commands.stack import PulumiFailed
 
 TAIL_LINES = 50
@@ -22,6 +22,8 @@ MANY_HOSTS = 64
 """With more hosts in all, logs are read of the first host of each job only."""
 WIDTH = 10_000
 """Wider than any table: no cell is ever cut, a terminal wraps what is too long for it."""
+MADE_AGAIN = ("pytorch-job", "mx-job")
+"""Kinds whose operator makes a failed pod again at once and keeps nothing of it but an event."""
 COLUMNS = (
     "job",
     "kind",
@@ -105,7 +107,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         current = latest_by_place(own)
         read = [pod for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS]
         progress = {pod.uid: _progress(cluster, pod) for pod in read}
-        rows += job_rows(job, own, progress, _notes(cluster, job, current))
+        rows += job_rows(job, own, progress, notes_of(cluster, job, current))
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
     lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]
@@ -126,12 +128,20 @@ def _progress(cluster: Cluster, pod: PodState) -> Progress:
     return progress
 
 
-def _notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """The last warning about what waits without a reason of its own."""
+def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
+    """The last warning about what waits without a reason of its own, and how pods that were made again ended before."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
         waiting.append(job.uid)
-    return {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
+    notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
+    if job.kind in MADE_AGAIN and not job.is_over:
+        codes = cluster.exit_codes(job)
+        notes |= {
+            pod.uid: f"made again after exit code {codes[pod.name]}: {exit_meaning(codes[pod.name])}"
+            for pod in pods
+            if pod.name in codes
+        }
+    return notes
 
 
 def main() -> int:

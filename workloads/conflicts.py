@@ -163,7 +163,10 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _queue(spec: JobSpec) -> Iterator[Conflict]:
-    if spec.queue and spec.suspend:
+    if spec.queue and not RULES[spec.kind].queues:
+        message = f"Kueue does not know jobs of kind {spec.kind} any more and would start it at once; remove it"
+        yield Conflict("queue", message, spec.queue)
+    elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes the job of a queue; remove `suspend`, or `queue`"
         yield Conflict("suspend", message, spec.suspend)
 

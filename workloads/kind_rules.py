@@ -36,6 +36,8 @@ class KindRules:
     """Why it cannot run on TPUs; empty where it can."""
     recipes: bool = True
     """Whether it can run the trainer's recipes, which need torch's process group."""
+    queues: bool = True
+    """Whether Kueue knows it; of any other kind it would start the pods at once."""
 
 
 _NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
@@ -61,6 +63,8 @@ RULES: Mapping[JobKind, KindRules] = MappingProxyType(
             rendezvous=(),
             tpu="MXNet has no TPU device",
             recipes=False,
+            # https://github.com/kubernetes-sigs/kueue/pull/4077
+            queues=False,
         ),
         "jobset": KindRules(
             suffixes=lambda spec: (f"-{SLICES}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",),

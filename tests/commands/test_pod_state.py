@@ -14,6 +14,7 @@ from commands.pod_state import (
     EXIT_CODES,
     STUCK,
     count_restarts,
+    exit_codes_of_pods,
     exit_meaning,
     latest_by_place,
     pod_state,
@@ -137,3 +138,16 @@ def test_nodes() -> None:
     words, is_ready = node_line(node)
     assert not is_ready
     assert "NodeStatusUnknown" in words
+
+
+def test_the_ends_of_pods_that_an_operator_made_again_are_in_its_events() -> None:
+    def event(message: str, time: str) -> dict[str, str]:
+        return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": time}
+
+    events = [
+        event("Pod: training.a-worker-0 exited with code 137", "2026-11-21T10:00:02Z"),
+        event("Pod: training.a-worker-0 exited with code 75", "2026-11-21T10:00:01Z"),
+        event("Pod: training.a-worker-1 exited with code 0", "2026-11-21T10:00:03Z"),
+        event("Created pod: a-worker-0", "2026-11-21T10:00:04Z"),
+    ]
+    assert exit_codes_of_pods(events) == {"a-worker-0": 137}

@@ -37,6 +37,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "recipe": (EVERY_KEY, {"recipe": "digits"}),
     "script": (SCRIPT, {"script": "/other.py"}),
     "args": (SCRIPT, {"args": ("--other",)}),
+    "torchrun": ({**SCRIPT, "processes_per_host": 1}, {"torchrun": False}),
     "accelerator": (EVERY_KEY, {"accelerator": "nvidia-l4"}),
     "topology": (TPU, {"topology": "2x4x4", "accelerator": "v4"}),
     "slices": ({**TPU, "kind": "jobset"}, {"slices": 3}),

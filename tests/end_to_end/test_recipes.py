@@ -37,33 +37,6 @@ def test_every_rank_trains_to_the_end(checkout: Checkout, name: str) -> None:
     assert f"{name}-" in checkout.run("make", "status")
 
 
-def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
-    process = subprocess.Popen(
-        ["make", "up", "JOB=elastic"],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    lines: list[str] = []
-    killed = 0
-    with process:
-        for line in process.stdout:
-            lines.append(line)
-            if not killed and " train epoch=3 " in line:
-                killed = len(lines)
-                selector = "trainyard.dev/job=elastic,batch.kubernetes.io/job-completion-index=1"
-                checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
-    after = "".join(lines[killed:])
-    assert process.returncode == 0, after[-3000:]
-    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
-    assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
-    assert "elastic: complete after" in after
-
-
 def test_every_link_is_measured(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
@@ -133,6 +106,24 @@ def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout
     shown = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
     assert key not in shown + text + checkout.stack_file.read_text(encoding="utf-8")
     assert key.encode() not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.long
+def test_every_sample_in_a_bucket_is_read_once_an_epoch_by_one_rank(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
+    for job in ("s3-data", "gs-data", "store"):
+        assert f"{job}: complete after" in text, text[-3000:]
+    for kind in ("s3", "gs"):
+        for rank in range(2):
+            assert re.search(rf"^{kind}-data/{rank} \| train epoch=2 .* rank={rank}/2 ", text, re.M), text[-3000:]
+        lines = rf"^store/0 \| served bucket={kind}-samples epoch=(\d+) reads=(\d+) images=(\d+) readers=(\S+)$"
+        served = re.findall(lines, text, re.M)
+        assert [(epoch, reads, images) for epoch, reads, images, _ in served] == [
+            ("1", "600", "600"),
+            ("2", "600", "600"),
+        ]
+        for *_, readers in served:
+            assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["300", "300"], readers
 
 
 @pytest.mark.long

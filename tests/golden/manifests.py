@@ -93,8 +93,9 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         ("shortest", {"name": "shortest", "recipe": "digits"}, ON_OBJECT_STORE),
         *(("digits", {**digits, "kind": kind}, ON_CLAIM) for kind in torch),
         *(("every-key", {**EVERY_KEY, "kind": kind}, ON_CLAIM) for kind in torch),
-        *(("script", {**SCRIPT, "kind": kind}, ON_CLAIM) for kind in kinds),
-        *(("gpus", {**GPU, "kind": kind, "accelerators_per_host": 2}, ON_GPUS) for kind in kinds),
+        *(("script", queued(SCRIPT, kind), ON_CLAIM) for kind in kinds),
+        ("alone", {**SCRIPT, "name": "alone", "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
+        *(("gpus", {**queued(GPU, kind), "accelerators_per_host": 2}, ON_GPUS) for kind in kinds),
         *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if RULES[kind].elastic),
         ("etcd", {**ELASTIC, "name": "etcd", "rendezvous": "etcd"}, ON_CLAIM),
         *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not RULES[kind].tpu),
@@ -110,6 +111,11 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
     ]
     specs = [(name, JobSpec.model_validate(values), placement) for name, values, placement in rows]
     return {f"{name}.{spec.kind}": (spec, placement) for name, spec, placement in specs}
+
+
+def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
+    """A job of a kind, without the queue that the kind cannot have."""
+    return {**values, "kind": kind, "queue": values["queue"] if RULES[kind].queues else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:

@@ -15,7 +15,8 @@ import pytest
 
 from commands.job_state import JobState
 from commands.jobs import Cluster
-from commands.pod_state import PodState
+from commands.pod_state import PodState, latest_by_place
+from commands.status import notes_of
 from infra.local import lifecycle
 from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
@@ -82,6 +83,10 @@ class Faults:
         name = job_name(kind, cause)
         job = self._cluster.jobs([name])[name]
         return job, [pod for pod in self._cluster.pods([name]) if pod.owner == job.uid]
+
+    def notes(self, job: JobState, pods: list[PodState]) -> dict[str, str]:
+        """What `make status` knows of a job's pods from events."""
+        return notes_of(self._cluster, job, latest_by_place(pods))
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +186,9 @@ def test_status_says_why(faults: Faults, kind: JobKind) -> None:
     assert "trainyard.local/missing:1" in whys["no-image"]
     assert "Insufficient cpu" in whys["no-room"]
     assert "exit code 1: " in whys["exit-1"]
-    # Pods that are made again and again are gone before anyone asks.
     if table()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
+    else:
+        # Pods that are made again and again are gone before anyone asks.
+        job, pods = faults.seen(kind, "memory")
+        assert any("137: ended by SIGKILL: out of memory" in note for note in faults.notes(job, pods).values())

@@ -189,6 +189,19 @@ def test_every_run_with_an_etcd_has_an_id_of_its_own() -> None:
     assert found["PET_RDZV_ID"].path.endswith("controller-uid']")
 
 
+def test_hosts_that_leave_and_come_back_meet_by_the_identity_of_their_job() -> None:
+    found = command(elastic={"min_hosts": 1, "max_hosts": 3}).environment
+    assert found["PET_RDZV_ENDPOINT"] == "digits-0.digits.$(TRAINYARD_NAMESPACE).svc:29500"
+    assert isinstance(found["PET_RDZV_ID"], FieldReference)
+
+
+def test_a_script_without_torchrun_is_started_by_itself() -> None:
+    spec = JobSpec(name="a", script="serve.py", args=("--x",), image="example.com/a:1", torchrun=False)
+    found = host_command(spec, topology(spec))
+    assert found.argv == ("python", "serve.py", "--x")
+    assert not [name for name in found.environment if name.startswith("PET_")]
+
+
 @pytest.mark.parametrize(("recipe", "processes"), [(True, "2"), (False, "8")])
 def test_mpirun_starts_torchrun_once_a_host_or_each_process(recipe: bool, processes: str) -> None:
     what = {"recipe": "digits"} if recipe else {"script": "train.py"}

@@ -31,6 +31,7 @@ specs = st.fixed_dictionaries(
         "restarts": st.integers(0, 2),
         "least_link_gigabits": st.just(1),
         "queue": st.just("research"),
+        "torchrun": st.booleans(),
         "suspend": st.booleans(),
         "interactive": st.booleans(),
     },

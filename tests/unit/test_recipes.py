@@ -28,7 +28,7 @@ def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
 
 def test_every_page_is_a_recipe_but_the_first() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == {*recipe_names(), "README"}
-    listed = re.findall(r"^\| \[([a-z-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
     assert sorted(listed) == recipe_names()
 
 

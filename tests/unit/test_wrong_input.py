@@ -195,6 +195,27 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(secrets={"A": "wandb"}, environment={"A": "1"}),
         ("jobs[0].environment.A: is one of `secrets` too",),
     ),
+    "queue of an MXJob": (
+        job(kind="mx-job", recipe=None, script="a.py", queue="research"),
+        ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
+    ),
+    "no torchrun for a recipe": (job(torchrun=False), ("jobs[0].torchrun = false:", "write `script:`")),
+    "no torchrun where there is none": (
+        job(kind="mpi-job", recipe=None, script="a.py", torchrun=False),
+        ("jobs[0].torchrun = false:", "starts nothing in this job"),
+    ),
+    "no torchrun in an elastic job": (
+        job(recipe=None, script="a.py", torchrun=False, elastic={"min_hosts": 1, "max_hosts": 1}),
+        ("jobs[0].torchrun = false:", "`elastic`"),
+    ),
+    "several processes without torchrun": (
+        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
+        ("jobs[0].torchrun = false:", "`processes_per_host`"),
+    ),
+    "links without a torchrun": (
+        job(recipe=None, script="a.py", torchrun=False, least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+    ),
     "suspended in a queue": (job(queue="a", suspend=True), ("jobs[0].suspend = true:", "Kueue suspends")),
     "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "remove it", "repeat the training")),
     "unknown recipe by name": (

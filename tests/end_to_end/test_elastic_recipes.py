@@ -1,0 +1,126 @@
+"""Elastic recipes as users run them: hosts are killed in mid-epoch and taken in again; by what pods print and write."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import Checkout
+from workloads.recipes import yaml_blocks
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+LIGHTNING = "elastic-lightning"
+_, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
+
+
+def up_with_a_killed_host(checkout: Checkout, job: str, host: int, epoch: int, *words: str) -> tuple[str, str]:
+    """What `make up` prints before and after `host` is killed in the epoch; it must end well."""
+    process = subprocess.Popen(
+        ["make", "up", *words],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    killed = 0
+    with process:
+        for line in process.stdout:
+            lines.append(line)
+            if not killed and f" train epoch={epoch} " in line:
+                killed = len(lines)
+                selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
+                checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
+    after = "".join(lines[killed:])
+    assert process.returncode == 0, after[-3000:]
+    assert f"{job}: complete after" in after
+    return "".join(lines[:killed]), after
+
+
+def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
+    _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
+    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
+    assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
+
+
+def assert_lightning(before: str, after: str, host: int) -> None:
+    """Three hosts trained, two went on, three trained again; all say the same, and rank 0 alone uploads."""
+    assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
+    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the rest went on from the checkpoint"
+    again = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
+    assert re.search(again, after, re.M), "the host came back"
+    ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
+    last = [end for end in ends if end[0] == ends[-1][0]]
+    assert {end[3] for end in last} == {"0", "1", "2"}
+    assert len({end[1] for end in last}) == 1, "metrics are those of all ranks"
+    assert float(last[0][2]) > 90
+    assert re.findall(rf"^{LIGHTNING}/\d \| upload .* rank=(\d)/", after, re.M) == ["0"]
+
+
+def is_model(path: Path) -> bool:
+    """Whether a file is there that torch has written."""
+    return path.is_file() and path.read_bytes()[:2] == b"PK"
+
+
+def test_lightning_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
+    before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, f"JOB={LIGHTNING}")
+    assert_lightning(before, after, 1)
+    assert is_model(checkout.cluster.bucket / LIGHTNING / "model.pt")
+
+
+def replace_jobs(checkout: Checkout, jobs: object) -> bytes:
+    """Give the stack other jobs; returns its settings as they were."""
+    was = checkout.stack_file.read_bytes()
+    content = yaml.safe_load(was)
+    content["config"]["trainyard:jobs"] = jobs
+    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return was
+
+
+@pytest.mark.long
+def test_lightning_meets_in_an_etcd_of_its_own_and_may_lose_host_0(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, WITH_ETCD)
+    try:
+        before, after = up_with_a_killed_host(checkout, LIGHTNING, 0, 2)
+        (etcd,) = checkout.objects("deployments")
+        (service,) = checkout.objects("services", f"--field-selector=metadata.name={LIGHTNING}-etcd")
+        ids = {each["metadata"]["uid"] for each in checkout.objects("jobs")}
+        log = checkout.kubectl("exec", f"deployment/{LIGHTNING}-etcd", "--", "etcd", "--version")
+    finally:
+        checkout.stack_file.write_bytes(was)
+    assert_lightning(before, after, 0)
+    assert etcd["status"]["readyReplicas"] == 1
+    assert service["spec"]["ports"][0]["port"] == 2379
+    assert len(ids) == 1
+    assert "etcd Version: 3." in log
+
+
+@pytest.mark.long
+def test_five_instances_train_side_by_side(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, SIDE_BY_SIDE)
+    try:
+        text = checkout.run("make", "up", seconds=1800)
+        jobs = checkout.objects("jobs")
+    finally:
+        checkout.stack_file.write_bytes(was)
+    names = [each["name"] for each in SIDE_BY_SIDE]
+    assert len(names) == 5
+    assert {each["metadata"]["name"] for each in jobs} == set(names)
+    for name in names:
+        assert f"{name}: complete after" in text, text[-3000:]
+        assert len(re.findall(rf"^{name}/\d \| upload path=file:///bucket/{name}/model.pt rank=0/", text, re.M)) == 1
+        for rank in range(2):
+            assert re.search(rf"^{name}/\d \| train .* rank={rank}/2 host={name}-\d ", text, re.M)
+        assert is_model(checkout.cluster.bucket / name / "model.pt")
+    starts = [max(each["status"]["startTime"] for each in jobs)]
+    assert all(each["status"]["completionTime"] > starts[0] for each in jobs), "all ran at the same time"
