@@ -14,8 +14,9 @@ from tests.golden.manifests import manifests
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
-Cause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
-CAUSES: tuple[Cause, ...] = get_args(Cause)
+OfOneJob = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
+Cause = OfOneJob | Literal["node-lost"]
+CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 OF_THE_LAUNCHER = ("memory", "exit-1", "exit-78")
 """Causes that in an `mpi-job` are of mpirun."""
@@ -23,11 +24,14 @@ STARTS = "faults"
 """Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
 
 PROGRAM = """
-import os, pathlib, signal, socket, sys, time
+import os, pathlib, re, signal, socket, sys, time
 cause, job, role, victim = (os.environ[name] for name in ("CAUSE", "TRAINYARD_JOB", "ROLE", "VICTIM"))
 host = os.environ["POD"]
 folder = pathlib.Path("/bucket/faults") / job
 folder.mkdir(parents=True, exist_ok=True)
+if cause == "node-lost":
+    # Whoever is on the node; what follows the index is random.
+    victim = re.sub(r"(-\\d+)-\\w{5}$", r"\\1", host)
 again = any(each.name.startswith(victim) for each in folder.iterdir())
 def happens():
     if cause == "exit-1":
@@ -76,7 +80,8 @@ if host.startswith(victim):
     if again:
         (folder / "done").touch()
         sys.exit(0)
-    signal.pause()
+    if cause != "node-lost":
+        signal.pause()
 while not (folder / "done").exists():
     time.sleep(0.2)
 """

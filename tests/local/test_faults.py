@@ -7,8 +7,10 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,32 +91,40 @@ class Faults:
         return notes_of(self._cluster, job, latest_by_place(pods))
 
 
-@pytest.fixture(scope="module")
-def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    """All jobs at once, each with what happens to it."""
+@contextmanager
+def running(
+    settings: ClusterSettings, folder: Path, kinds: Sequence[JobKind], causes: Sequence[Cause]
+) -> Iterator[Stack]:
+    """A stack with the operators, in whose namespace all jobs run at once."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
-    stack = Stack(tmp_path_factory.mktemp("faults"), settings.kubeconfig, NAMESPACE)
+    stack = Stack(folder, settings.kubeconfig, NAMESPACE)
     stack.write(PROGRAM.format(project=str(ROOT)))
     stack.run("stack", "init", "test")
     stack.up()
-    found = Faults(settings)
     placement = replace(ON_CLAIM, image=trainer)
-    items = [each for kind in KINDS for cause in CAUSES for each in objects(kind, cause, placement)]
+    items = [each for kind in kinds for cause in causes for each in objects(kind, cause, placement)]
     # A TrainJob is refused where its runtime is not there.
     for last in (False, True):
         chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
         kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
-    core = stack.core()
-    for kind in KINDS:
-        strike(found, core, kind, "deleted")
-        strike(found, core, kind, "evicted")
-    yield found
+    yield stack
     # Before the stack: their pods hold the bucket's claim, and their operators are the stack's.
     kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", JOBS)
     stack.run("destroy", "--yes", "--skip-preview")
+
+
+@pytest.fixture(scope="module")
+def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    """All jobs, each with what happens to it."""
+    found = Faults(settings)
+    with running(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
+        for kind in KINDS:
+            strike(found, stack.core(), kind, "deleted")
+            strike(found, stack.core(), kind, "evicted")
+        yield found
 
 
 def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
