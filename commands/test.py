@@ -11,7 +11,7 @@ from commands.environment import PROJECT, stack_environment
 def main() -> int:
     """Run pytest with the stack's tools on PATH; arguments are passed on to pytest."""
     environment = stack_environment()
-    words = [sys.executable, "-m", "pytest", "-ra", *sys.argv[1:]]
+    words = [sys.executable, "-m", "pytest", "-ra", "--durations=30", *sys.argv[1:]]
     return subprocess.run(words, cwd=PROJECT, env=environment, check=False).returncode
 
 
