@@ -16,6 +16,7 @@ from infra.platform import Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
+from stack_rules import pools_of_jobs
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import OPERATORS
 from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
@@ -78,7 +79,7 @@ def main() -> None:
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
-    jobs, pools = {}, stack_config.pools_of_jobs(config)
+    jobs, pools = {}, pools_of_jobs(config.platform, config.jobs)
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
         needs = scheduling(config.platform, spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stack_config import StackConfig, contradictions
+from stack_config import StackConfig
+from stack_rules import contradictions
 from tests.unit.test_wrong_input import CLUSTER
 from trainer.config import parse as parse_flags
 from workloads.command import program
@@ -22,7 +23,7 @@ BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yam
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
     """The jobs, which nothing contradicts."""
     config = StackConfig.model_validate_json(json.dumps({"platform": CLUSTER, "jobs": jobs}))
-    assert contradictions(config) == []
+    assert contradictions(config.platform, config.jobs) == []
     return config.jobs
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from infra.problems import ConfigError
 from infra.scheduling import Scheduling, scheduling
-from stack_config import StackConfig, parse, pools_of_jobs
+from stack_config import StackConfig, parse
+from stack_rules import pools_of_jobs
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
@@ -144,7 +145,8 @@ TWO_POOLS = {
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
     jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
-    pools = list(pools_of_jobs(stack(TWO_POOLS, *(jobs[index] for index in order))).values())
+    ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
+    pools = list(pools_of_jobs(ordered.platform, ordered.jobs).values())
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
 
 

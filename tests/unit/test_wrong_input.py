@@ -9,7 +9,8 @@ import pytest
 
 from infra.hardware import Capacity
 from infra.problems import ConfigError
-from stack_config import StackConfig, parse, shortage
+from stack_config import StackConfig, parse
+from stack_rules import shortage
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
 PLATFORM = {"kind": "local"}

@@ -1,0 +1,164 @@
+"""What in a stack's values cannot be together: jobs with each other, with their platform, with this machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic_core import PydanticUndefined
+
+from infra import rules
+from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.fit import Ask, Misfit, misfits, places
+from infra.hardware import Capacity, first_that_does_not_fit, hosts_that_fit, this_machine
+from infra.kubeconfig import contexts, kubeconfig_files
+from infra.operator_releases import needed_releases
+from infra.operator_room import left_for_jobs
+from infra.own_images import OWN_IMAGES
+from infra.problems import Problem
+from infra.scalars import Section
+from workloads.conflicts import conflicts
+from workloads.needs import operators_of
+from workloads.spec import JobSpec
+
+SECRETS = "secrets"
+"""Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+Jobs = tuple[JobSpec, ...]
+
+
+def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """Values that are right by themselves and wrong together."""
+    found = rules.contradictions(platform)
+    names: dict[str, int] = {}
+    for index, job in enumerate(jobs):
+        path = ("jobs", index)
+        first = names.setdefault(job.name, index)
+        if first != index:
+            found.append(Problem((*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name))
+        for each in conflicts(job):
+            value = PydanticUndefined if each.value is None else each.value
+            found.append(Problem((*path, *each.key.split(".")), each.message, value))
+        if job.accelerator and isinstance(platform, LocalConfig):
+            message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
+            found.append(Problem((*path, "accelerator"), message, job.accelerator))
+    # Only where each value is right is there an answer to whether the jobs fit.
+    return found or without_room(platform, jobs)
+
+
+def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """The jobs that a cloud platform has no nodes for."""
+    found = []
+    for misfit in misfits(platform, _asks(jobs)):
+        job = jobs[misfit.job]
+        if misfit.key == "hosts" and job.elastic:
+            path = ("jobs", misfit.job, "elastic", "max_hosts")
+            found.append(Problem(path, misfit.message, job.elastic.max_hosts))
+            continue
+        value = getattr(job, misfit.key)
+        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
+        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
+    return found
+
+
+def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
+    """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
+    pools = places(platform, _asks(jobs))
+    return {job.name: pool for job, pool in zip(jobs, pools, strict=True) if not isinstance(pool, Misfit)}
+
+
+def _asks(jobs: Jobs) -> list[Ask]:
+    return [
+        Ask(
+            hosts=job.hosts,
+            per_host=job.resources.capacity,
+            accelerator=job.accelerator,
+            topology=job.topology,
+            accelerators=job.accelerators,
+            queue=job.queue is not None,
+        )
+        for job in jobs
+    ]
+
+
+def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
+    """Secrets that jobs name and the stack does not have, or has in clear. No value is ever shown."""
+    found = []
+    for index, job in enumerate(jobs):
+        for variable, name in job.secrets.items():
+            path = ("jobs", index, "secrets", variable)
+            if name not in secrets:
+                command = "`pulumi config set --secret secrets:NAME`"
+                message = f"names no secret of this stack; run {command} with that name in `make shell`"
+                found.append(Problem(path, message))
+            elif not secrets[name]:
+                command = f"`pulumi config set --secret {SECRETS}:{name}`"
+                found.append(
+                    Problem(path, f"the stack's settings have {SECRETS}:{name} in clear; run {command} in `make shell`")
+                )
+    return found
+
+
+def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """What the configuration asks for and this machine does not have."""
+    if isinstance(platform, LocalConfig):
+        return shortage(jobs, platform, this_machine())
+    elsewhere = images_of_this_machine(jobs)
+    if isinstance(platform, KubeconfigConfig):
+        return unknown_context(platform) + elsewhere
+    return elsewhere
+
+
+def images_of_this_machine(jobs: Jobs) -> list[Problem]:
+    """The images that only the platform `local` builds, asked for elsewhere."""
+    return [
+        Problem(
+            ("jobs", index, "image"),
+            f"is built on platform local alone; build {own.dockerfile}, push it, write its reference",
+            job.image,
+        )
+        for index, job in enumerate(jobs)
+        if (own := OWN_IMAGES.get(job.image or "")) and not own.everywhere
+    ]
+
+
+def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
+    """The platform's context, when no kubeconfig has it."""
+    files = kubeconfig_files(platform.kubeconfig)
+    key, value = ("context", platform.context)
+    try:
+        names = contexts(files)
+    except ValueError as error:
+        key, value, message = "kubeconfig", platform.kubeconfig or "", str(error)
+    else:
+        if value in names:
+            return []
+        place = ", ".join(map(str, files))
+        message = (
+            f"is no context in {place}; write one of {', '.join(names)}"
+            if names
+            else f"there is no context in {place}; set platform.kubeconfig to the file that has it"
+        )
+    return [Problem(("platform", key), message, value)]
+
+
+def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Problem]:
+    """The jobs that a local cluster on `machine` has no room for, each by itself or else all at once."""
+    node = left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
+    offer = f"{platform.nodes} nodes offer {node} each"
+    found = []
+    for index, job in enumerate(jobs):
+        ask = job.demands[0]
+        fit = hosts_that_fit(ask.per_host, node) * platform.nodes
+        if ask.hosts > fit:
+            remedy = f"write `hosts: {fit}` or less, or ask for less" if fit else "ask for less"
+            message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
+            found.append(Problem(("jobs", index, "hosts"), message, ask.hosts))
+    asked = [(index, demand) for index, job in enumerate(jobs) for demand in job.demands]
+    late = first_that_does_not_fit([demand for _, demand in asked], node, platform.nodes)
+    if not found and late is not None:
+        index, ask = asked[late]
+        hosts = ask == jobs[index].demands[0]
+        what = f"{ask.hosts} {'hosts' if hosts else 'further pods'} of {ask.per_host} each"
+        above = "the jobs above" if hosts else "the job's hosts and the jobs above"
+        message = f"{what} do not fit beside {above}: {offer}; ask for less"
+        found.append(Problem(("jobs", index, "hosts"), message, jobs[index].hosts))
+    return found
