@@ -14,7 +14,7 @@ from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import DATA_ERROR, DONE
-from trainer.image_files import Place
+from trainer.image_files import Place, find_images
 from trainer.images import FolderImages
 from trainer.made_images import imagenet, shards, tiny_imagenet
 from trainer.sampler import EpochSampler
@@ -76,9 +76,22 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
             sampler.next_epoch()
 
 
-@pytest.mark.parametrize("layout", ["imagenet", "tiny-imagenet"])
-def test_each_image_is_read_once_an_epoch(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
     LAYOUTS[layout](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
+    for split in ("train", "val"):
+        found, expected = find_images(there, split, Place()), find_images(disk, split, Place())
+        assert found[1] == expected[1] == CLASSES
+        assert [(one.file, one.start, one.label) for one in found[0]] == [
+            (one.file, one.start, one.label) for one in expected[0]
+        ]
+        assert found[0][-1].read(there) == expected[0][-1].read(disk)
+
+
+def test_each_image_is_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
     ended = train(f"{bucket}/data", tmp_path, "--stream")
@@ -89,6 +102,7 @@ def test_each_image_is_read_once_an_epoch(layout: str, bucket: str, proxy: Proxy
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
@@ -98,6 +112,7 @@ def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: 
     assert set(reads(proxy).values()) == {1}
 
 
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["webdataset"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
@@ -125,6 +140,7 @@ def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Pr
     assert set(named) == {f"{bucket}/{broken}"}
 
 
+@pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_a_bucket_without_images_is_named(bucket: str, tmp_path: Path) -> None:
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DATA_ERROR], ended.output
