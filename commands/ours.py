@@ -96,9 +96,8 @@ def ours(platform: GkeConfig | EksConfig) -> Ours:
     records = run(program).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # A name that says nothing of the cluster proves nothing where a label could.
-        given = platform.name in known or (known and "labels" not in record.inputs)
-        proof = given or (not known and record.name.startswith(f"{platform.name}-"))
+        # Where a label could tell, a name that people choose proves nothing: others have a repository `gcr.io` too.
+        proof = "labels" not in record.inputs if known else record.name.startswith(f"{platform.name}-")
         to = names if proof else shared
         to[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM))
     pools = [record.inputs["name"] for record in records if record.type == "gcp:container/nodePool:NodePool"]

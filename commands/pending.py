@@ -21,7 +21,10 @@ from infra.naming import CLUSTER_LABEL
 from stack_config import load_file
 
 Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
-"""Type, inputs and ids that the state knows -> id of what the cloud has besides them; None where it has nothing."""
+"""Type, inputs and ids that the state knows -> id of what the cloud has besides them; None where it has nothing.
+
+LookupError where nobody knows how to look for that type.
+"""
 REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 """Beginnings of types of which a second creation takes over what the first one made."""
 
@@ -49,10 +52,12 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
     taken = frozenset(each["id"] for each in resources if each.get("id"))
     for each in pending_creates(deployment):
         inputs = each.get("inputs") or {}
-        id_ = known_id(each["type"], inputs)
-        if id_ is None and find is None:
+        try:
+            id_ = known_id(each["type"], inputs) or (find or _nowhere)(each["type"], inputs, taken)
+        except LookupError:
             unknown.append(each["urn"])
-        elif id_ := id_ or (find and find(each["type"], inputs, taken)):
+            continue
+        if id_:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
     edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": others}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -67,11 +72,17 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
     return unknown
 
 
+def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+    raise LookupError(type_)
+
+
 def looked_up(lister: Lister, label: str) -> Find:
     """Finds by its tags what was made for the cluster of that label, and what has none by all that is said of it."""
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in (*AMAZON, *PARTS) if type_ in each.types]
+        if not listings:
+            raise LookupError(type_)
         found = (each for listing in listings for each in lister(listing))
         return next((each.id for each in found if each.id not in taken and _is(each, inputs, label)), None)
 

@@ -20,7 +20,7 @@ SMALL_BYTES = 100_000_000
 """Larger layers are libraries, which were there before this secret."""
 SAYS_ITS_LENGTH = """
 import os
-print("the secret has", len(os.environ["WANDB_API_KEY"]), "letters")
+print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 """
 
 

@@ -70,6 +70,8 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None
     assert find("aws:ec2/vpc:Vpc", {"tags": {"Name": "other"}}, frozenset()) is None
+    with pytest.raises(LookupError):
+        find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
 def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
