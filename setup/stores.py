@@ -7,7 +7,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = ".venv-stores"
-REQUIREMENTS = "tests/stores/requirements.txt"
+REQUIREMENTS = "images/stores/requirements.txt"
 
 
 def s3_server() -> Path:
