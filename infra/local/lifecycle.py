@@ -92,6 +92,7 @@ def stop(settings: ClusterSettings) -> bool:
         found = bool(traces.leftovers(settings.folder, settings.cgroup))
         traces.end_processes(settings.folder)
         end_cgroups(settings.cgroup)
+        _launched[:] = [process for process in _launched if process.poll() is None]
         if settings.folder.exists():
             shutil.rmtree(settings.folder)
     (cache_folder() / "clusters" / f"{settings.name}.lock").unlink(missing_ok=True)
