@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from infra.local.oci_layout import blob, manifest_of
-from infra.local.settings import cache_folder
+from infra.local.image_builder import find_builder
 from tests.canary import CANARY, FORMS, leaks
 from tests.end_to_end.conftest import Checkout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
 
 MAKE_STACK = "from commands.stack import ensure_stack; ensure_stack('local')"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""How files begin that are compressed so: RFC 1952, RFC 8878."""
 SMALL_BYTES = 100_000_000
 """Larger layers are libraries, which were there before this secret."""
 SAYS_ITS_LENGTH = """
@@ -24,13 +27,28 @@ print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 """
 
 
-def own_layers(reference: str) -> list[bytes]:
-    """The layers of an image that are built from the checkout, and its settings, which have the build's variables."""
-    layout = cache_folder() / "images" / "layout"
-    _, manifest = manifest_of(layout, reference)
-    files = [blob(layout, each["digest"]) for each in [manifest["config"], *manifest["layers"]]]
-    small = [path.read_bytes() for path in files if path.is_file() and path.stat().st_size < SMALL_BYTES]
-    return [gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content for content in small]
+def own_layers(reference: str, folder: Path) -> list[bytes]:
+    """What an image is stored as: the layers that are built from the checkout, settings with the build's variables."""
+    archive = folder / "image.tar"
+    with archive.open("wb") as file:
+        find_builder().write_archive(reference, file)
+    found = []
+    with tarfile.open(archive) as members:
+        for member in members:
+            content = members.extractfile(member) if member.size < SMALL_BYTES else None
+            if content is not None:
+                found.append(plain(content.read()))
+    archive.unlink()
+    return found
+
+
+def plain(content: bytes) -> bytes:
+    """A layer as it was before it was compressed."""
+    if content.startswith(GZIP):
+        return gzip.decompress(content)
+    if content.startswith(ZSTD):
+        return subprocess.run(["zstd", "-dc"], input=content, capture_output=True, check=True).stdout
+    return content
 
 
 def texts_below(folder: Path) -> list[str]:
@@ -69,9 +87,9 @@ def test_pods_name_it_only(checkout: Checkout, printed: str) -> None:  # noqa: A
     assert leaks(found, checkout.kubectl("describe", "pods")) == []
 
 
-def test_no_layer_of_the_image_has_it(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+def test_no_layer_of_the_image_has_it(checkout: Checkout, printed: str, tmp_path: Path) -> None:  # noqa: ARG001  (the stack is up)
     (pod, *_) = checkout.objects("pods")
-    layers = own_layers(pod["spec"]["containers"][0]["image"])
+    layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
     assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is looked at"
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 

@@ -138,7 +138,7 @@ def whole(request: pytest.FixtureRequest, new_stack: Callable[[str], SimulatedSt
 
 def test_one_leaked_resource_is_named(whole: tuple[SimulatedStack, Case]) -> None:
     stack, case = whole
-    kind, fault = ("service account", "account") if case.settings["kind"] == "gke" else ("role", "role")
+    kind, fault = ("service account", "account") if case.settings["kind"] == "gke" else ("address", "eip")
     stack.destroy(fault=f"leak:{fault}")
     (found,) = left(stack, case)
     assert found.startswith(f"{kind} ")
