@@ -48,10 +48,12 @@ class Noted:
         self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Pass a request on as one that is signed and whose path is escaped as S3's clients do."""
+        """Pass a request on as one that is signed, with the bucket in its path, which is escaped as S3's clients do."""
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path
+        # By another name the server would take its first word for the bucket.
+        environ["HTTP_HOST"] = "127.0.0.1"
         for key in ("RAW_URI", "REQUEST_URI"):
             if key in environ:
                 environ[key] = quote(path) + (f"?{environ['QUERY_STRING']}" if environ["QUERY_STRING"] else "")

@@ -119,8 +119,8 @@ def running(
 @pytest.fixture(scope="module")
 def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     """All jobs, each with what happens to it."""
-    found = Faults(settings)
     with running(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
+        found = Faults(settings)
         for kind in KINDS:
             strike(found, stack.core(), kind, "deleted")
             strike(found, stack.core(), kind, "evicted")
