@@ -45,7 +45,7 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
         after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
     )
-    return TrainingJob(spec.name, args, platform.job_options(operator=bool(OPERATORS[spec.kind])))
+    return TrainingJob(spec.name, args, platform.resource_options())
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:

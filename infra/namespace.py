@@ -53,8 +53,6 @@ class TrainingNamespaceArgs:
 class TrainingNamespace(pulumi.ComponentResource):
     """A namespace that enforces the `restricted` Pod Security Standard, with what every job in it shares."""
 
-    resource: Namespace
-    """The namespace itself: what is in it goes with it."""
     namespace: pulumi.Output[str]
     """Name of the namespace, known when it is there."""
     service_account: pulumi.Output[str]
@@ -66,12 +64,12 @@ class TrainingNamespace(pulumi.ComponentResource):
         super().__init__("trainyard:infra:TrainingNamespace", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-        self.resource = Namespace(
+        namespace = Namespace(
             f"{name}-namespace",
             metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
             opts=child,
         )
-        self.namespace = self.resource.metadata.name
+        self.namespace = namespace.metadata.name
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._metadata(SERVICE_ACCOUNT, args.account_annotations or None),

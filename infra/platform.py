@@ -50,23 +50,12 @@ class Platform:
     """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
-    takes_jobs: pulumi.Resource | None = None
-    """The resource whose deletion takes jobs with it that need no operator, where the cluster outlives the stack."""
     images: pulumi.Resource | None = None
     """The resource that is there when the nodes have the stack's images, when the stack loads them."""
 
     def resource_options(self) -> pulumi.ResourceOptions:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
-
-    def job_options(self, *, operator: bool) -> pulumi.ResourceOptions:
-        """Options of a job: Kubernetes removes what it knows itself with its namespace, faster than one after another.
-
-        What an operator must let go first is deleted while the operator is there.
-        """
-        if self.takes_jobs is None or operator:
-            return self.resource_options()
-        return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.takes_jobs)
 
     def before_pods(self) -> list[pulumi.Resource]:
         """What must be there before a pod can start."""

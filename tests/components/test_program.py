@@ -143,16 +143,9 @@ def test_existing_cluster(cluster: dict[str, Any]) -> None:
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
     (account,) = engine.of_type(":ServiceAccount")
     assert account.inputs["automountServiceAccountToken"] is False
-    assert "Namespace::training-namespace" in engine.requests["digits"].deletedWith
     assert exported["kubeconfig_path"] == cluster["kubeconfig"]
     assert exported["kubeconfig"] is None
     assert engine.of_type("dynamic:Resource") == []
-
-
-def test_a_job_of_an_operator_goes_before_its_namespace(cluster: dict[str, Any]) -> None:
-    job = {"name": "digits", "recipe": "digits", "kind": "jobset"}
-    engine, _ = program({**cluster, "operators": "present"}, jobs=[job])
-    assert engine.requests["digits"].deletedWith == ""
 
 
 def test_existing_cluster_with_an_object_store(cluster: dict[str, Any]) -> None:
