@@ -22,7 +22,7 @@ from trainer.config import DigitsConfig
 from trainer.data import Digits
 from trainer.models import digits_network
 from trainer.sampler import EpochSampler
-from trainer.scripts.elastic_lightning import MODEL, Steps
+from trainer.scripts.elastic_steps import Steps
 
 SCRIPT = "trainer/scripts/elastic_lightning.py"
 OPTIONS = (
@@ -97,6 +97,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
         "TRAINYARD_BUCKET": bucket.as_uri(),
         "TRAINYARD_JOB": "lightning",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "TMPDIR": str(bucket),
     }
     meeting = (*OPTIONS, f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
     flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
@@ -142,7 +143,7 @@ def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int
     assert len(last) == 1, "both ranks have the numbers of both"
     assert float(last.pop().partition(" ")[0].partition("=")[2]) > 80
     assert re.findall(r"^upload .* rank=(\d)/\d ", printed, re.M) == ["0"]
-    weights = torch.load(tmp_path / "lightning" / MODEL)
+    weights = torch.load(tmp_path / "lightning" / "model.pt")
     digits_network(classes=10, channels=1).load_state_dict(weights)
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.metrics import RateClock, Reporter, node_name
 from trainer.models import digits_network
 from trainer.sampler import EpochSampler
+from trainer.scripts.elastic_steps import Step, Steps
 from trainer.storage import Folder
 
 ENDING = ".ckpt"
@@ -70,41 +71,6 @@ class Ranks(NamedTuple):
 
 
 _PLACES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
-
-
-class Step(NamedTuple):
-    """One step's samples of this rank."""
-
-    images: torch.Tensor
-    labels: torch.Tensor
-    scale: float
-    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
-    total: int
-    """Samples of all ranks."""
-    position: int
-    """Samples of the epoch that are taken after this step."""
-    number: tuple[int, int]
-    """Which step of the epoch it is, and of how many."""
-
-
-class Steps:
-    """What is left of an epoch. It has no length, which another number of ranks would change in the middle."""
-
-    def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
-        self._data, self._sampler, self._epoch = data, sampler, epoch
-        self.resumed = (0, 0)
-        """Epoch and position that a checkpoint was saved at."""
-
-    def __iter__(self) -> Iterator[Step]:
-        sampler, (epoch, position) = self._sampler, self.resumed
-        sampler.epoch = self._epoch()
-        sampler.position = position if sampler.epoch == epoch else 0
-        steps = -(-sampler.num_samples // sampler.global_batch)
-        while sampler.steps_left:
-            share = sampler.next()
-            batch = self._data.batch(share, world=sampler.world)
-            number = (steps - sampler.steps_left, steps)
-            yield Step(batch.images, batch.labels, float(batch.scale), share.total, sampler.position, number)
 
 
 class HeldOut:

@@ -1,0 +1,46 @@
+"""The steps that are left of an epoch, for any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+
+from trainer.data import Digits
+from trainer.sampler import EpochSampler
+
+
+class Step(NamedTuple):
+    """One step's samples of this rank."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    scale: float
+    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
+    total: int
+    """Samples of all ranks."""
+    position: int
+    """Samples of the epoch that are taken after this step."""
+    number: tuple[int, int]
+    """Which step of the epoch it is, and of how many."""
+
+
+class Steps:
+    """What is left of an epoch. It has no length, which another number of ranks would change in the middle."""
+
+    def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
+        self._data, self._sampler, self._epoch = data, sampler, epoch
+        self.resumed = (0, 0)
+        """Epoch and position that a checkpoint was saved at."""
+
+    def __iter__(self) -> Iterator[Step]:
+        sampler, (epoch, position) = self._sampler, self.resumed
+        sampler.epoch = self._epoch()
+        sampler.position = position if sampler.epoch == epoch else 0
+        steps = -(-sampler.num_samples // sampler.global_batch)
+        while sampler.steps_left:
+            share = sampler.next()
+            batch = self._data.batch(share, world=sampler.world)
+            number = (steps - sampler.steps_left, steps)
+            yield Step(batch.images, batch.labels, float(batch.scale), share.total, sampler.position, number)
