@@ -10,6 +10,9 @@ import torch
 
 from trainer.sampler import EpochSampler, Share
 
+NO_LABEL = -100
+"""Class of what teaches nothing: torch's cross entropy passes over it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from trainer.batch import NO_LABEL
 from trainer.exit_codes import DataError
 from trainer.image_cache import BROKEN_SHARE, Pixels, decoded
 from trainer.image_files import ImageFile
@@ -14,8 +15,6 @@ from trainer.storage import Folder
 
 READERS = 16
 """Images that are asked for at the same time: a bucket answers each after tens of milliseconds."""
-UNLABELLED = -100
-"""Class of an image that cannot be decoded: torch's cross entropy passes over it."""
 ENOUGH = 100
 """Images that must have been read before the share of broken ones says something."""
 
@@ -53,6 +52,6 @@ class StreamedImages:
         return pixels
 
     def _leave_out(self, index: int, reason: str) -> None:
-        if self.labels[index] != UNLABELLED:
-            self.labels[index] = UNLABELLED
+        if self.labels[index] != NO_LABEL:
+            self.labels[index] = NO_LABEL
             self.broken.append(f"{self._images[index].name}: {reason}")

@@ -20,8 +20,9 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
 
 XLA_IMAGE = "xla"
+"""Trainyard's own image with PyTorch/XLA, by the name that infra.own_images gives it."""
 ETCD_IMAGE = "etcd"
-"""Trainyard's own images with PyTorch/XLA and with etcd, by the names that infra.own_images gives them."""
+"""The same with etcd."""
 
 
 def _accelerator(value: str) -> str:

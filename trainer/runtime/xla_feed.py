@@ -11,14 +11,12 @@ from typing import Protocol
 
 import torch
 
-from trainer.batch import Batch, Data
+from trainer.batch import NO_LABEL, Batch, Data
 from trainer.data import GeneratedImages
 from trainer.sampler import EpochSampler, Share
 
 AHEAD = 3
 """Steps whose batches are sent before they are asked for."""
-NO_LABEL = -100
-"""Label of what fills a batch up: torch's cross entropy leaves it out."""
 Made = tuple[tuple[int, int], Batch]
 """A step's place (epoch, samples before it) and its batch."""
 
