@@ -1,0 +1,113 @@
+"""The rights of the workflows' identities: enough for every kind that a stack has, real actions, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import rights
+from infra.aws.rights import ACTIONS
+from infra.gcp.rights import ROLES
+from rehearsal.cloud.kinds import KINDS
+from setup.stores import s3_server
+from tests.commands.platforms import eks, gke
+
+PROJECT = Path(__file__).resolve().parents[2]
+A3 = {"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}
+NOT_MADE = {"aws:kms/alias:Alias", "aws:iam/policy:Policy"}
+"""What the simulated cloud knows and Trainyard does not make."""
+OPERATIONS = """
+import json, sys, botocore.session
+session = botocore.session.get_session()
+names = {"elasticloadbalancing": ("elb", "elbv2"), "servicequotas": ("service-quotas",),
+         "tag": ("resourcegroupstaggingapi",)}
+found = {}
+for prefix in json.load(sys.stdin):
+    found[prefix] = sorted({operation for name in names.get(prefix, (prefix,))
+                            for operation in session.get_service_model(name).operation_names})
+json.dump(found, sys.stdout)
+"""
+
+
+def statements(policy: rights.Document) -> dict[str, Any]:
+    """A policy's statements by their names."""
+    return {each["Sid"]: each for each in policy["Statement"]}
+
+
+def test_every_kind_of_the_clouds_has_its_rights() -> None:
+    kinds = {kind for kind in KINDS if kind.startswith(("aws:", "gcp:"))}
+    assert kinds - NOT_MADE == set(ACTIONS) | set(ROLES)
+
+
+def test_every_action_is_a_call_of_its_service() -> None:
+    allowed = {each for found in rights.amazon(eks("train"))["Statement"] for each in found["Action"]}
+    allowed |= {each for actions in ACTIONS.values() for each in actions}
+    # S3 calls its actions by other names than its calls, and passing a role is no call.
+    called = sorted(each for each in allowed if not each.startswith("s3:") and each != "iam:PassRole")
+    python = s3_server().with_name("python")
+    services = json.dumps(sorted({each.partition(":")[0] for each in called}))
+    done = subprocess.run([python, "-c", OPERATIONS], input=services, capture_output=True, text=True, check=True)
+    operations = json.loads(done.stdout)
+    assert [each for each in called if each.partition(":")[2] not in operations[each.partition(":")[0]]] == []
+
+
+def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
+    found = statements(rights.amazon(eks("train", region="us-west-2")))
+    assert not [each for statement in found.values() for each in statement["Action"] if "*" in each]
+    assert "ec2:CreateVpc" in found["Change"]["Action"]
+    assert found["Change"]["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-west-2"}}
+    roles = found["ChangeItsRoles"]
+    assert "iam:CreateRole" in roles["Action"]
+    assert roles["Resource"] == found["PassItsRoles"]["Resource"]
+    assert "arn:aws:iam::*:role/nodes-role-*" in roles["Resource"]
+    assert all(re.fullmatch(r"arn:aws:iam::\*:role/[a-z-]+-\*", each) for each in roles["Resource"])
+    passed = found["PassItsRoles"]["Condition"]["StringEquals"]["iam:PassedToService"]
+    assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
+
+
+def test_looking_changes_nothing() -> None:
+    looked = statements(rights.amazon(eks("train")))["Look"]["Action"]
+    assert "iam:ListRoleTags" in looked
+    assert "tag:GetResources" in looked
+    assert not [each for each in looked if re.search(r":(Create|Put|Delete|Update|Modify|Attach|Tag)", each)]
+
+
+def test_google_has_no_primitive_role_and_grants_only_what_the_stack_grants() -> None:
+    found = {each["role"]: each.get("condition") for each in rights.google(gke("train", pools=[A3]))["bindings"]}
+    assert not {"roles/owner", "roles/editor", "roles/viewer"} & set(found)
+    condition = found["roles/resourcemanager.projectIamAdmin"]
+    assert condition
+    assert 'hasOnly(["roles/container.defaultNodeServiceAccount"])' in condition["expression"]
+    assert "roles/compute.networkAdmin" in found
+
+
+def test_a_stack_gets_only_the_rights_that_it_needs() -> None:
+    plain = {each["role"] for each in rights.google(gke("train"))["bindings"]}
+    more = {each["role"] for each in rights.google(gke("train", pools=[A3]))["bindings"]}
+    assert more - plain == {"roles/compute.securityAdmin"}
+
+
+@pytest.mark.parametrize(
+    ("stack", "code", "said"),
+    [("eks", 0, '"Version"'), ("dev", 0, '"bindings"'), ("local", 2, "no rights"), ("x", 2, "x")],
+)
+def test_the_command(stack: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "commands.rights", stack], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert said in (done.stdout if code == 0 else done.stderr)
+
+
+def test_the_page_of_the_workflows_names_what_they_read() -> None:
+    page = (PROJECT / "docs" / "workflows.md").read_text(encoding="utf-8")
+    texts = [each.read_text(encoding="utf-8") for each in (PROJECT / ".github" / "workflows").glob("*.yml")]
+    read = {name for text in texts for name in re.findall(r"\b(?:vars|secrets)\.([A-Z_]+)", text)}
+    assert read
+    assert read == set(re.findall(r"^ +\| `([A-Z_]+)` \|", page, flags=re.MULTILINE))
