@@ -26,6 +26,8 @@ POOLS = (":NodePool", ":NodeGroup")
 """Ends of the types of pools."""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Ends of the types of buckets."""
+BY_PROVIDER = "provider "
+"""How a reason begins that is not a change of the resource, but of the provider that made it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,12 @@ class Step:
     def component(self) -> bool:
         """Whether it is a component or a provider of the program, which no cloud knows."""
         return self.type.startswith(("trainyard:", "pulumi:"))
+
+    @property
+    def provider(self) -> str:
+        """The provider whose change is all that happens to it; empty for other reasons."""
+        reason = self.changed[0] if len(self.changed) == 1 else ""
+        return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
 
     @property
     def kind(self) -> str:

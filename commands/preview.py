@@ -21,10 +21,11 @@ import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 
+from commands.difference import difference
 from commands.environment import PROJECT
 from commands.plan import Step, steps_of
 from commands.quota_left import quota_left
-from commands.recorded import difference, recorded
+from commands.recorded import recorded
 from commands.recording import Record
 from commands.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
 from commands.running import running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,21 @@ class Record:
     inputs: dict[str, Any]
     kept: bool = False
     """Whether it stays in the cloud when it goes from the stack."""
+    provider: str = ""
+    """URN of its provider; empty for the default one."""
+    depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Input -> URNs of the resources whose outputs it is made of."""
+
+    @property
+    def key(self) -> str:
+        """The end of its URN."""
+        return f"{self.type}::{self.name}"
+
+
+def key_of(urn: str) -> str:
+    """The `key` of the resource with a URN."""
+    *_, kind, name = urn.split("::")
+    return f"{kind.rpartition('$')[2]}::{name}"
 
 
 @dataclass
@@ -89,6 +104,8 @@ class RecordingEngine(Mocks):
     """What was registered, components included."""
     requests: dict[str, resource_pb2.RegisterResourceRequest] = field(default_factory=dict)
     """The registrations by the resource's name: parents, options."""
+    registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
+    """All of them; a component and its part may have one name."""
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource; it gets its inputs as outputs."""
@@ -132,6 +149,7 @@ class _Monitor(MockMonitor):
 
     def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:
         self._engine.requests[request.name] = request
+        self._engine.registered.append(request)
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
 
 

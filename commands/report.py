@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from commands.plan import Step, by_kind, forbidden
+from commands.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from infra.cost import Bill, bill, over_budget
 from infra.quota import Quota, quota_needed
 from policy.rules import Finding
@@ -18,6 +19,8 @@ from workloads.topology import topology
 
 MOST_RESOURCES = 12
 """Resources of one action that are named one by one."""
+ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
+"""Ends of the types that are named whatever happens to them."""
 NO_REHEARSAL = "not rehearsed"
 
 
@@ -141,12 +144,29 @@ def _resources(report: Report) -> list[str]:
         lines.append(f"{f'**{action.upper()}**' if loud else action.capitalize()} {total}: {listed}")
         named = [each for each in report.steps if each.action == action and not each.component]
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
-            lines += [f"- `{each.name}`{': ' + ', '.join(each.changed) if each.changed else ''}" for each in named]
+            lines += _named(named)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
     return lines
+
+
+def _named(steps: Iterable[Step]) -> Iterator[str]:
+    """A line for each; what only goes along with its provider is counted, save for what costs or keeps most."""
+    along: Counter[str] = Counter()
+    for step in steps:
+        if step.provider and not step.type.endswith(ALWAYS_NAMED):
+            along[step.provider] += 1
+            continue
+        why = f": {', '.join(step.changed)}" if step.changed else ""
+        stays = (
+            "; what is there now stays in the cloud and goes on costing"
+            if step.kept and step.action != "update"
+            else ""
+        )
+        yield f"- `{step.name}`{why}{stays}"
+    yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
 
 def _price(report: Report, today: date) -> list[str]:

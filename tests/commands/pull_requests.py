@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from commands.recorded import difference, recorded
-from commands.recording import Record
+from commands.difference import difference
+from commands.recorded import recorded
 from commands.report import Report, markdown
 from policy.catalogue import RULES
 from policy.review import settings_from
@@ -46,8 +47,7 @@ def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None =
     """The report of a change; `program` has inputs that a change of the program itself gives to resources, by name."""
     config, before = parse(after), recorded(STACK, ())
     graph = [
-        Record(each.type, each.name, {**each.inputs, **(program or {}).get(each.name, {})}, each.kept)
-        for each in recorded(after, ())
+        replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})}) for each in recorded(after, ())
     ]
     return Report(
         stack="dev",

@@ -6,8 +6,9 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+from commands.difference import difference
 from commands.plan import Step
-from commands.recorded import difference, recorded
+from commands.recorded import recorded
 from commands.report import Report, as_json, markdown
 from policy.catalogue import RULES
 from policy.review import settings_from
