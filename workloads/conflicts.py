@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from infra.hardware import parse_memory
 from infra.naming import LABEL_LIMIT
+from workloads.clear_secrets import in_arguments, in_variables
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
 
-SECRET_NAME = re.compile(r".*(_KEY|_TOKEN|_SECRET|PASSWORD|PASSPHRASE|CREDENTIALS)", re.IGNORECASE)
-"""Names of variables whose values are secrets."""
 RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
 XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
@@ -183,12 +181,14 @@ def _memory(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
-    for name in spec.environment:
-        if SECRET_NAME.fullmatch(name):
-            message = f"is a secret in clear; write `secrets: {{{name}: NAME}}` and run `pulumi config set --secret "
-            yield Conflict(f"environment.{name}", message + "secrets:NAME`")
-        elif name in spec.secrets:
-            yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")
+    stored = "and run `pulumi config set --secret secrets:NAME`"
+    for name, what in in_variables(spec.environment):
+        yield Conflict(f"environment.{name}", f"is {what} in clear; write `secrets: {{{name}: NAME}}` {stored}")
+    for index, what in in_arguments(spec.args):
+        there = f"read a variable instead, write `secrets: {{VARIABLE: NAME}}` {stored}"
+        yield Conflict(f"args[{index}]", f"is {what} in clear; {there}")
+    for name in spec.environment.keys() & spec.secrets.keys():
+        yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:
