@@ -11,7 +11,7 @@ import pulumi
 
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
-from infra.own_images import OWN_IMAGES, own_images
+from infra.own_images import OWN_IMAGES
 from infra.platform import Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
@@ -73,9 +73,7 @@ def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = build_platform(
-            config.platform, config.operators, own_images(name for spec in config.jobs for name in spec.image_names)
-        )
+        platform = build_platform(config.platform, config.operators, config.own_images)
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error

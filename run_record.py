@@ -68,7 +68,7 @@ def usd_per_hour(platform: PlatformConfig, spec: JobSpec) -> float | None:
 
 def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The record of each job with its image: the platform's, one that was built with it, or that of the settings."""
-    images = {spec.name: own_images.get(spec.image or "", spec.image or image) for spec in config.jobs}
+    images = {spec.name: own_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
     return {spec.name: {**run_record(config, spec), "image": images[spec.name]} for spec in config.jobs}
 
 

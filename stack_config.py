@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from infra.aws.config import EksConfig
 from infra.config import KubeconfigConfig, PlatformConfig
+from infra.gcp.config import GkeConfig
+from infra.own_images import TRAINER, own_images
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from policy.config import PolicyConfig
@@ -55,6 +58,18 @@ class StackConfig(Section):
         if isinstance(self.platform, KubeconfigConfig) and self.platform.operators == "present":
             return frozenset()
         return operators_of(self.jobs)
+
+    @property
+    def own_images(self) -> frozenset[str]:
+        """Names of the images that Trainyard builds for the jobs; `trainer` unless each has another."""
+        names = {name for job in self.jobs for name in job.image_names}
+        return own_images(names) | ({TRAINER} if any(job.image_name is None for job in self.jobs) else set())
+
+    @property
+    def builds_images(self) -> bool:
+        """Whether `up` builds images and pushes them to a cloud's registry."""
+        platform = self.platform
+        return isinstance(platform, GkeConfig | EksConfig) and platform.image.prebuilt is None and bool(self.own_images)
 
 
 def load() -> StackConfig:

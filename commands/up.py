@@ -19,7 +19,7 @@ from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
-from infra.own_images import own_images
+from infra.own_images import TRAINER
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -44,14 +44,11 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
-    if isinstance(config.platform, GkeConfig | EksConfig) and config.platform.image.prebuilt is None:
+    if config.builds_images:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if isinstance(config.platform, LocalConfig):
-        options += [
-            f"--own-image={name}"
-            for name in sorted(own_images(name for job in config.jobs for name in job.image_names))
-        ]
+        options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
     set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
     if set_up.returncode != 0:
         return set_up.returncode

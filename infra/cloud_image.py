@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pulumi_docker_build as docker
 
 from infra.image_config import ImageConfig, ImagePlatform
 from infra.local.trainer_image import digits_folder, trainer_sources
-from infra.own_images import OWN_IMAGES
+from infra.own_images import OWN_IMAGES, TRAINER
 
 PROJECT = Path(__file__).resolve().parents[1]
 CONTEXT = PROJECT / ".trainyard" / "image"
@@ -70,13 +69,15 @@ class TrainerImage(pulumi.ComponentResource):
 
 
 def trainer_images(
-    name: pulumi.Input[str], config: ImageConfig, variants: Iterable[str]
+    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str]
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """The trainer's image, and by name those of Trainyard's own that are built beside it."""
-    first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
+    """The trainer's image, empty where it is none of them, and by name the others of Trainyard's own."""
+    first: pulumi.Output[str] = pulumi.Output.from_input("")
+    if TRAINER in variants:
+        first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
     others: dict[str, pulumi.Input[str]] = {
         variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
-        for variant in sorted(variants)
+        for variant in sorted(variants - {TRAINER})
         if OWN_IMAGES[variant].everywhere
     }
     return first, others

@@ -19,6 +19,8 @@ class OwnImage:
     """Whether the clouds' platforms build it too, as a variant of the trainer's image."""
 
 
+TRAINER = "trainer"
+"""The image of jobs that name none."""
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
         "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile"),
@@ -38,4 +40,4 @@ def own_images(images: Iterable[str | None]) -> frozenset[str]:
 
 def built_everywhere(images: frozenset[str]) -> frozenset[str]:
     """Those of Trainyard's own images that the clouds' platforms build too."""
-    return frozenset(name for name in images if OWN_IMAGES[name].everywhere)
+    return frozenset(name for name in images if name == TRAINER or OWN_IMAGES[name].everywhere)

@@ -25,7 +25,7 @@ class Platform:
     service_account: pulumi.Output[str]
     """Service account of the jobs' pods."""
     image: pulumi.Input[str]
-    """Trainer image."""
+    """Trainer image; empty where no job runs it and none was built."""
     bucket_url: pulumi.Input[str]
     """The bucket as a pod sees it."""
     bucket_claim: pulumi.Output[str] | None

@@ -15,7 +15,7 @@ from infra.platform import PROJECT, Platform
 def build_platform(
     config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
 ) -> Platform:
-    """Provision the platform for jobs that need `operators`, and of Trainyard's own images `images`.
+    """Provision the platform for jobs that need `operators`, and of the images that are built here `images`.
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """

@@ -45,7 +45,8 @@ def main(arguments: list[str]) -> int:
         print(f"{file.name}: platform.kind is {config.platform.kind}; rehearsals are of gke and eks", file=sys.stderr)
         return 1
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
-    words = [sys.executable, "-m", "setup", "--rehearsal", *operators]
+    image = ["--image"] if config.builds_images else []
+    words = [sys.executable, "-m", "setup", "--rehearsal", *image, *operators]
     set_up = subprocess.run(words, cwd=PROJECT, check=False, stdout=sys.stderr if options.json else None)
     if set_up.returncode != 0:
         return set_up.returncode

@@ -27,7 +27,7 @@ def main() -> int:
     operators = frozenset(arguments.operator)
     try:
         if arguments.rehearsal:
-            run_steps(rehearsal_steps(operators))
+            run_steps(rehearsal_steps(operators, image=arguments.image))
         else:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster

@@ -62,7 +62,6 @@ def steps(
 
     `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
     """
-    digits = Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
     programs = [KUBERNETES, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     found = [
         Step(
@@ -73,7 +72,7 @@ def steps(
         Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
     ]
     if not cluster:
-        return [*found, *([digits] if image else []), *operator_steps.steps(operators, cluster=False)]
+        return [*found, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         Step(
             name="Debian packages",
@@ -86,7 +85,7 @@ def steps(
             is_done=KUBERNETES.is_built,
             do=lambda _say: go_programs.build_all([KUBERNETES]),
         ),
-        digits,
+        _digits(),
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),
@@ -111,8 +110,15 @@ def _own_image(name: str) -> Step:
     )
 
 
-def rehearsal_steps(operators: frozenset[str]) -> list[Step]:
-    """The steps for the rehearsal of a stack whose jobs need `operators`: no image is built or pulled."""
+def _digits() -> Step:
+    return Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
+
+
+def rehearsal_steps(operators: frozenset[str], *, image: bool = False) -> list[Step]:
+    """The steps for the rehearsal of a stack whose jobs need `operators`: no image is built or pulled.
+
+    `image` adds what the folder is made of from which a trainer image would be built.
+    """
     programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     return [
         Step(
@@ -131,6 +137,7 @@ def rehearsal_steps(operators: frozenset[str]) -> list[Step]:
             is_done=lambda: all(program.is_built() for program in programs),
             do=lambda _say: go_programs.build_all(programs),
         ),
+        *([_digits()] if image else []),
         *operator_steps.steps(operators, cluster=False),
     ]
 

@@ -17,8 +17,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 """The trainer's image, and further ones by name."""
 
 
-def build_eks(config: EksConfig, images: frozenset[str] = frozenset()) -> Platform:
-    """Provision the platform for jobs that need, of Trainyard's own images, `images`."""
+def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
+    """Provision the platform for jobs that run, of the images that are built here, `images`."""
     cloud = build_cloud(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(

@@ -19,8 +19,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 
-def build_gke(config: GkeConfig, images: frozenset[str] = frozenset()) -> Platform:
-    """Provision the platform for jobs that need, of Trainyard's own images, `images`."""
+def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
+    """Provision the platform for jobs that run, of the images that are built here, `images`."""
     cloud = build_cloud(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(

@@ -14,6 +14,7 @@ from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import own_image_reference, trainer_image_reference
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.operator_releases import needed_releases
+from infra.own_images import TRAINER
 from infra.platform import CLAIM_URL, Platform
 
 BUCKET_SIZE = "20Gi"
@@ -21,7 +22,7 @@ BUCKET_SIZE = "20Gi"
 
 
 def build_local(config: LocalConfig, owner: str, operators: frozenset[str], images: frozenset[str]) -> Platform:
-    """Provision the platform for the checkout `owner`, with the images of `operators` and Trainyard's own `images`.
+    """Provision the platform for the checkout `owner`, with the images of `operators` and `images`, of ours.
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """
@@ -30,7 +31,7 @@ def build_local(config: LocalConfig, owner: str, operators: frozenset[str], imag
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
     operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
-    own_images = {name: own_image_reference(name) for name in sorted(images)}
+    own_images = {name: own_image_reference(name) for name in sorted(images - {TRAINER})}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(

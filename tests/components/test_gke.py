@@ -374,7 +374,8 @@ def test_a_prebuilt_image_builds_nothing() -> None:
     assert engine.of_type("repository:Repository") == []
 
 
-def test_the_image_is_built_for_both_architectures(engine: RecordingEngine) -> None:
+def test_the_image_is_built_for_both_architectures() -> None:
+    engine, _ = graph(gke({"name": "gpus"}), [{"name": "a", "recipe": "digits"}])
     (image,) = engine.of_type("index:Image")
     assert image.inputs["platforms"] == ["linux/amd64", "linux/arm64"]
     assert image.inputs["tags"] == ["gcr.io/wandb-client-cicd/sh22-dist-gpu:main"]
@@ -385,13 +386,14 @@ def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
     job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
     engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
     images = {record.name: record.inputs for record in engine.of_type("index:Image")}
-    assert list(images) == ["image-build", "image-xla-build"]
+    assert list(images) == ["image-xla-build"], "no job runs the other"
     assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
     assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
     (record,) = engine.of_type("batch/v1:Job")
     (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
-    assert container["image"] != exported["image"]
+    assert container["image"] == exported["run_records"]["a"]["image"]
+    assert exported["image"] == ""
 
 
 def test_registries() -> None:
@@ -407,3 +409,9 @@ def test_maintenance_goes_on_past_midnight() -> None:
     window = cluster(maintenance={"start_hour": 20, "hours": 8})["maintenancePolicy"]["recurringWindow"]
     assert (window["startTime"], window["endTime"]) == ("2026-01-01T20:00:00Z", "2026-01-02T04:00:00Z")
     assert window["recurrence"] == "FREQ=WEEKLY;BYDAY=SA,SU"
+
+
+def test_jobs_with_images_of_their_own_need_none_built() -> None:
+    engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
+    assert engine.of_type("index:Image") == []
+    assert exported["image"] == ""

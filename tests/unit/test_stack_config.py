@@ -7,16 +7,18 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from docs import config_reference
 from infra.config import LocalConfig
-from stack_config import StackConfig, load_file, main, with_recipes
+from stack_config import StackConfig, load_file, main, parse, with_recipes
 from workloads.recipes import recipe_jobs, recipe_names
 
 PROJECT = Path(__file__).parents[2]
+GKE = {"kind": "gke", "project": "some-project"}
 LONGEST_START_SECONDS = 1.5
 """Of processor time, which other programs on the machine do not lengthen much."""
 
@@ -162,3 +164,22 @@ def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JOB", "none")
     with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is no recipe; write one of'):
         load_file(path)
+
+
+@pytest.mark.parametrize(
+    ("platform", "job", "images", "builds"),
+    [
+        ({"kind": "local"}, {"recipe": "digits"}, {"trainer"}, False),
+        (GKE, {"recipe": "digits"}, {"trainer"}, True),
+        (GKE, {"script": "/a.py", "image": "example.com/a:1"}, set(), False),
+        (GKE | {"image": {"prebuilt": f"example.com/a@sha256:{'0' * 64}"}}, {"recipe": "digits"}, {"trainer"}, False),
+        (GKE | {"zone": "us-central2-b"}, {"recipe": "digits", "accelerator": "v4-8"}, {"xla"}, True),
+    ],
+)
+def test_what_is_built_for_the_jobs(
+    platform: dict[str, Any], job: dict[str, Any], images: set[str], builds: bool
+) -> None:
+    pools = {"pools": [{"name": "tpus", "accelerator": "v4-8"}]} if "accelerator" in job else {}
+    config = parse({"platform": platform | pools, "jobs": [{"name": "a", **job}]})
+    assert config.own_images == images
+    assert config.builds_images is builds

@@ -1,0 +1,26 @@
+"""Which steps a machine goes through: what a stack builds from is there before it builds."""
+
+from __future__ import annotations
+
+import pytest
+
+from setup.progress import Step
+from setup.steps import rehearsal_steps, steps
+
+DIGITS = "handwritten digits"
+
+
+def names(found: list[Step]) -> list[str]:
+    """The steps in words."""
+    return [each.name for each in found]
+
+
+@pytest.mark.parametrize("image", [True, False])
+def test_a_stack_that_builds_an_image_has_the_digits_first(image: bool) -> None:
+    assert (DIGITS in names(rehearsal_steps(frozenset(), image=image))) is image
+    assert (DIGITS in names(steps(cluster=False, image=image))) is image
+
+
+def test_the_cluster_here_builds_its_trainer_image_from_them() -> None:
+    found = names(steps(cluster=True))
+    assert found.index(DIGITS) < found.index("trainer image")
