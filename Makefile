@@ -23,22 +23,28 @@ rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=de
 	@$(PYTHON) -m rehearsal $(STACK)
 
 logs: ## the jobs' logs, every rank
+	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.follow
 
 status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
+	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.status
 
 exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
+	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.exec
 
 tensorboard: ## the jobs' curves and profiles from the bucket, at http://localhost:6006 (PORT=, JOB=NAME for one)
+	@setup/python .venv requirements.txt
 	@setup/python .venv-tensorboard requirements-tensorboard.txt
 	@$(PYTHON) -m commands.tensorboard
 
 down: ## destroy the stack and prove that nothing is left
-	@if [ -x $(PYTHON) ]; then $(PYTHON) -m commands.down; else echo "nothing to do: nothing was ever up"; fi
+	@setup/python .venv requirements.txt
+	@$(PYTHON) -m commands.down
 
 verify-empty: ## list by the cloud's own API what a destroyed stack has left; a JSON receipt, status 1 if anything
+	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.verify_empty
 
 preview: ## what the change of a stack does, costs, needs and breaks; no credentials needed

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from commands.job_state import CUSTOM_KINDS, JobState, job_state
 from commands.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
-from commands.stack import PulumiFailed, outputs
+from commands.stack import PulumiFailed, kubeconfig_of, outputs
 from infra.naming import JOB_LABEL
 
 TIMEOUT = (5.0, 15.0)
@@ -70,7 +70,7 @@ def stack_outputs() -> StackOutputs:
     if missing:
         raise NoStack(f"stack {stack} is not up (no output {', '.join(sorted(missing))}); run `make up STACK={stack}`")
     return StackOutputs(
-        kubeconfig_path=found["kubeconfig_path"],
+        kubeconfig_path=kubeconfig_of(stack, found),
         namespace=found["namespace"],
         jobs=tuple(found["jobs"]),
         context=found.get("context"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
-from commands.stack import outputs, save_kubeconfig, stack_exists
+from commands.stack import kubeconfig_of, outputs, stack_exists
 from infra.naming import JOB_LABEL, POOL_LABEL
 
 TIMEOUT = (5.0, 30.0)
@@ -37,13 +36,10 @@ def running(stack: str) -> dict[str, list[str]]:
     found = outputs(stack)
     if "kubeconfig_path" not in found:
         return {}
-    path = Path(found["kubeconfig_path"])
-    if not path.exists():
-        save_kubeconfig(stack, path)
     settings = Configuration()
     load: Any = load_kube_config
     try:
-        load(str(path), context=found.get("context"), client_configuration=settings)
+        load(kubeconfig_of(stack, found), context=found.get("context"), client_configuration=settings)
         api: Any = CoreV1Api(ApiClient(settings))
         pods = api.list_pod_for_all_namespaces(
             label_selector=JOB_LABEL, _preload_content=False, _request_timeout=TIMEOUT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from commands.environment import PROJECT, stack_environment
-from commands.stack import ensure_stack
+from commands.stack import ensure_stack, kubeconfig_of, outputs
 
 
 def main() -> None:
@@ -13,6 +13,8 @@ def main() -> None:
     stack = os.environ.get("STACK", "local")
     ensure_stack(stack)
     environment = stack_environment()
+    if "KUBECONFIG" not in environment and (kubeconfig := kubeconfig_of(stack, outputs(stack))):
+        environment["KUBECONFIG"] = kubeconfig
     shell = environment.get("SHELL") or "/bin/sh"
     print(f"pulumi, kubectl and python are Trainyard's own here (stack {stack}); leave with `exit`")
     os.chdir(PROJECT)

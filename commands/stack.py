@@ -6,14 +6,18 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from commands.checkpoint import repair
 from commands.environment import PROJECT, stack_environment
+from setup.pulumi_cli import has_cli
 
+SHARED = "PULUMI_BACKEND_URL"
+"""With it stacks are kept where other machines have them too: there may be one although nothing was set up here."""
 SALT = b"encryptionsalt:"
 
 
@@ -22,7 +26,12 @@ class PulumiFailed(RuntimeError):
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`; quiet returns its output, else it goes to the terminal. Raises PulumiFailed."""
+    """Run `pulumi`; quiet returns its output, else it goes to the terminal. Raises PulumiFailed.
+
+    Raises FileNotFoundError where there is no `pulumi` and no stack of another machine's to look at.
+    """
+    if SHARED in os.environ and not has_cli():
+        subprocess.run([sys.executable, "-m", "setup", "--no-cluster"], cwd=PROJECT, check=True, stdout=sys.stderr)
     with settings_without_salt():
         done = subprocess.run(
             ["pulumi", *words],
@@ -92,6 +101,17 @@ def save_kubeconfig(stack: str, path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
     path.write_text(text, encoding="utf-8")
+
+
+def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
+    """The kubeconfig file in a stack's outputs; that of a cloud's cluster is written where this checkout has none."""
+    path = str(found.get("kubeconfig_path") or "")
+    if not path or Path(path).is_absolute():
+        return path
+    file = PROJECT / path
+    if not file.exists():
+        save_kubeconfig(stack, file)
+    return str(file)
 
 
 def free_from_dead_owner(stack: str) -> bool:

@@ -7,19 +7,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
 from commands.pending import adopt_pending
-from commands.stack import PulumiFailed, ensure_stack, free_from_dead_owner, outputs, pulumi, save_kubeconfig
+from commands.stack import (
+    PulumiFailed,
+    ensure_stack,
+    free_from_dead_owner,
+    kubeconfig_of,
+    outputs,
+    pulumi,
+    save_kubeconfig,
+)
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
 from infra.own_images import TRAINER
+
+if TYPE_CHECKING:
+    from commands.jobs import Cluster
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -60,22 +70,22 @@ def main() -> int:
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
         if isinstance(config.platform, GkeConfig | EksConfig):
-            save_kubeconfig(stack, Path(brought["kubeconfig_path"]))
+            save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
     except PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
     os.environ.update(stack_environment())
     # Only now: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import follow
+    from commands.jobs import Cluster
 
+    kubeconfig = kubeconfig_of(stack, brought)
     idle = {job.name for job in config.jobs if job.interactive}
     followed = [name for name in brought["jobs"] if name not in idle]
     status = 0
     if followed or not idle:
-        status = follow(
-            brought.get("kubeconfig_path") or "", brought["namespace"], followed, sys.stdout, brought.get("context")
-        )
-    write_records(brought, followed)
+        status = follow(kubeconfig, brought["namespace"], followed, sys.stdout, brought.get("context"))
+    write_records(Cluster(kubeconfig, brought["namespace"], brought.get("context")), brought, followed)
     for name in sorted(idle):
         print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
     print_outputs(brought)
@@ -83,12 +93,10 @@ def main() -> int:
     return status
 
 
-def write_records(brought: dict[str, Any], jobs: Iterable[str]) -> None:
+def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]) -> None:
     """Write the record of each job that is over beside its checkpoints."""
-    from commands.jobs import Cluster
     from commands.record import BUCKETS, completed, write
 
-    cluster = Cluster(brought.get("kubeconfig_path") or "", brought["namespace"], brought.get("context"))
     for name, state in cluster.jobs(list(jobs)).items():
         if state.is_over and str(brought.get("bucket_url")).startswith(BUCKETS):
             where = write(brought["bucket_url"], completed(brought["run_records"][name], state))

@@ -63,5 +63,5 @@ class Platform:
 
 
 def kubeconfig_path(context: str) -> str:
-    """Where `make up` puts the kubeconfig of a cloud's cluster."""
-    return str(PROJECT / ".trainyard" / f"{context}.kubeconfig")
+    """Where `make up` puts the kubeconfig of a cloud's cluster, in the checkout of whoever asks."""
+    return f".trainyard/{context}.kubeconfig"
