@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.environment import PROJECT, STATE
 from commands.pending import adopt_pending
-from commands.stack import PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
+from commands.stack import SHARED, PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle, traces
@@ -33,7 +33,7 @@ def clusters_of_this_project(project: str) -> list[ClusterSettings]:
 
 def destroy(stack: str) -> bool:
     """Destroy the stack's resources; False where there were none."""
-    if not (STATE / "pulumi").exists() and "PULUMI_BACKEND_URL" not in os.environ:
+    if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
     free_from_dead_owner(stack)
     if not stack_exists(stack):

@@ -21,6 +21,7 @@ from infra.naming import JOB_LABEL
 
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
+NOT_SET_UP = "nothing is up: this checkout is not set up yet; run `make up`"
 QUIET_SECONDS = 30.0
 """A followed log that says nothing for so long is asked for again: its connection may be dead."""
 
@@ -61,7 +62,7 @@ def stack_outputs() -> StackOutputs:
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
-        raise NoStack("nothing is up: this checkout is not set up yet; run `make up`") from error
+        raise NoStack(NOT_SET_UP) from error
     except PulumiFailed as error:
         if "no stack named" in str(error):
             raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`") from error

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
-from commands.jobs import NoStack
+from commands.jobs import NOT_SET_UP, NoStack
 from commands.stack import PulumiFailed, outputs
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
@@ -31,10 +31,13 @@ def main() -> int:
     """Serve until Ctrl-C; returns the exit status."""
     stack = os.environ.get("STACK", "local")
     try:
-        found = outputs(stack)
+        try:
+            found = outputs(stack)
+        except FileNotFoundError as error:
+            raise NoStack(NOT_SET_UP) from error
         if "bucket_url" not in found:
             raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`")
-    except (NoStack, PulumiFailed, FileNotFoundError) as error:
+    except (NoStack, PulumiFailed) as error:
         print(f"make tensorboard: {error}", file=sys.stderr)
         return 1
     command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
