@@ -12,7 +12,7 @@ import pulumi
 import stack_config
 from infra.naming import JOB_LABEL, stack_labels
 from infra.own_images import OWN_IMAGES
-from infra.platform import Platform
+from infra.platform import PROJECT, Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
@@ -43,6 +43,7 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
         spec=spec,
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
+        checkout=PROJECT,
         after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
     )
     return TrainingJob(spec.name, args, platform.resource_options())

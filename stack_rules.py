@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic_core import PydanticUndefined
 
@@ -16,12 +17,16 @@ from infra.operator_room import left_for_jobs
 from infra.own_images import OWN_IMAGES
 from infra.problems import Problem
 from infra.scalars import Section
+from workloads import own_script
+from workloads.clear_secrets import shape
 from workloads.conflicts import conflicts
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+CHECKOUT = Path(__file__).resolve().parent
+"""What the paths of the jobs' own scripts are relative to."""
 Jobs = tuple[JobSpec, ...]
 
 
@@ -99,12 +104,27 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
 
 def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
+    scripts = unreadable_scripts(jobs)
     if isinstance(platform, LocalConfig):
-        return shortage(jobs, platform, this_machine())
-    elsewhere = images_of_this_machine(jobs)
+        return scripts + shortage(jobs, platform, this_machine())
+    elsewhere = scripts + images_of_this_machine(jobs)
     if isinstance(platform, KubeconfigConfig):
         return unknown_context(platform) + elsewhere
     return elsewhere
+
+
+def unreadable_scripts(jobs: Jobs) -> list[Problem]:
+    """The jobs' scripts of the checkout that cannot be sent to pods."""
+    found = []
+    for index, job in enumerate(jobs):
+        if job.script is None or not own_script.is_here(job.script):
+            continue
+        try:
+            if secret := shape(own_script.read(job.script, CHECKOUT).text):
+                raise ValueError(f"has {secret} in clear; let it read a variable, and write `secrets:` in the job")
+        except ValueError as error:
+            found.append(Problem(("jobs", index, "script"), str(error), job.script))
+    return found
 
 
 def images_of_this_machine(jobs: Jobs) -> list[Problem]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from infra.naming import host_name
 from workloads.kind_rules import ETCD_SUFFIX, SLICES
+from workloads.own_script import path_in_pod
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 
@@ -90,7 +91,7 @@ def host_command(spec: JobSpec, shape: Topology) -> Command:
 def program(spec: JobSpec) -> tuple[str, ...]:
     """What one host of the job runs to train."""
     if spec.script is not None:
-        words = (*_links(spec), _literal(spec.script), *map(_literal, spec.args))
+        words = (*_links(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
         own = LAUNCHER if spec.image is None else TORCHRUN
         return (*own, *words) if uses_torchrun(spec) else ("python", *words)
     words = (*_links(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))

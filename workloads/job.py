@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pulumi
-from pulumi_kubernetes.core.v1 import Secret
+from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 
 from infra.naming import secret_name
+from workloads import own_script
 from workloads.kinds import RENDERERS
 from workloads.kinds.parts import companion
 from workloads.pod import Placement
@@ -25,6 +27,8 @@ class TrainingJobArgs:
     """What the platform gives to its pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Value of each variable in the spec's `secrets`, secret."""
+    checkout: Path = Path()
+    """What the path of a script of one's own is relative to."""
     after: Sequence[pulumi.Resource] = ()
     """What must be there before its pods can start."""
 
@@ -41,6 +45,16 @@ class TrainingJob(pulumi.ComponentResource):
         # Children do not inherit `depends_on` from their component.
         before = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=before)
+        if spec.script and own_script.is_here(spec.script):
+            script = own_script.read(spec.script, args.checkout)
+            sent = ConfigMap(
+                f"{name}-script",
+                metadata=companion(spec, placement, script.config_map(spec.name), {}),
+                data={script.name: script.text},
+                immutable=True,
+                opts=child,
+            )
+            placement, before = replace(placement, script=script.config_map(spec.name)), [*before, sent]
         if spec.secrets:
             secret = Secret(
                 f"{name}-secrets",

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 import pulumi
 from pulumi_kubernetes.core.v1 import (
     CapabilitiesArgs,
+    ConfigMapVolumeSourceArgs,
     ContainerArgs,
     EmptyDirVolumeSourceArgs,
     EnvVarArgs,
@@ -34,6 +35,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.hardware import format_cpu, format_memory
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
+from workloads.own_script import FOLDER_IN_POD
 from workloads.spec import COORDINATOR, JobSpec
 
 CONTAINER = "trainer"
@@ -87,6 +89,8 @@ class Placement:
     """Annotations of the pods, such as the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
+    script: str | None = None
+    """ConfigMap with the job's own script; None where that is in the image or in the bucket."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
 
@@ -186,6 +190,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
             VolumeMountArgs(name="dshm", mount_path="/dev/shm"),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
+            *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
         ],
     )
 
@@ -237,4 +242,6 @@ def _volumes(spec: JobSpec, placement: Placement) -> list[VolumeArgs]:
     if placement.bucket_claim is not None:
         claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.bucket_claim)
         volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
+    if placement.script is not None:
+        volumes.append(VolumeArgs(name="script", config_map=ConfigMapVolumeSourceArgs(name=placement.script)))
     return volumes

@@ -95,9 +95,10 @@ class JobSpec(Section):
     """How the job is run: Kubernetes' own Indexed Job, or a resource of an operator, which the stack then installs."""
     recipe: Recipe | None = Field(default=None, examples=["digits"])
     """What is trained: one of the trainer's recipes. A job has this or `script`."""
-    script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["/opt/team/train.py"])
-    """Python file to run in place of a recipe, a path in the image or in the bucket: under torchrun, or started by
-    mpirun (`mpi-job`), or by itself (`mx-job`, TPUs)."""
+    script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
+    """Python file to run in place of a recipe: under torchrun, or started by mpirun (`mpi-job`), or by itself
+    (`mx-job`, TPUs). `./train.py` is a file of this checkout, which goes into the pods as it is; any other path is one
+    in the image or in the bucket."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, each a word."""
     torchrun: bool = True
