@@ -8,6 +8,7 @@ import re
 import subprocess
 
 import pytest
+import yaml
 
 from infra.local import traces
 from tests.end_to_end.conftest import Checkout
@@ -16,6 +17,16 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
 """What is typed into the shells of idle hosts."""
+OWN_SCRIPT = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+mine = torch.tensor(dist.get_rank() + 1.0)
+dist.all_reduce(mine)
+print("{word}", f"sum={{mine.item()}}", flush=True)
+"""
+"""A user's script; `word` tells its versions apart."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
 """Recipes and the number of ranks that must train in each."""
 LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
@@ -41,6 +52,23 @@ def test_every_link_is_measured(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
     assert re.search(r"^nccl-check/\d \| links good ", text, re.M)
+
+
+def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: Checkout) -> None:
+    settings = checkout.stack_file.read_bytes()
+    content = yaml.safe_load(settings)
+    content["config"]["trainyard:jobs"] = [
+        {"name": "mine", "script": "./mine.py", "hosts": 2, "resources": {"cpu": "200m", "memory": "1Gi"}}
+    ]
+    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    try:
+        for word in ("first", "second"):
+            (checkout.folder / "mine.py").write_text(OWN_SCRIPT.format(word=word), encoding="utf-8")
+            text = checkout.run("make", "up", seconds=600)
+            for rank in range(2):
+                assert re.search(rf"^mine/{rank} \| {word} sum=3\.0$", text, re.M), text[-3000:]
+    finally:
+        checkout.stack_file.write_bytes(settings)
 
 
 def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
