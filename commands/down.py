@@ -42,12 +42,17 @@ def destroy(stack: str) -> bool:
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if stack != "local" and before.get("jobs"):
+    if stack != "local" and has_nodes_and_jobs(before):
         stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
+
+
+def has_nodes_and_jobs(before: Mapping[str, Any]) -> bool:
+    """Whether a stack with these outputs has made the machines that its jobs run on: only then has it a kubeconfig."""
+    return bool(before.get("jobs") and before.get("kubeconfig"))
 
 
 def stop_jobs(run: Callable[..., object]) -> None:

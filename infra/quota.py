@@ -11,7 +11,7 @@ from infra.aws.config import EksConfig
 from infra.aws.pools import node_groups
 from infra.config import PlatformConfig
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_machine
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.machines import MachineType
@@ -102,7 +102,7 @@ def _gke(platform: GkeConfig) -> _Needs:
     needs: _Needs = Counter()
     system = gce_machine(system_machine(platform))
     needs[(_cpu_quota(system), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
-    needs[("SSD_TOTAL_GB", "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
+    needs[(_disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
         # Slices of one capacity are counted together; its zones stand for each other.
@@ -116,9 +116,8 @@ def _node_pool(plan: NodePoolPlan) -> _Needs:
     """What the nodes of one pool need."""
     needs: _Needs = Counter()
     preemptible = "PREEMPTIBLE_" if plan.rung == "spot" or plan.flexible else ""
-    disk = "HYPERDISK_BALANCED_GB" if plan.disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
     if plan.disk_type != "pd-standard":
-        needs[(disk, "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
+        needs[(_disk_quota(plan.disk_type), "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
     if plan.tpu is not None:
         name = f"{preemptible}TPUS_PER_TPU_FAMILY (tpu_family: {_TPU_FAMILIES[plan.tpu.generation]})"
         needs[(name, "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
@@ -133,6 +132,10 @@ def _node_pool(plan: NodePoolPlan) -> _Needs:
     if plan.machine.accelerators == 0:
         needs[(_cpu_quota(plan.machine), "", GCP_SOURCE)] += plan.nodes * plan.machine.vcpus
     return needs
+
+
+def _disk_quota(disk_type: str) -> str:
+    return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
 
 
 def _cpu_quota(machine: MachineType) -> str:

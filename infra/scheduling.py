@@ -12,12 +12,18 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.fabrics import fabric_of, pod_annotations
 from infra.gcp.pools import NodePoolPlan, node_pools
 from infra.hardware import gpus, tpus
+from infra.hardware.host_profile import HostProfile
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.naming import ACCELERATOR_LABEL, COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL
 
 GPU_LABEL = "cloud.google.com/gke-accelerator"
 TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+"""Where GKE's device plugin puts the driver's libraries, which the trainer's image does not look for by itself.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
+"""
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 """https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 
@@ -36,6 +42,10 @@ class Scheduling:
     """Annotations of the pods: the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """Further resources of each host and how many of them: its network adapters."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that programs of the trainer's image need on such nodes."""
+    profile: HostProfile | None = None
+    """What programs are started from, where the hosts have it."""
 
 
 def scheduling(
@@ -104,6 +114,8 @@ def _gke(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: st
         tolerations=tuple(tolerations),
         accelerator_resource=resource,
         annotations=pod_annotations(fabric.interfaces) if fabric else {},
+        environment=DRIVER_LIBRARIES if found is None else {},
+        profile=fabric.profile if fabric else None,
     )
 
 

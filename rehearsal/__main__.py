@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
         return 1
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
-    words = [sys.executable, "-m", "setup", "--rehearsal", *image, *operators]
+    words = [sys.executable, "-m", "setup", f"--rehearsal={config.platform.kind}", *image, *operators]
     set_up = subprocess.run(words, cwd=PROJECT, check=False, stdout=sys.stderr if options.json else None)
     if set_up.returncode != 0:
         return set_up.returncode

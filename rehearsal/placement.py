@@ -18,6 +18,8 @@ SETTLED_SECONDS = 3.0
 MISSING_SECONDS = 30.0
 """The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
 _FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+BUCKET = "TRAINYARD_BUCKET"
+"""Tells a job's processes where they keep what outlives them."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
@@ -35,7 +37,7 @@ class Pod:
     asks: Mapping[str, str]
     """Accelerators."""
     environment: Mapping[str, str]
-    """What the cloud and the job tell it of its place: variables of TPUs and slices."""
+    """What the cloud and the job tell it of its place: its bucket, variables of TPUs and slices."""
     why_pending: str
     """What the scheduler says."""
 
@@ -56,7 +58,7 @@ def _pod(item: dict[str, Any]) -> Pod:
         variables |= {
             each["name"]: _value(each, item["metadata"])
             for each in container.get("env") or []
-            if each["name"].startswith(("TPU_", "MEGASCALE_"))
+            if each["name"].startswith(("TPU_", "MEGASCALE_", BUCKET))
         }
     conditions = {each["type"]: each for each in item["status"].get("conditions") or []}
     unscheduled = conditions.get("PodScheduled", {})

@@ -48,6 +48,8 @@ class Report:
     """Simulated: how long `up` would take in the clouds."""
     destroy_seconds: int = 0
     """The same of `destroy`."""
+    written: dict[str, list[str]] = field(default_factory=dict)
+    """What jobs have written, by bucket."""
     kept: list[str] = field(default_factory=list)
     """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)
@@ -82,11 +84,18 @@ class Report:
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:
-            rest = f" but the bucket that is kept on purpose, {', '.join(self.kept)}" if self.kept else ""
+            rest = (
+                f" but the bucket that is kept on purpose, {', '.join(map(self._bucket, self.kept))}"
+                if self.kept
+                else ""
+            )
             lines.append(f"After destroy nothing was left in the clouds and on this machine{rest}.")
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
         return "\n".join(lines)
+
+    def _bucket(self, name: str) -> str:
+        return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
 
     def _cost(self) -> list[str]:
         if not self.cost_total:

@@ -1,4 +1,4 @@
-"""`python -m setup [--no-cluster | --rehearsal] [--image] [--operator NAME]... [--own-image NAME]...`."""
+"""`python -m setup [--no-cluster | --rehearsal PLATFORM] [--image] [--operator NAME]... [--own-image NAME]...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> int:
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
     )
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
-    parser.add_argument("--rehearsal", action="store_true", help="the stack is rehearsed, not run")
+    parser.add_argument("--rehearsal", choices=("gke", "eks"), help="the stack is rehearsed on that platform, not run")
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
@@ -27,7 +27,7 @@ def main() -> int:
     operators = frozenset(arguments.operator)
     try:
         if arguments.rehearsal:
-            run_steps(rehearsal_steps(operators, image=arguments.image))
+            run_steps(rehearsal_steps(operators, arguments.rehearsal, image=arguments.image))
         else:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster

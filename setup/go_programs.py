@@ -15,7 +15,7 @@ from pathlib import Path
 from infra.local.settings import cache_folder
 
 MODULES = Path(__file__).resolve().parent / "go"
-OLDEST_GO = (1, 25, 8)
+OLDEST_GO = (1, 26, 0)
 """What the go.mod of the newest program asks for."""
 
 

@@ -14,6 +14,7 @@ from infra.operator_releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli
 from setup import operators as operator_steps
 from setup.progress import Step
+from setup.stores import GCS_SERVER
 
 KUBERNETES_VERSION = "1.34.2"
 KUBERNETES = go_programs.GoProgram(
@@ -114,12 +115,13 @@ def _digits() -> Step:
     return Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
 
 
-def rehearsal_steps(operators: frozenset[str], *, image: bool = False) -> list[Step]:
-    """The steps for the rehearsal of a stack whose jobs need `operators`: no image is built or pulled.
+def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = False) -> list[Step]:
+    """The steps for the rehearsal of a stack of that platform whose jobs need `operators`: no image is built or pulled.
 
     `image` adds what the folder is made of from which a trainer image would be built.
     """
     programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
+    programs += [GCS_SERVER] if platform == "gke" else []
     return [
         Step(
             name="Debian packages",
@@ -133,7 +135,7 @@ def rehearsal_steps(operators: frozenset[str], *, image: bool = False) -> list[S
         ),
         Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
         Step(
-            name="Kubernetes, kwok and operators from their Go modules",
+            name="what a rehearsal runs, from its Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
             do=lambda _say: go_programs.build_all(programs),
         ),

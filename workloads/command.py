@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from infra.hardware.host_profile import HostProfile
 from infra.naming import host_name
 from workloads.kind_rules import ETCD_SUFFIX, SLICES
 from workloads.own_script import path_in_pod
@@ -72,7 +73,7 @@ class Command:
     """Environment variables, in order: a value may refer to one before it."""
 
 
-def host_command(spec: JobSpec, shape: Topology) -> Command:
+def host_command(spec: JobSpec, shape: Topology, profile: HostProfile | None = None) -> Command:
     """What each host runs, or waits to be told by hand where the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
@@ -85,7 +86,12 @@ def host_command(spec: JobSpec, shape: Topology) -> Command:
         "OMP_NUM_THREADS": str(shape.threads_per_process),
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
-    return Command(argv=IDLE if spec.interactive else program(spec), environment=environment)
+    return Command(argv=IDLE if spec.interactive else sourced(profile, program(spec)), environment=environment)
+
+
+def sourced(profile: HostProfile | None, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """A program in the environment that a script of its host sets."""
+    return argv if profile is None else ("bash", "-c", f'. {profile.script} && exec "$@"', "bash", *argv)
 
 
 def program(spec: JobSpec) -> tuple[str, ...]:

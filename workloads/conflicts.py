@@ -54,7 +54,7 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
 def _flags(spec: JobSpec) -> Iterator[Conflict]:
     if spec.recipe is None:
         return
-    for name, message in flag_problems(spec.recipe, spec.flags):
+    for name, message in flag_problems(spec.recipe, spec.flags, own_image=spec.image is not None):
         yield Conflict(f"flags.{name}", message, spec.flags[name])
     device = value_of(spec.recipe, spec.flags, "device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):

@@ -6,7 +6,8 @@ programs with an environment of their own: mpirun hands each variable on by its 
 
 from __future__ import annotations
 
-from workloads.command import IDLE, Command, FieldReference, program, uses_torchrun
+from infra.hardware.host_profile import HostProfile
+from workloads.command import IDLE, Command, FieldReference, program, sourced, uses_torchrun
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 
@@ -33,7 +34,7 @@ def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
     return 1 if uses_torchrun(spec) else shape.processes_per_host
 
 
-def launcher_command(spec: JobSpec, shape: Topology, host: Command) -> Command:
+def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: HostProfile | None = None) -> Command:
     """mpirun on all workers, or what waits for it to be started by hand; the environment is the hosts' own."""
     slots = slots_per_worker(spec, shape)
     passed = [*OF_THE_POD, *(name for name in host.environment if not _is_of_one_pod(host, name)), *spec.secrets]
@@ -41,7 +42,7 @@ def launcher_command(spec: JobSpec, shape: Topology, host: Command) -> Command:
         *("mpirun", "-np", str(shape.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
         *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),
         *(word for name in passed for word in ("-x", name)),
-        *program(spec),
+        *sourced(profile, program(spec)),
     )
     return Command(argv=IDLE if spec.interactive else argv, environment=host.environment)
 

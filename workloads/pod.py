@@ -33,6 +33,7 @@ from pulumi_kubernetes.core.v1 import (
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.hardware import format_cpu, format_memory
+from infra.hardware.host_profile import HostProfile
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
 from workloads.own_script import FOLDER_IN_POD
@@ -91,6 +92,10 @@ class Placement:
     """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
     script: str | None = None
     """ConfigMap with the job's own script; None where that is in the image or in the bucket."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that programs of the trainer's image need on the nodes; other images may have a longer value."""
+    profile: HostProfile | None = None
+    """What programs are started from, where the hosts have it."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
 
@@ -146,7 +151,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
                 )
             ],
             containers=[_container(spec, placement, pod)],
-            volumes=_volumes(spec, placement),
+            volumes=_volumes(spec, placement, pod.role),
         ),
     )
 
@@ -175,6 +180,7 @@ def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
 
 def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
     program, *arguments = pod.command.argv
+    profile = _profile(placement, pod.role)
     return ContainerArgs(
         name=pod.container,
         image=spec.image or placement.image,
@@ -191,6 +197,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
             *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
+            *([] if profile is None else [VolumeMountArgs(name="profile", mount_path=profile.mount, read_only=True)]),
         ],
     )
 
@@ -221,7 +228,8 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     """The command's environment, after what comes from the pod and the platform, and then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     # The root file system is read-only: libraries keep their caches in the home directory.
-    for name, value in {"HOME": SCRATCH_PATH, **command.environment}.items():
+    nodes = placement.environment if spec.image is None else {}
+    for name, value in {"HOME": SCRATCH_PATH, **nodes, **command.environment}.items():
         if isinstance(value, FieldReference):
             source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))
             variables.append(EnvVarArgs(name=name, value_from=source))
@@ -233,7 +241,11 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _volumes(spec: JobSpec, placement: Placement) -> list[VolumeArgs]:
+def _profile(placement: Placement, role: Role) -> HostProfile | None:
+    return placement.profile if _computes(role) else None
+
+
+def _volumes(spec: JobSpec, placement: Placement, role: Role) -> list[VolumeArgs]:
     shared_memory = EmptyDirVolumeSourceArgs(medium="Memory", size_limit=spec.shared_memory)
     volumes = [
         VolumeArgs(name="dshm", empty_dir=shared_memory),
@@ -244,4 +256,7 @@ def _volumes(spec: JobSpec, placement: Placement) -> list[VolumeArgs]:
         volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
     if placement.script is not None:
         volumes.append(VolumeArgs(name="script", config_map=ConfigMapVolumeSourceArgs(name=placement.script)))
+    if profile := _profile(placement, role):
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=profile.claim, read_only=True)
+        volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))
     return volumes

@@ -6,13 +6,17 @@ The trainer is reached by its command line alone, so this is a table of what tha
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-FlagKind = Literal["integer", "number", "switch", "choice", "text", "bucket", "folder", "steps"]
+FlagKind = Literal["integer", "number", "switch", "choice", "text", "bucket", "folder", "steps", "model"]
+MODELS_FILE = Path(__file__).with_name("models.txt")
+"""Models of torchvision and timm at the versions of the trainer's image: `python -m tests.trainer.model_names`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,7 @@ FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
         "digits": {**_EVERY, "augment": _SWITCH},
         "imagenet": {
             **_EVERY,
-            "arch": _TEXT,
+            "arch": Flag(kind="model"),
             "fake_data": _SWITCH,
             "stream": _SWITCH,
             "cache_dir": _TEXT,
@@ -92,8 +96,11 @@ ALIASES: Mapping[str, str] = MappingProxyType({"num_epochs": "epochs", "lr": "le
 Values = Mapping[str, str | int | float | bool]
 
 
-def flag_problems(recipe: str, flags: Values) -> Iterator[tuple[str, str]]:
-    """Name and message of each flag that the trainer would refuse: unknown, given twice, or of a wrong value."""
+def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Iterator[tuple[str, str]]:
+    """Name and message of each flag that the trainer would refuse: unknown, given twice, or of a wrong value.
+
+    Which models an image of the user's own has nobody here knows.
+    """
     known, seen = FLAGS[recipe], dict[str, str]()
     for written, value in flags.items():
         name = _name(written, known)
@@ -101,6 +108,8 @@ def flag_problems(recipe: str, flags: Values) -> Iterator[tuple[str, str]]:
             yield written, _unknown(recipe, written, known)
         elif name in seen:
             yield written, f"is the same flag as {seen[name]}; write one of the two"
+        elif own_image and known[name].kind == "model":
+            pass
         elif wanted := _wrong(known[name], value):
             yield written, f"must be {wanted}"
         seen.setdefault(name, written)
@@ -135,6 +144,8 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
         return f"{allowed(flag)}, in quotes where it is a word that YAML takes for true or false"
     if flag.kind == "choice":
         return "" if value in flag.choices else allowed(flag)
+    if flag.kind == "model":
+        return "" if _model(str(value)) in models() else f"{allowed(flag)}{_near(_model(str(value)))}"
     if flag.kind in ("text", "bucket", "folder", "steps"):
         return "" if _is_such_a_text(flag, str(value)) else allowed(flag)
     try:
@@ -144,6 +155,22 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
     high = flag.most is None or number <= flag.most
     low = (flag.least is None or number >= flag.least) and (flag.above is None or number > flag.above)
     return "" if high and low and number < float("inf") else allowed(flag)
+
+
+@functools.cache
+def models() -> frozenset[str]:
+    """The models that the trainer's image has, without the tags that timm gives their weights."""
+    return frozenset(MODELS_FILE.read_text(encoding="ascii").split())
+
+
+def _model(text: str) -> str:
+    return text.removeprefix("timm/").partition(".")[0]
+
+
+def _near(text: str) -> str:
+    plain = re.sub(r"[^a-z0-9_]", "", text.lower())
+    near = [plain] if plain in models() else difflib.get_close_matches(plain, sorted(models()), n=3)
+    return f"; write {' or '.join(near)}" if near else ""
 
 
 def _is_such_a_text(flag: Flag, text: str) -> bool:
@@ -168,6 +195,7 @@ def allowed(flag: Flag) -> str:
         "bucket": "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER",
         "folder": "one folder name",
         "steps": "A-B with 1 <= A <= B, such as 10-15",
+        "model": "a model of torchvision or timm, such as resnet50",
     }
     if flag.kind in words:
         return words[flag.kind]

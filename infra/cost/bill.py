@@ -11,7 +11,7 @@ from infra.aws.pools import node_groups
 from infra.config import PlatformConfig
 from infra.cost.prices import PRICES, Item, Price
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_machine
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.machines import MachineType
 
@@ -175,7 +175,7 @@ def _gke(platform: GkeConfig) -> Iterator[Line]:
     region, nodes = platform.region, platform.system_pool.max_nodes
     yield _line("cluster", "gcp", region, "GKE control plane", 1)
     yield from _gce_machine("system", region, gce_machine(system_machine(platform)), nodes)
-    yield _line("system", "gcp", region, "disk pd-balanced GB", SYSTEM_DISK_GB * nodes)
+    yield _line("system", "gcp", region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
         # Ways to get the same nodes stand for each other: the first one is what the pool asks for.
         plan, count = pool_plans(platform, pool)[0], num_nodes(pool)

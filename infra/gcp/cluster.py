@@ -10,7 +10,7 @@ from pulumi_gcp import container
 
 from infra.gcp.config import GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
-from infra.gcp.pools import system_machine
+from infra.gcp.pools import first_machine
 from infra.naming import cloud_labels
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
@@ -165,7 +165,7 @@ def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
 def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
     """The node of the pool that GKE makes with each cluster: small, of the nodes' own identity, removed at once."""
     return container.ClusterNodeConfigArgs(
-        machine_type=system_machine(args.config),
+        machine_type=first_machine(args.config),
         disk_size_gb=20,
         disk_type="pd-standard",
         service_account=args.node_service_account,

@@ -14,6 +14,8 @@ CLUSTER_NAME_LIMIT = 40
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#Cluster"""
 POOL_NAME_LIMIT = 40
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
+LEAST_DISK_GB = 15
+"""https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig, diskSizeGb, of the newest versions."""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _PROJECT = re.compile(r"([a-z0-9.]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
@@ -115,7 +117,7 @@ their order."""
     """Zones of the nodes; by default the platform's zone."""
     check_zones: bool = True
     """Whether a zone that is not known to have the accelerator is refused."""
-    disk_size_gb: Annotated[int, Field(ge=10, le=65_536)] = 100
+    disk_size_gb: Annotated[int, Field(ge=LEAST_DISK_GB, le=65_536)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["pd-ssd", "pd-balanced", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
     """Type of each node's boot disk; hyperdisk-balanced by default where a machine type takes no other."""

@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from infra.gcp.pools import NodePoolPlan
+from infra.hardware.host_profile import HostProfile
 
 SUBNET_PREFIX = 20
 """Each further subnet is a /20: 4,092 nodes."""
@@ -36,6 +37,8 @@ class Fabric:
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
     """What follows the zone in the name of the RDMA VPC's network profile."""
+    profile: HostProfile | None = None
+    """What Google's installer puts on its hosts; None where a daemon with rights in each pod would be needed too."""
 
     @property
     def vpcs(self) -> tuple[str, ...]:
@@ -48,8 +51,19 @@ def _ethernet(count: int) -> tuple[Interface, ...]:
     return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
 
 
+GIB = HostProfile(
+    claim="gib",
+    folder="/home/kubernetes/bin/gib",
+    mount="/usr/local/gib",
+    script="/usr/local/gib/scripts/set_nccl_env.sh",
+)
+"""NCCL's plug-in for RDMA with Google's own tuning.
+
+https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom#configure-pod-manifests-rdma
+"""
 _RDMA = Fabric(
     mtu=8896,
+    profile=GIB,
     interfaces=(
         Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
         *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),

@@ -10,7 +10,7 @@ from pulumi_gcp import compute, container
 
 from infra.gcp.config import GkeConfig
 from infra.gcp.node_config import SCOPES, kubelet, metadata_server, node_config, shielded
-from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_machine
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_disk_type, system_machine
 from infra.naming import POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
@@ -59,7 +59,7 @@ class SystemNodePool(pulumi.ComponentResource):
             node_config=container.NodePoolNodeConfigArgs(
                 machine_type=system_machine(config),
                 disk_size_gb=SYSTEM_DISK_GB,
-                disk_type="pd-balanced",
+                disk_type=system_disk_type(config),
                 image_type="COS_CONTAINERD",
                 service_account=args.service_account,
                 oauth_scopes=SCOPES,

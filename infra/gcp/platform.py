@@ -11,6 +11,7 @@ from infra.gcp.cloud import GkeCloud, build_cloud
 from infra.gcp.cluster import context_name
 from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
 from infra.gcp.config import GkeConfig
+from infra.gcp.host_folder import HostFolder, HostFolderArgs
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
@@ -61,6 +62,10 @@ def _platform(
         ),
         inside,
     )
+    for fabric, _made in cloud.fabrics:
+        if profile := fabric.profile:
+            folder = HostFolderArgs(namespace=training.namespace, claim=profile.claim, folder=profile.folder)
+            HostFolder(profile.claim, folder, inside)
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"

@@ -18,7 +18,7 @@ https://github.com/dstackai/dstack/issues/2591"""
 HYPERDISK_ONLY_FAMILIES = ("a3-ultragpu", "a4-highgpu", "v6e", "v7x", "c4")
 """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
 SYSTEM_DISK_GB = 100
-"""Boot disk of each node of the system pool, pd-balanced."""
+"""Boot disk of each node of the system pool."""
 LONGEST_RUN_HOURS = 168
 """https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
 
@@ -157,6 +157,17 @@ def _least(pool: GkePoolConfig, rung: str, ladder: bool) -> int | None:
     return pool.min_nodes
 
 
+def first_machine(config: GkeConfig) -> str:
+    """Machine type of the pool that GKE makes with the cluster, and of the system pool where nothing else is said."""
+    return "n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4"
+
+
 def system_machine(config: GkeConfig) -> str:
     """Machine type of the system pool."""
-    return config.system_pool.machine_type or ("n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4")
+    return config.system_pool.machine_type or first_machine(config)
+
+
+def system_disk_type(config: GkeConfig) -> str:
+    """Type of the boot disks of the system pool."""
+    family = gce_machine(system_machine(config)).family
+    return "hyperdisk-balanced" if family in HYPERDISK_ONLY_FAMILIES else "pd-balanced"

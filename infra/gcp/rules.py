@@ -14,14 +14,13 @@ from infra.gcp.pools import (
     hardware_of,
     pool_plans,
     slice_of,
-    system_machine,
 )
 from infra.gcp.range_rules import range_problems
-from infra.hardware.gce import gce_machine
+from infra.gcp.system_rules import system_pool_problems
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import is_tpu
 from infra.hardware.versions import minor_of
-from infra.hardware.zones import GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.problems import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
@@ -31,6 +30,8 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
+SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
+"""https://cloud.google.com/compute/docs/general-purpose-machines and .../accelerator-optimized-machines, their disks"""
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""
 
@@ -43,7 +44,7 @@ def problems(config: GkeConfig) -> list[Problem]:
         *range_problems(config),
         *offer_problems(config),
         *_storage(config),
-        *_system_pool(config),
+        *system_pool_problems(config),
         *_maintenance(config),
     ]
     fabrics: dict[tuple[str, str], int] = {}
@@ -110,24 +111,6 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
         yield Problem(("platform", "secrets_key"), message, key)
 
 
-def _system_pool(config: GkeConfig) -> Iterator[Problem]:
-    path: Path = ("platform", "system_pool")
-    pool = config.system_pool
-    if pool.max_nodes < pool.nodes:
-        yield Problem((*path, "max_nodes"), f"must be at least nodes, {pool.nodes}", pool.max_nodes)
-    name = system_machine(config)
-    try:
-        machine = gce_machine(name)
-    except ValueError as error:
-        yield Problem((*path, "machine_type"), str(error), name)
-        return
-    if machine.accelerators:
-        message = "carries accelerators; write a CPU machine type such as e2-standard-4"
-        yield Problem((*path, "machine_type"), message, name)
-    if machine.family == "e2" and config.zone in NO_E2_ZONES:
-        yield Problem((*path, "machine_type"), f"{config.zone} has no E2; write n1-standard-8", name)
-
-
 def _maintenance(config: GkeConfig) -> Iterator[Problem]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
     given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
@@ -186,7 +169,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         return
     lacking = [zone for zone in zones if zone not in known and zone in GCP_ZONES]
     if lacking:
-        message = f"{lacking[0]} has no {name}; it is in {', '.join(sorted(known))}; `check_zones: false` skips this"
+        message = f"{lacking[0]} has no {name}; it is in {_near(lacking[0], known)}; `check_zones: false` skips this"
         yield "zones", message, list(zones)
     flexible = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
     if flexible and "flex-start" in pool.capacity and (zone := next((z for z in zones if z not in flexible), None)):
@@ -194,6 +177,14 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
             f"flex-start has {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
         )
         yield "capacity", message, list(pool.capacity)
+
+
+def _near(zone: str, known: frozenset[str]) -> str:
+    """Those of the known zones that are in the zone's region, or else on its continent, or else all."""
+    for near in (zone.rpartition("-")[0], zone.partition("-")[0]):
+        if found := sorted(each for each in known if each.startswith(f"{near}-")):
+            return ", ".join(found)
+    return ", ".join(sorted(known))
 
 
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
@@ -266,6 +257,8 @@ def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         )
     if pool.disk_type == "hyperdisk-balanced" and family in ("n1", "e2", "a2-highgpu", "a2-ultragpu", "v4", "v5e"):
         yield "disk_type", f"{plans[0].machine.name} takes no Hyperdisk; write pd-ssd or pd-balanced", pool.disk_type
+    if pool.disk_type == "pd-standard" and family in SSD_ONLY_FAMILIES:
+        yield "disk_type", f"{plans[0].machine.name} takes no pd-standard; write pd-ssd or pd-balanced", pool.disk_type
 
 
 def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:

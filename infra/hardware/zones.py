@@ -46,6 +46,12 @@ GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
             "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, us-east4 a b c, "
             "us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
         ),
+        "nvidia-l4": _zones(
+            "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, asia-southeast1 a b c, "
+            "europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b c, europe-west6 b c, "
+            "me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, us-central1 a b c, "
+            "us-east1 b c d, us-east4 a c, us-west1 a b c, us-west4 a c"
+        ),
         "nvidia-tesla-a100": _zones(
             "asia-northeast1 a c, asia-northeast3 a b, asia-southeast1 a b c, europe-west4 a b, me-west1 a c, "
             "us-central1 a b c f, us-east1 b, us-west1 b, us-west3 b, us-west4 b"
@@ -71,7 +77,7 @@ GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
     }
 )
-"""GPU model -> zones; a model that is not here (L4) is in too many to list and is not checked.
+"""GPU model -> zones.
 
 https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, as far as machine types and GPUs have a price there in
 https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
@@ -79,11 +85,11 @@ https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
 
 _THREE = (
     "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2 "
-    "asia-southeast1 asia-southeast2 australia-southeast1 australia-southeast2 europe-central2 europe-north1 "
-    "europe-north2 europe-southwest1 europe-west2 europe-west3 europe-west4 europe-west6 europe-west8 europe-west9 "
-    "europe-west10 europe-west12 me-central1 me-central2 me-west1 northamerica-northeast1 northamerica-northeast2 "
-    "northamerica-south1 southamerica-east1 southamerica-west1 us-east4 us-east5 us-south1 us-west1 us-west2 us-west3 "
-    "us-west4"
+    "asia-southeast1 asia-southeast2 asia-southeast3 australia-southeast1 australia-southeast2 europe-central2 "
+    "europe-north1 europe-north2 europe-southwest1 europe-west2 europe-west3 europe-west4 europe-west6 europe-west8 "
+    "europe-west9 europe-west10 europe-west12 me-central1 me-central2 me-west1 northamerica-northeast1 "
+    "northamerica-northeast2 northamerica-south1 southamerica-east1 southamerica-west1 us-east4 us-east5 us-south1 "
+    "us-west1 us-west2 us-west3 us-west4"
 )
 GCP_ZONES = frozenset[str]().union(
     _zones(", ".join(f"{region} a b c" for region in _THREE.split())),

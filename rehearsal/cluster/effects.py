@@ -17,8 +17,10 @@ from rehearsal.cloud.lifecycle import Refused
 from rehearsal.cloud.state import CloudState, Properties, Record, read_state
 from rehearsal.cluster import behind, eks_nodes, gke_nodes
 from rehearsal.cluster.behind import set_nodes, settings_of
+from rehearsal.object_store import StoreError, store_of
 
 GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
 
 
@@ -39,6 +41,8 @@ class ClusterEffects:
             scale(self._folder, record, nodes_per_zone(record.inputs))
         elif record.type == NODE_GROUP:
             self._group(record)
+        elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
+            store.create(record.id)
 
     def deleted(self, record: Record) -> None:
         """End what the resource is."""
@@ -50,6 +54,13 @@ class ClusterEffects:
         elif record.type == NODE_GROUP:
             settings = settings_of(read_state(self._folder).settings)
             set_nodes(settings, eks_nodes.LABEL, record.inputs["nodeGroupName"], [])
+        elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
+            if record.inputs.get("forceDestroy"):
+                store.clear(record.id)
+            try:
+                store.delete(record.id)
+            except StoreError as error:
+                raise Refused(f"{record.id}: {error}") from error
 
     def _group(self, record: Record) -> None:
         state = read_state(self._folder)

@@ -366,6 +366,57 @@ def test_a_job_on_a3_names_its_networks() -> None:
     assert [each["network"] for each in listed] == ["default", *(f"gpu-nic-{index}" for index in range(4))]
 
 
+def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
+    """The pod of a job of two hosts."""
+    what = {} if "script" in job else {"recipe": "digits"}
+    engine, _ = graph(platform, [{"name": "a", "hosts": 2, **what, **job}])
+    (record,) = engine.of_type("batch/v1:Job")
+    found: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
+)
+def test_jobs_with_rdma_start_from_their_hosts_profile(machine: str, gpu: str) -> None:
+    platform = gke({"machine_type": machine}, zone="us-central1-b")
+    pod = pod_on(platform, accelerator=gpu, accelerators_per_host=8)
+    (container,) = pod["containers"]
+    assert container["command"] == ["bash"]
+    assert container["args"][:3] == ["-c", '. /usr/local/gib/scripts/set_nccl_env.sh && exec "$@"', "bash"]
+    assert container["args"][3:6] == ["python", "-m", "trainer.launch"]
+    assert {"name": "profile", "mountPath": "/usr/local/gib", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "profile", "persistentVolumeClaim": {"claimName": "gib", "readOnly": True}} in pod["volumes"]
+    engine, _ = graph(platform)
+    (volume,) = engine.of_type(":PersistentVolume")
+    assert volume.inputs["spec"]["hostPath"] == {"path": "/home/kubernetes/bin/gib", "type": "Directory"}
+    (claim,) = engine.of_type(":PersistentVolumeClaim")
+    assert claim.inputs["metadata"]["name"] == "gib"
+    assert claim.inputs["spec"]["volumeName"] == volume.inputs["metadata"]["name"] == "training-gib"
+    assert claim.inputs["spec"]["storageClassName"] == volume.inputs["spec"]["storageClassName"]
+    (namespace,) = engine.of_type(":Namespace")
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_other_jobs_start_as_ever() -> None:
+    for machine, gpu in (("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")):
+        platform = gke({"machine_type": machine, "accelerator": gpu})
+        (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
+        assert container["command"] == ["python"]
+        assert graph(platform)[0].of_type(":PersistentVolume") == []
+
+
+def test_programs_find_the_driver_that_gke_puts_beside_them() -> None:
+    found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
+    gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
+    assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
+    # An image of the user's may look in further places, and says so itself.
+    theirs = pod_on(gke(), **gpus, image="example.com/a:1", script="train.py")
+    assert "LD_LIBRARY_PATH" not in {each["name"] for each in theirs["containers"][0]["env"]}
+    own = pod_on(gke(), **gpus, environment={"LD_LIBRARY_PATH": "/opt"})["containers"][0]["env"]
+    assert [each["value"] for each in own if each["name"] == "LD_LIBRARY_PATH"] == ["/opt"]
+
+
 def test_a_prebuilt_image_builds_nothing() -> None:
     reference = f"example.com/team/trainer@sha256:{'1' * 64}"
     engine, exported = graph(gke(image={"prebuilt": reference}))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 from pulumi.runtime import rpc
 
+from infra.gcp.fabrics import GIB
 from infra.operator_releases import RELEASES
 from tests.golden.manifests import (
     ELASTIC,
@@ -186,6 +188,20 @@ def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) ->
             "command": None,
             "args": None,
         }
+
+
+def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
+    nodes = replace(ON_GPUS, profile=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
+    values = {**EVERY_KEY, "image": None}
+    first = compared("indexed-job", values, nodes)
+    script = f'. {GIB.script} && exec "$@"'
+    assert (first["container"]["command"], first["container"]["args"][:3]) == (["bash"], ["-c", script, "bash"])
+    assert first["container"]["args"][3:6] == ["python", "-m", "trainer.launch"]
+    for kind in TORCH_KINDS:
+        assert compared(kind, values, nodes) == first, kind
+    # mpirun hands on what its own pod has.
+    for template in pod_templates(manifests(spec(values, kind="mpi-job"), nodes)).values():
+        assert {"name": "LD_LIBRARY_PATH", "value": "/drivers"} in template["spec"]["containers"][0]["env"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

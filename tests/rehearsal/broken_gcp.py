@@ -36,6 +36,7 @@ BROKEN: list[tuple[str, str, dict[str, Any]]] = [
     ("has-first-nodes", "gcp:container/cluster:Cluster", {"initialNodeCount": None}),
     ("node-pool-name", POOL, {"name": "p" * 41}),
     ("machine-type", POOL, {"nodeConfig": {"machineType": "n1-standart-4"}}),
+    ("boot-disk", POOL, {"nodeConfig": {**CONFIG, "diskSizeGb": 12}}),
     ("gpus-on-machine", POOL, {"nodeConfig": {**CONFIG, "guestAccelerators": [{**GPU, "count": 3}]}}),
     ("gpus-on-machine", POOL, {"nodeConfig": {**CONFIG, "machineType": "e2-standard-4"}}),
     ("gpu-in-zone", POOL, {"nodeLocations": ["us-central2-b"], "location": "us-central2-b"}),

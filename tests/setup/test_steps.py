@@ -17,7 +17,7 @@ def names(found: list[Step]) -> list[str]:
 
 @pytest.mark.parametrize("image", [True, False])
 def test_a_stack_that_builds_an_image_has_the_digits_first(image: bool) -> None:
-    assert (DIGITS in names(rehearsal_steps(frozenset(), image=image))) is image
+    assert (DIGITS in names(rehearsal_steps(frozenset(), "eks", image=image))) is image
     assert (DIGITS in names(steps(cluster=False, image=image))) is image
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.model_names import names
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
+from workloads.trainer_flags import models
 
 PROJECT = Path(__file__).resolve().parents[2]
 FROZEN = Path(__file__).parent / "command_line.txt"
@@ -33,6 +35,10 @@ def test_the_command_line_is_frozen() -> None:
         "the trainer's flags changed: jobs that people wrote depend on them. Say so in CHANGELOG.md, and write the new "
         f"ones with `python -m tests.trainer.test_config > {FROZEN.relative_to(PROJECT)}`"
     )
+
+
+def test_the_models_that_a_stack_may_name_are_those_that_the_trainer_has() -> None:
+    assert models() == frozenset(names()), "run `python -m tests.trainer.model_names`"
 
 
 def test_flags_take_the_shape_that_jobs_give_them() -> None:

@@ -12,7 +12,8 @@ from trainer.exit_codes import ConfigurationError
 from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
 
 RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
-TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "bucket", "folder", "steps")}
+TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "bucket", "folder", "steps", "model")}
+MODEL = "must be a model of torchvision or timm, such as resnet50"
 EVERY = [(recipe, name) for recipe, flags in FLAGS.items() for name in flags]
 
 
@@ -60,7 +61,7 @@ def edges(flag: Flag) -> tuple[list[str], list[str]]:
 
 @pytest.mark.parametrize(
     ("recipe", "name"),
-    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "bucket", "switch")],
+    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "bucket", "switch", "model")],
 )
 def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
     flag = FLAGS[recipe][name]
@@ -74,9 +75,10 @@ def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
 
 @pytest.mark.parametrize("alias", ALIASES)
 def test_the_trainer_knows_each_alias(alias: str) -> None:
-    value: Values = {alias: "1"}
+    given = "resnet18" if alias == "model" else "1"
+    value: Values = {alias: given}
     assert list(flag_problems("imagenet", value)) == []
-    assert not trainer_refuses("imagenet", alias, "1")
+    assert not trainer_refuses("imagenet", alias, given)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +96,25 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
         ("digits", {"lr": 1, "learning_rate": 2}, "learning_rate: is the same flag as lr; write one of the two"),
         ("digits", {"learning_rate": float("nan")}, "learning_rate: must be a number above 0"),
         ("digits", {"bucket": "my-bucket"}, "bucket: must be file:///FOLDER, gs://BUCKET/FOLDER or s3://"),
+        ("imagenet", {"arch": "ResNet-50"}, f"arch: {MODEL}; write resnet50"),
+        ("imagenet", {"model": "resnet51"}, f"model: {MODEL}; write resnet5"),
+        ("imagenet", {"arch": 50}, f"arch: {MODEL}"),
         ("digits", {"profile_port": 70_000}, "profile_port: must be an integer from 0 to 65535"),
     ],
 )
 def test_refused(recipe: str, flags: dict[str, Any], said: str) -> None:
     (line,) = [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
     assert line.startswith(said)
+
+
+@pytest.mark.parametrize("arch", ["resnet50", "timm/resnet50", "vit_base_patch16_224.augreg_in21k", "swin_v2_t"])
+def test_models_of_both_libraries(arch: str) -> None:
+    assert refused("imagenet", arch=arch) == []
+
+
+def test_nobody_knows_the_models_of_an_image_of_the_users() -> None:
+    assert list(flag_problems("imagenet", {"arch": "mine"}, own_image=True)) == []
+    assert list(flag_problems("imagenet", {"arch": "mine"}))
 
 
 def test_what_yaml_takes_for_a_text_is_still_a_number() -> None:

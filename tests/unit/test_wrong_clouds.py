@@ -96,7 +96,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "range with host bits": (gke(network={"nodes": "10.0.0.1/20"}), ("network.nodes", "range of IPv4 addresses")),
     "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
     "yes in quotes": (gke(regional="yes"), ('platform.regional = "yes"', "must be true or false")),
-    "small disk": (pool(disk_size_gb=5), ("pools[0].disk_size_gb = 5", "integer from 10")),
+    "small disk": (pool(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 15")),
+    "small disk on AWS": (group(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 20")),
     "unknown disk": (pool(disk_type="ssd"), ("pools[0].disk_type", "pd-ssd, pd-balanced")),
     "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
     "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168")),
@@ -118,6 +119,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "system pool with GPUs": (
         gke(system_pool={"machine_type": "g2-standard-4"}),
         ("system_pool", "carries accelerators"),
+    ),
+    "system pool of one CPU": (
+        gke(system_pool={"machine_type": "n1-standard-1"}),
+        ("system_pool.machine_type", "1 vCPUs and 3.75 GiB", "e2-standard-2"),
+    ),
+    "system pool of little memory": (
+        gke(system_pool={"machine_type": "n1-highcpu-4"}),
+        ("system_pool.machine_type", "4 vCPUs and 3.6 GiB", "such as e2-standard-2"),
     ),
     "system pool shrinks": (gke(system_pool={"nodes": 5}), ("system_pool.max_nodes = 3", "at least nodes, 5")),
     "E2 where there is none": (
@@ -146,6 +155,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "V100 in a zone without": (
         pool(accelerator="nvidia-tesla-v100", platform_zone="us-east4-a"),
         ("pools[0].zones", "us-east4-a has no nvidia-tesla-v100", "check_zones"),
+    ),
+    "L4 in a zone without": (
+        pool(machine_type="g2-standard-8", platform_zone="me-central1-a"),
+        ("pools[0].zones", "me-central1-a has no nvidia-l4; it is in me-central2-a, me-central2-c;", "check_zones"),
+    ),
+    "L4 of a pool in the fourth zone": (
+        pool(machine_type="g2-standard-8", zones="us-central1-f"),
+        ("pools[0].zones", "us-central1-f has no nvidia-l4; it is in us-central1-a, us-central1-b, us-central1-c;"),
     ),
     "zone of another region": (pool(zones=["us-east1-c"]), ("pools[0].zones", "not in us-central1")),
     "zone twice": (pool(zones=["us-central1-a", "us-central1-a"]), ("pools[0].zones", "twice")),
@@ -176,6 +193,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("disk_type", "takes hyperdisk-balanced only"),
     ),
     "Hyperdisk on N1": (pool(disk_type="hyperdisk-balanced"), ("disk_type", "takes no Hyperdisk")),
+    "hard disk under L4": (
+        pool(machine_type="g2-standard-8", disk_type="pd-standard"),
+        ("disk_type", "no pd-standard"),
+    ),
+    "hard disk under C3": (pool(machine_type="c3-standard-8", disk_type="pd-standard"), ("disk_type", "write pd-ssd")),
     "topology for a GPU": (pool(topology="2x2"), ("pools[0].topology", "is for TPUs")),
     "slices of a GPU": (pool(slices=2), ("pools[0].slices", "write `nodes`")),
     "a build beside a prebuilt image": (
@@ -290,6 +312,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "two slices": tpu("v4-32", "us-central2-b", nodes=8, slices=2),
     "EKS": eks(),
     "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    "L4": pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
+    "a system pool of the least that does": gke(system_pool={"machine_type": "n1-standard-2"}),
     "no pools": gke(pools=[]),
     "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
     "an image that is there": eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),

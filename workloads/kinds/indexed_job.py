@@ -36,7 +36,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts=opts,
     )
-    pod = Pod(command=host_command(spec, topology(spec)), subdomain=spec.name)
+    pod = Pod(command=host_command(spec, topology(spec), placement.profile), subdomain=spec.name)
     job = Job(
         f"{name}-job",
         metadata=metadata(spec, placement, CREATED_IS_READY),

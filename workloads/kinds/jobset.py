@@ -81,7 +81,7 @@ class JobSetSpec(Schema):
 def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create the JobSet; returns its name."""
     shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape))
+    pod = Pod(command=host_command(spec, shape, placement.profile))
     exclusive = EXCLUSIVE if shape.slices > 1 else {}
     return custom_job(
         f"{name}-job",

@@ -49,7 +49,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     """Create the MPIJob; returns its name."""
     shape = topology(spec)
     host = host_command(spec, shape)
-    launcher = Pod(command=launcher_command(spec, shape, host), role="launcher", restart_policy=None)
+    launcher = Pod(command=launcher_command(spec, shape, host, placement.profile), role="launcher", restart_policy=None)
     worker = Pod(command=worker_command(host), restart_policy=None, port=SSH_PORT)
     return custom_job(
         f"{name}-job",

@@ -56,7 +56,7 @@ class PyTorchJobSpec(Schema):
 def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create the PyTorchJob; returns its name."""
     shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape), container=CONTAINER, restart_policy=None)
+    pod = Pod(command=host_command(spec, shape, placement.profile), container=CONTAINER, restart_policy=None)
     template = pod_template(spec, placement, pod)
     counts = {"Worker": shape.hosts} if spec.elastic else {"Master": 1, "Worker": shape.hosts - 1}
     return custom_job(

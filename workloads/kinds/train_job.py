@@ -85,7 +85,7 @@ class TrainJobSpec(Schema):
 def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create the TrainingRuntime and the TrainJob; returns the TrainJob's name."""
     shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape), container=TRAIN_JOB_NODES)
+    pod = Pod(command=host_command(spec, shape, placement.profile), container=TRAIN_JOB_NODES)
     jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
     processes = shape.processes_per_host
     torch = TorchPolicy(num_proc_per_node=processes) if uses_torchrun(spec) else None

@@ -35,6 +35,14 @@ def machine_type(inputs: Properties) -> Found:
             yield "nodeConfig.machineType", f"{name!r} {error}"
 
 
+@rule("https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig")
+def boot_disk(inputs: Properties) -> Found:
+    """At least 15 GB, what versions from 1.36 on ask for."""
+    size = at(inputs, "nodeConfig.diskSizeGb")
+    if isinstance(size, int) and size < 15:
+        yield "nodeConfig.diskSizeGb", f"{size} is less than 15"
+
+
 @rule("https://cloud.google.com/compute/docs/gpus")
 def gpus_on_machine(inputs: Properties) -> Found:
     """Model, number and machine type go together."""
@@ -219,6 +227,7 @@ def _addresses(inputs: Properties) -> int:
 RULES = (
     node_pool_name,
     machine_type,
+    boot_disk,
     gpus_on_machine,
     gpu_in_zone,
     gpu_driver_version,

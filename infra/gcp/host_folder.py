@@ -1,0 +1,74 @@
+"""HostFolder: a claim on a folder that each node's host has, for pods that may not name such folders themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_kubernetes.core.v1 import (
+    HostPathVolumeSourceArgs,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpecArgs,
+    PersistentVolumeSpecArgs,
+    VolumeResourceRequirementsArgs,
+)
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import stack_labels
+
+SIZE = {"storage": "1Gi"}
+"""Asked for because it must be: a folder of the host has no size of its own."""
+READ_ONLY = "ReadOnlyMany"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFolderArgs:
+    """What the claim is made from."""
+
+    namespace: pulumi.Input[str]
+    """Namespace of the pods."""
+    claim: str
+    """Name of the claim, and of the volume after the namespace's."""
+    folder: str
+    """The folder; a node without it starts no pod that claims it, and says so in the pod's events."""
+
+
+class HostFolder(pulumi.ComponentResource):
+    """A volume over the folder, and the claim on it.
+
+    The `restricted` Pod Security Standard refuses pods a host's folder by its path, and allows them a claim.
+    """
+
+    claim: pulumi.Output[str]
+    """Name of the claim."""
+
+    def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:HostFolder", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        called = pulumi.Output.concat(args.namespace, "-", args.claim)
+        volume = PersistentVolume(
+            f"{name}-volume",
+            metadata=ObjectMetaArgs(name=called, labels=stack_labels()),
+            spec=PersistentVolumeSpecArgs(
+                capacity=SIZE,
+                access_modes=[READ_ONLY],
+                persistent_volume_reclaim_policy="Retain",
+                storage_class_name=called,
+                host_path=HostPathVolumeSourceArgs(path=args.folder, type="Directory"),
+            ),
+            opts=child,
+        )
+        claim = PersistentVolumeClaim(
+            f"{name}-claim",
+            metadata=ObjectMetaArgs(name=args.claim, namespace=args.namespace, labels=stack_labels()),
+            spec=PersistentVolumeClaimSpecArgs(
+                access_modes=[READ_ONLY],
+                storage_class_name=volume.metadata.name,
+                volume_name=volume.metadata.name,
+                resources=VolumeResourceRequirementsArgs(requests=SIZE),
+            ),
+            opts=child,
+        )
+        self.claim = claim.metadata.name
+        self.register_outputs({"claim": self.claim})

@@ -1,0 +1,43 @@
+"""What a GKE platform's system pool may not have: machines that GKE's own pods and the operators do not fit on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import system_machine
+from infra.hardware.gce import gce_machine
+from infra.hardware.zones import NO_E2_ZONES
+from infra.problems import Path, Problem
+
+LEAST_VCPUS, LEAST_GIB = 2, 4
+"""What GKE's own default, e2-medium, has. On one CPU the agents of each node leave no room for kube-dns.
+
+https://cloud.google.com/sdk/gcloud/reference/container/clusters/create#--machine-type,
+https://github.com/kubernetes/cloud-provider-gcp/pull/280
+"""
+
+
+def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
+    """Everything that is wrong with the system pool's settings."""
+    path: Path = ("platform", "system_pool")
+    pool = config.system_pool
+    if pool.max_nodes < pool.nodes:
+        yield Problem((*path, "max_nodes"), f"must be at least nodes, {pool.nodes}", pool.max_nodes)
+    name = system_machine(config)
+    try:
+        machine = gce_machine(name)
+    except ValueError as error:
+        yield Problem((*path, "machine_type"), str(error), name)
+        return
+    if machine.accelerators:
+        message = "carries accelerators; write a CPU machine type such as e2-standard-4"
+        yield Problem((*path, "machine_type"), message, name)
+    if machine.family == "e2" and config.zone in NO_E2_ZONES:
+        yield Problem((*path, "machine_type"), f"{config.zone} has no E2; write n1-standard-8", name)
+    if machine.vcpus < LEAST_VCPUS or machine.memory_gib < LEAST_GIB:
+        message = (
+            f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB, too little for GKE's own pods and the "
+            f"operators; write one with {LEAST_VCPUS} and {LEAST_GIB} or more, such as e2-standard-2"
+        )
+        yield Problem((*path, "machine_type"), message, name)

@@ -1,0 +1,91 @@
+"""Simulated buckets are those of real servers: what is in them, and whether they may go, these say themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cloud.lifecycle import Cloud, Refused
+from rehearsal.cloud.state import Record, new_state
+from rehearsal.cluster.effects import ClusterEffects
+from rehearsal.object_store import ObjectStore, StoreError, running, store_of
+from setup.go_programs import build_all
+from setup.stores import GCS_SERVER
+
+TYPES = {"gke": "gcp:storage/bucket:Bucket", "eks": "aws:s3/bucket:Bucket"}
+INPUTS: dict[str, dict[str, Any]] = {
+    "gke": {"name": "checkpoints", "project": "some-project", "location": "us-central1"},
+    "eks": {"bucket": "checkpoints", "region": "us-west-2"},
+}
+
+
+class Buckets:
+    """A cloud with one bucket in a store of its own."""
+
+    def __init__(self, kind: str, folder: Path, settings: dict[str, Any]) -> None:
+        self.kind = kind
+        service = Record(
+            id="some-project/storage.googleapis.com",
+            type="gcp:projects/service:Service",
+            urn="urn",
+            inputs={},
+            outputs={},
+        )
+        new_state(folder, settings=settings)
+        self.cloud = Cloud(folder, ClusterEffects(folder))
+        if kind == "gke":
+            self.cloud.create(
+                service.urn, service.type, {"project": "some-project", "service": "storage.googleapis.com"}
+            )
+        store = store_of(settings)
+        assert store is not None
+        self.store: ObjectStore = store
+
+    def make(self, **inputs: Any) -> str:
+        return self.cloud.create("urn:bucket", TYPES[self.kind], {**INPUTS[self.kind], **inputs}).id
+
+    def remove(self, id_: str) -> None:
+        self.cloud.delete("urn:bucket", TYPES[self.kind], id_)
+
+
+@pytest.fixture(params=["gke", "eks"])
+def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]:
+    """An empty cloud whose buckets are real."""
+    if request.param == "gke":
+        build_all([GCS_SERVER])
+    with running(request.param) as settings:
+        yield Buckets(request.param, tmp_path, settings)
+
+
+def test_a_bucket_with_a_checkpoint_does_not_go(buckets: Buckets) -> None:
+    id_ = buckets.make()
+    buckets.store.write(id_, "jobs/resnet/checkpoints/step-1/checkpoint.json")
+    with pytest.raises(Refused, match=r"(?i)empty"):
+        buckets.remove(id_)
+    assert buckets.store.keys(id_) == ["jobs/resnet/checkpoints/step-1/checkpoint.json"]
+    buckets.store.clear(id_)
+    buckets.remove(id_)
+    assert buckets.store.buckets() == []
+
+
+def test_it_goes_with_all_that_is_in_it_where_the_settings_say_so(buckets: Buckets) -> None:
+    id_ = buckets.make(forceDestroy=True)
+    for _ in range(2):  # A version of its own where the bucket keeps them.
+        buckets.store.write(id_, "a/b c")
+    buckets.remove(id_)
+    assert buckets.store.buckets() == []
+
+
+def test_a_bucket_that_is_not_there_says_so(buckets: Buckets) -> None:
+    with pytest.raises(StoreError, match="404"):
+        buckets.store.write("nowhere", "key")
+
+
+def test_a_change_of_settings_leaves_the_objects(buckets: Buckets) -> None:
+    id_ = buckets.make()
+    buckets.store.write(id_, "key")
+    buckets.cloud.update("urn:bucket", TYPES[buckets.kind], id_, {**INPUTS[buckets.kind], "forceDestroy": True})
+    assert buckets.store.keys(id_) == ["key"]

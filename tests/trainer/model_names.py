@@ -1,0 +1,17 @@
+"""Writes down the names of the models that the trainer's image has: `python -m tests.trainer.model_names`."""
+
+from __future__ import annotations
+
+from workloads.trainer_flags import MODELS_FILE
+
+
+def names() -> list[str]:
+    """What the trainer's libraries list, in order."""
+    import timm
+    import torchvision
+
+    return sorted({*torchvision.models.list_models(), *timm.list_models()})
+
+
+if __name__ == "__main__":
+    MODELS_FILE.write_text("\n".join(names()) + "\n", encoding="ascii")
