@@ -24,7 +24,7 @@ from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.loop import Training
 from trainer.made_images import imagenet
 from trainer.metrics import Meter, Reporter
-from trainer.models import build_model, build_optimizer
+from trainer.models import build_model
 from trainer.runtime import Runtime, start_runtime
 from trainer.sampler import EpochSampler
 from trainer.storage import Folder
@@ -56,9 +56,11 @@ class NoMeter(Meter):
         """Nothing."""
 
 
-def _training(config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False) -> Training:
+def _training(
+    config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
+) -> Training:
     """Our loop; `bare` is one without logging, metrics, clocks and watch."""
-    report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"))
+    report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
     watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
@@ -115,26 +117,38 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 def loop(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop, and a hand-written one on the same tensors."""
+    """Our loop, and a hand-written one on the same tensors: where weights lie in memory changes a step's time, too."""
     config = _digits(folder)
     training = _training(config, runtime, folder)
     batch = _same_digits(training, runtime)
-    plain = build_model(config, classes=CLASSES, channels=1).to(memory_format=torch.channels_last)
-    optimizer = build_optimizer(config, plain)
+    model, optimizer = training.state.model, training.state.optimizer
     return {
         "ours": lambda: (cpu_seconds(lambda: our_block(training, runtime)),),
-        "theirs": lambda: (cpu_seconds(lambda: plain_block(plain, optimizer, batch, config, runtime)),),
+        "theirs": lambda: (cpu_seconds(lambda: plain_block(model, optimizer, batch, config, runtime)),),
     }
 
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop, and the same without anything that looks at it."""
+    """Our loop, and the same without anything that looks at it, on the same weights."""
     full, bare = (_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
+    bare.state, bare.model = full.state, full.model
     return {
         "ours": lambda: (cpu_seconds(lambda: our_block(full, runtime)),),
         "theirs": lambda: (cpu_seconds(lambda: our_block(bare, runtime)),),
+    }
+
+
+def wandb(folder: Path, runtime: Runtime) -> Blocks:
+    """Our loop while Weights & Biases does not answer, and without it, on the same weights."""
+    online, without = (_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
+    for training in (online, without):
+        _same_digits(training, runtime)
+    without.state, without.model = online.state, online.model
+    return {
+        "ours": lambda: (our_block(online, runtime),),
+        "theirs": lambda: (our_block(without, runtime),),
     }
 
 
@@ -165,13 +179,11 @@ def references(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
-    """ResNet-18 on generated images: the same global batch for any number of ranks."""
+    """ResNet-18 on generated images of ImageNet's size: the same global batch for any number of ranks."""
     config = ImagenetConfig(
         arch="resnet18",
-        image_size=64,
-        num_classes=10,
         batch_size=GLOBAL_BATCH // runtime.world,
-        steps_per_epoch=4,
+        steps_per_epoch=1,
         epochs=EPOCHS,
         bucket="",
     )
@@ -262,7 +274,9 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": beside, "theirs": standing}
 
 
-KINDS = {found.__name__: found for found in (loop, observability, references, ranks, generated, cache, bucket, save)}
+KINDS = {
+    found.__name__: found for found in (loop, observability, wandb, references, ranks, generated, cache, bucket, save)
+}
 
 
 def main() -> None:

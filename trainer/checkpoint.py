@@ -6,9 +6,9 @@ import re
 import time
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 
@@ -18,6 +18,7 @@ from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.staging import DefaultStager
 
     from trainer.tensor_files import Facts
@@ -58,8 +59,9 @@ class Checkpoints:
         self._keep, self._keep_seconds = keep, keep_hours * 3600
         self._on_saved = on_saved
         self._stager: DefaultStager | None = None
-        self._copying: Future[None] | None = None
-        self._saving: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._copying: Future[Tensors] | None = None
+        self._saving: Future[Metadata] | None = None
 
     def save(self, step: int, saved: Saved) -> None:
         """Copy the state and write it, both in the background; waits where the save before is not done.
@@ -71,7 +73,7 @@ class Checkpoints:
         """
         # Imported at the first save and not before the first step.
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-        from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse, async_save
+        from torch.distributed.checkpoint.state_dict_saver import save as write
 
         from trainer.tensor_files import TensorFilesWriter
 
@@ -94,15 +96,13 @@ class Checkpoints:
             self._on_saved(step, folder.url, time.monotonic() - started)
             self._delete_old(before=step)
 
-        saving = async_save(
-            dict(saved.tensors),
-            storage_writer=TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, sealed=sealed),
-            async_stager=self._stager,
-            process_group=self._runtime.background_group(),
-            no_dist=self._runtime.world == 1,
+        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, sealed=sealed)
+        group, alone = self._runtime.background_group(), self._runtime.world == 1
+        # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
+        copying = self._copying = cast("Future[Tensors]", self._stager.stage(dict(saved.tensors)))
+        self._saving = self._thread.submit(
+            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
-        assert isinstance(saving, AsyncSaveResponse)
-        self._copying, self._saving = saving.staging_completion, saving.upload_completion
 
     def copied(self) -> None:
         """Wait until what was given to `save` may change."""

@@ -3,41 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.batch import Data
+from trainer.batch import NO_LABEL, Data
 from trainer.gallery import Collector, Gallery
-from trainer.metrics import Meter
 from trainer.runtime import Runtime
+
+MOST = 5
+"""Classes that a model may name for a sample, at most, to be right in the wider sense: ImageNet's second number."""
 
 
 class Evaluation(NamedTuple):
     """What was found."""
 
     accuracy: float
-    """Percent."""
+    """Percent whose class the model names first."""
+    top5: float
+    """Percent whose class is among the five that the model names first."""
     loss: float
     """Mean over samples."""
     gallery: Gallery | None
     """Confusion matrix and samples, where they were asked for."""
 
 
+class Scores:
+    """What torchmetrics counts of a test set: this rank its part, and the runtime adds the ranks' parts up."""
+
+    def __init__(self, classes: int, runtime: Runtime) -> None:
+        # Imported at the first evaluation and not before the first step.
+        from torchmetrics import SumMetric
+        from torchmetrics.classification import MulticlassAccuracy
+
+        def of_all_ranks(part: torch.Tensor, group: object) -> list[torch.Tensor]:
+            del group
+            return [runtime.sum(part)]
+
+        self._runtime = runtime
+        ranks: dict[str, Any] = {
+            "dist_sync_fn": of_all_ranks,
+            "distributed_available_fn": lambda: runtime.world > 1,
+        }
+        # Without validation, which would wait for the device at every batch.
+        words: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
+        self._first = MulticlassAccuracy(classes, **words)
+        self._among = MulticlassAccuracy(classes, top_k=min(MOST, classes), **words)
+        self._loss = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
+        self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
+        self._all = (self._first, self._among, self._loss, self._counted)
+        for metric in self._all:
+            metric.to(runtime.scores_device)
+
+    def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count a batch of the test set."""
+        logits, labels = (tensor.to(self._runtime.scores_device) for tensor in (logits.float(), labels))
+        self._first.update(logits, labels)
+        self._among.update(logits, labels)
+        self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
+        self._counted.update((labels != NO_LABEL).sum())
+
+    def take(self) -> tuple[float, float, float, int]:
+        """Both accuracies in percent, the mean loss and how many samples were counted, of all ranks."""
+        first, among, loss, counted = (float(metric.compute()) for metric in self._all)
+        return 100 * first, 100 * among, loss / max(counted, 1), int(counted)
+
+
 def evaluate(model: nn.Module, data: Data, runtime: Runtime, beat: Callable[[], None], *, gallery: bool) -> Evaluation:
     """Look at every test sample; all ranks must call it. `beat` is called at each batch."""
-    meter = Meter(runtime.device)
+    scores = Scores(data.classes, runtime)
     seen = Collector(data.classes, runtime.device) if gallery else None
     model.eval()
-    with runtime.evaluating(), runtime.autocast():
+    with runtime.evaluating():
         for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
             beat()
-            logits = model(images)
-            meter.add(functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
+            with runtime.autocast():
+                logits = model(images)
             if seen:
                 seen.add(images, logits, labels)
             runtime.hand_over()
-        loss, accuracy, counted = meter.take(runtime.sum(meter.sums()))
-    assert counted == data.num_tests, f"{counted} test samples were counted, not {data.num_tests}"
-    return Evaluation(accuracy, loss, seen.take(runtime) if seen else None)
+            scores.add(logits, labels)
+        first, among, loss, counted = scores.take()
+    unread = sum(runtime.gather(len(data.broken)))
+    assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
+    return Evaluation(first, among, loss, seen.take(runtime) if seen else None)

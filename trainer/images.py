@@ -40,7 +40,7 @@ class FolderImages:
     def __init__(self, config: ImagenetConfig, device: torch.device, place: Place) -> None:
         self.side = config.image_size
         self._kept = self.side + self.side // MARGIN
-        self._device, self._seed, self._batch = device, config.seed, config.batch_size
+        self._device, self._seed, self._batch, self._epochs = device, config.seed, config.batch_size, config.epochs
         folder = Folder(config.data_dir)
         train, self.classes = find_images(folder, "train", place)
         tests, _ = find_images(folder, "val", place)
@@ -95,7 +95,10 @@ class FolderImages:
         planned = len(self._ahead)
         for number in range(AHEAD):
             if not ahead.steps_left:
-                return
+                # Beside the evaluation, too: the next epoch need not wait for its first images.
+                if ahead.epoch + 1 >= self._epochs:
+                    return
+                ahead.next_epoch()
             share = ahead.next()
             if number >= planned:
                 work = self._threads.submit(self._cut_share, share)

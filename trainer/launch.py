@@ -29,7 +29,10 @@ GPU = Path("/dev/nvidiactl")
 """There is an NVIDIA GPU. Its driver must not be touched before a fork, which nobody promises of these imports."""
 MODULE = frozenset({"-m", "--module"})
 """torchrun's flags for a module in the place of a file."""
-LIBRARIES = ["torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "trainer.loop"]
+LIBRARIES = [
+    *("torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "torchmetrics.classification"),
+    "trainer.loop",
+]
 """What takes seconds to load. torch's optimisers load torch._dynamo when the first of them is made."""
 
 

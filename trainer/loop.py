@@ -147,7 +147,7 @@ class Training:
         self.state.test_accuracy = found.accuracy
         self.state.best_accuracy = max(found.accuracy, self.state.best_accuracy)
         where = {"global_step": self.state.step, "epoch": self.sampler.epoch + 1}
-        self.report.event("test", found.gallery, **where, accuracy=found.accuracy, loss=found.loss)
+        self.report.event("test", found.gallery, **where, accuracy=found.accuracy, top5=found.top5, loss=found.loss)
 
     def save(self) -> None:
         """Save a checkpoint, unless some rank's loss is not a number: what is saved is always worth resuming."""

@@ -24,6 +24,7 @@ DECIMALS = {
     "accuracy": 2,
     "test_accuracy": 2,
     "best_accuracy": 2,
+    "top5": 2,
     "rate": 1,
     "global_rate": 1,
     "seconds": 1,

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -106,9 +107,9 @@ def started(
                     launcher.stdout.close()
 
 
-def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path) -> Ended:
+def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer") -> Ended:
     """Start the trainer and wait for its end."""
-    with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data) as running:
+    with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data, program=program) as running:
         return running.end()
 
 
@@ -124,8 +125,8 @@ def descendants(process: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
-def json_lines(path: Path) -> list[dict[str, object]]:
-    """The records of a metrics file."""
+def json_lines(path: Path) -> list[Any]:
+    """The records of a file, one a line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

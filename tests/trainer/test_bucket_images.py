@@ -54,7 +54,9 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
     proxy.requests.clear()
 
     def load(folder: str) -> FolderImages:
-        config = ImagenetConfig(fake_data=False, data_dir=folder, image_size=24, batch_size=4, stream=True)
+        config = ImagenetConfig(
+            fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
+        )
         return FolderImages(config, torch.device("cpu"), Place())
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
@@ -64,16 +66,16 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
     one = EpochSampler(21, rank=0, world=1, batch_size=8, seed=3)
     for rank, sampler in zip(ranks, two, strict=True):
         rank.follow(sampler)
-    for epoch in (1, 2):
+    for _ in range(EPOCHS):
         while one.steps_left:
             parts = [rank.batch(sampler.next(), world=2) for rank, sampler in zip(ranks, two, strict=True)]
             expected = whole.batch(one.next(), world=1)
             assert torch.equal(torch.cat([part.images for part in parts]), expected.images)
             assert torch.equal(torch.cat([part.labels for part in parts]), expected.labels)
-        assert len(reads(proxy)) == 21
-        assert set(reads(proxy).values()) == {epoch}
         for sampler in (one, *two):
             sampler.next_epoch()
+    assert len(reads(proxy)) == 21
+    assert set(reads(proxy).values()) == {EPOCHS}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

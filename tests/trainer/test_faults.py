@@ -6,19 +6,23 @@ summary at the end of the run says which were not taken (tests/trainer/conftest.
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import random
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import KILLS, LEAVES
+from tests.trainer.conftest import KILLS, LEAVES, SEEDS
 from tests.trainer.processes import json_lines, run, started
-from tests.trainer.test_training import LAST, LENGTH, TWO_RANKS, assert_same, saved
+from tests.trainer.test_gallery import recorded
+from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR
 
 BUDGET = 15.0
@@ -28,26 +32,33 @@ BUDGET = 15.0
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
     """The bucket of a run of two ranks that nothing happened to."""
-    bucket = tmp_path_factory.mktemp("undisturbed")
-    ended = run(*TWO_RANKS, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), digits)
+
+
+def undisturbed_run(bucket: Path, digits: Path, *flags: str) -> Path:
+    """Two ranks train to the end, and leave their checkpoints in the bucket."""
+    ended = run(*TWO_RANKS, *flags, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     return bucket
 
 
-def test_ranks_killed_at_random_change_nothing_in_the_end(undisturbed: Path, tmp_path: Path, digits: Path) -> None:
-    chance = random.Random(0)
-    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: Path, digits: Path) -> None:
+    whole = undisturbed_run(tmp_path / "undisturbed", digits, f"--seed={seed}")
+    chance = random.Random(seed)
+    flags = (*TWO_RANKS, f"--seed={seed}", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=2, restarts=KILLS, data=digits, recipe="digits") as running:
         for _ in range(KILLS):
-            running.wait_for("checkpoint ")
-            time.sleep(chance.uniform(0, 0.2))
-            rank = running.rank_process(chance.randrange(2))
-            os.kill(rank, signal.SIGKILL)
+            # All kills together come before the last checkpoint, so that training is never done before them.
+            for _ in range(chance.randint(1, 4)):
+                running.wait_for("checkpoint ")
+            time.sleep(chance.uniform(0, 0.05))
+            os.kill(running.rank_process(chance.randrange(2)), signal.SIGKILL)
             running.wait_for("resume")
         ended = running.end()
     assert ended.codes == [DONE], ended.output
     assert len(ended.events("resume")) == 2 * KILLS
-    assert_same(saved(tmp_path, LAST), saved(undisturbed, LAST))
+    assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
 def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits: Path) -> None:
@@ -72,19 +83,24 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
         steps.append(step)
 
 
-def test_two_ranks_then_one_then_two_train_every_step_once(tmp_path: Path, digits: Path, undisturbed: Path) -> None:
+def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digits: Path, undisturbed: Path) -> None:
     two = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
     one = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
+    program = f"tests.trainer.recorded {tmp_path}/samples"
     for flags, processes in ((two, 2), (one, 1)):
-        with started(*flags, processes=processes, data=digits, recipe="digits") as running:
+        with started(*flags, processes=processes, data=digits, recipe="digits", program=program) as running:
             running.wait_for("test ")
+            # In the middle of an epoch.
+            running.wait_for("train ")
             os.kill(running.rank_process(0), signal.SIGTERM)
             ended = running.end()
         assert ended.codes == [PREEMPTED], ended.output
-    ended = run(*two, processes=2, data=digits, recipe="digits")
+    ended = run(*two, processes=2, data=digits, recipe="digits", program=program)
     assert ended.codes == [DONE], ended.output
+    taken = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
+    assert set(taken.values()) == {1}
+    assert set(taken) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
     mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
-    # A step skipped or taken twice would show in these; the samples of a step are the sampler's tests.
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
     assert abs(mine["test_accuracy"] - theirs["test_accuracy"]) <= 3
 
@@ -124,15 +140,24 @@ def test_weights_and_biases_is_not_waited_for(
     # Online it may first have begun a run that it could not announce.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, ended.output
-    assert kept[0].stat().st_size > 1000
-    records = json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
-    assert len([record for record in records if record["event"] == "train"]) == len(ended.events("train"))
+    rows = [record.history for record in recorded(kept[0]) if record.HasField("history")]
+    points = {
+        (row.step.num, item.key or "/".join(item.nested_key)): json.loads(item.value_json)
+        for row in rows
+        for item in row.item
+    }
+    said = [
+        record
+        for record in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
+        if record["event"] in ("train", "test")
+    ]
+    assert len(said) == len(ended.events("train")) + len(ended.events("test")) > 5
+    for record in said:
+        for name in ("loss", "accuracy"):
+            assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
 
 
 def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
-    import gzip
-    import json
-
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output

@@ -123,6 +123,11 @@ class Runtime:
         """Where batches are made."""
         return self.device
 
+    @property
+    def scores_device(self) -> torch.device:
+        """Where an evaluation counts."""
+        return self.device
+
     def feed(self, data: Data) -> Data:
         """The data with its batches on the device."""
         return data

@@ -88,6 +88,11 @@ class XlaRuntime(Runtime):
         """Batches are made on the host, beside the steps."""
         return torch.device("cpu")
 
+    @property
+    def scores_device(self) -> torch.device:
+        """Counting leaves out what has no label, so that shapes change: on the device each would be another graph."""
+        return torch.device("cpu")
+
     def feed(self, data: Data) -> Data:
         """The data with its batches sent ahead."""
         from trainer.runtime.xla_feed import AheadOnDevice

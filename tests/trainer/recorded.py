@@ -1,0 +1,45 @@
+"""The trainer, writing down what it trains on: `python -m tests.trainer.recorded FILE digits --flags`.
+
+Each process writes FILE.PROCESS, with a line `[epoch, sample]` for each sample of every step that is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainer.__main__ import main
+from trainer.batch import Batch
+from trainer.data import Digits
+from trainer.loop import Training
+from trainer.sampler import Share
+
+
+def record(path: Path) -> None:
+    """Listen in between the data and the step."""
+    batch, step = Digits.batch, Training.step
+    asked: list[Share] = []
+
+    def fetch(self: Digits, share: Share, **more: Any) -> Any:
+        asked.append(share)
+        return batch(self, share, **more)
+
+    def note(self: Training, of_step: Batch) -> None:
+        step(self, of_step)
+        share = asked.pop()
+        assert not asked, "one step takes one batch"
+        with path.open("a", encoding="ascii") as file:
+            file.writelines(json.dumps([share.epoch, sample]) + "\n" for sample in share.indices.tolist())
+
+    Digits.batch = fetch  # type: ignore[method-assign]  # listens in
+    Training.step = note  # type: ignore[method-assign,assignment]  # listens in
+
+
+if __name__ == "__main__":
+    record(Path(f"{sys.argv.pop(1)}.{os.getpid()}"))
+    if code := main():
+        sys.stdout.flush()
+        os._exit(code)

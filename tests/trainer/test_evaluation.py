@@ -1,0 +1,61 @@
+"""What an evaluation counts: every sample once, those that cannot be read not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from trainer.batch import NO_LABEL
+from trainer.config import ImagenetConfig, parse
+from trainer.evaluation import Scores, evaluate
+from trainer.image_files import Place
+from trainer.images import FolderImages
+from trainer.made_images import imagenet
+from trainer.runtime import Runtime, start_runtime
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """This process as the only rank."""
+    return start_runtime(parse(["digits", "--device=cpu"]))
+
+
+def test_samples_without_a_class_count_nowhere(runtime: Runtime) -> None:
+    # The classes in the order in which the model names them, 0 first, for every sample.
+    logits = torch.arange(7, 0, -1.0).repeat(6, 1)
+    labels = torch.tensor([0, 1, 4, 5, NO_LABEL, 0])
+    scores = Scores(7, runtime)
+    for start in (0, 3):
+        scores.add(logits[start : start + 3], labels[start : start + 3])
+    first, among, loss, counted = scores.take()
+    known = labels != NO_LABEL
+    assert counted == 5
+    assert first == pytest.approx(100 * 2 / 5)
+    assert among == pytest.approx(100 * 4 / 5)
+    assert loss == pytest.approx(functional.cross_entropy(logits[known], labels[known]).item())
+
+
+def test_fewer_than_five_classes_are_all_among_the_first(runtime: Runtime) -> None:
+    scores = Scores(3, runtime)
+    scores.add(torch.rand(4, 3), torch.tensor([0, 1, 2, 0]))
+    assert scores.take()[1] == 100
+
+
+def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_path: Path, runtime: Runtime) -> None:
+    imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
+    next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
+    config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
+    data = FolderImages(config, torch.device("cpu"), Place())
+
+    class First(torch.nn.Module):
+        """Takes every image for one of the first class."""
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
+
+    found = evaluate(First(), data, runtime, lambda: None, gallery=False)
+    assert found.accuracy == pytest.approx(100 * 9 / 19)
+    assert len(data.broken) == 1
