@@ -36,8 +36,8 @@ def what_to_do(nodes: Sequence[Object]) -> str:
     if not lost:
         return ""
     return (
-        "their pods are made again once Kubernetes knows that they have ended: when the node answers again or is deleted; "
-        f"where its machine is gone for good, `kubectl delete node {' '.join(lost)}` in `make shell`"
+        "its pods are made again once Kubernetes knows that they have ended: when it answers again or is deleted; "
+        f"where the machine is gone for good, `kubectl delete node {' '.join(lost)}` in `make shell`"
     )
 
 
