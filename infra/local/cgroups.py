@@ -57,7 +57,9 @@ def end_cgroups(cgroup: str) -> None:
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    os.kill(int(pid), signal.SIGKILL)
+                    # 0 stands for a process of another namespace, and to `kill` for this one and its peers.
+                    if pid != "0":
+                        os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()
             except (ProcessLookupError, FileNotFoundError):
                 continue  # It ended by itself.

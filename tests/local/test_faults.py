@@ -116,7 +116,9 @@ def running(
         kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
     # Before the stack: their pods hold the bucket's claim, and their operators are the stack's.
-    kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", JOBS)
+    # A runtime goes when no job uses it, which its operator has to see.
+    for resources in (JOBS, "trainingruntimes,services"):
+        kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
 
 

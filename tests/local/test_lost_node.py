@@ -16,6 +16,7 @@ import pytest
 from commands.jobs import Cluster, StackOutputs
 from commands.status import show
 from infra.local import traces
+from infra.local.api import ready_nodes
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, Cause, job_name
 from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
@@ -36,20 +37,27 @@ class Lost:
     def __init__(self, settings: ClusterSettings, core: Any) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
         self.node = settings.node_names[1]
+        inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
+        (self.supervisor,) = (pid for pid in inits if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
         for kind in KINDS:
             pods = PODS.get(kind, 2)
             wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, CAUSE).total() == pods)  # noqa: B023  # waited for here
         self.on_it = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
 
-    def lose(self) -> int:
-        """End every process of the node; returns the process that would start them again, which is held."""
-        folder = self._settings.folder
-        supervisor = min(pid for pid in traces.processes(folder) if traces.is_namespace_init(pid))
-        node = traces.node_process(folder, 1)
+    def lose(self) -> None:
+        """End every process of the node; what would start them again is held."""
+        node = traces.node_process(self._settings.folder, 1)
         assert node is not None
-        os.kill(supervisor, signal.SIGSTOP)
+        os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
-        return supervisor
+
+    def find(self) -> None:
+        """Have the node's machine back."""
+        os.kill(self.supervisor, signal.SIGCONT)
+
+    def ready(self) -> set[str]:
+        """The nodes that are ready."""
+        return ready_nodes(self._settings)
 
     def forget(self) -> None:
         """Do as a cloud does when a machine is no more."""
@@ -95,11 +103,11 @@ def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) ->
     """A job of each kind, of which pods were on the node."""
     with running(settings, tmp_path_factory.mktemp("lost"), KINDS, [CAUSE]) as stack:
         found = Lost(settings, stack.core())
-        supervisor = found.lose()
+        found.lose()
         try:
             yield found
         finally:
-            os.kill(supervisor, signal.SIGCONT)
+            found.find()
 
 
 def test_its_pods_are_told_to_go_when_their_toleration_has_passed(lost: Lost) -> None:
@@ -134,3 +142,8 @@ def test_every_job_goes_on_with_pods_on_the_other_node_once_it_is_deleted(lost: 
         (lost.faults.folder / job_name(kind, CAUSE) / "done").touch()
         wait_for(f"{kind} is complete", lambda: lost.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
         assert set(lost.starts(kind).values()) <= {1, 2}
+
+
+def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:
+    lost.find()
+    wait_for(f"{lost.node} is ready", lambda: lost.node in lost.ready())
