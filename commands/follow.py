@@ -230,7 +230,13 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     ranks = {name: {rank for pod in pods if pod.job == name for rank in pod.ranks} for name in names}
     total = sum(map(len, ranks.values()))
     for pod in pods:
-        for text in cluster.log(pod):
+        try:
+            lines = cluster.log(pod)
+        except Unreachable as error:
+            # The cluster has answered before: it is this pod's node that does not.
+            screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
+            continue
+        for text in lines:
             screen.line(pod, text, total)
 
 

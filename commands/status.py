@@ -13,7 +13,8 @@ from rich.text import Text
 from commands.job_state import JobState
 from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
-from commands.pod_state import Object, PodState, count_restarts, exit_meaning, latest_by_place
+from commands.node_state import lost_pods, node_line, what_to_do
+from commands.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
 from commands.stack import PulumiFailed
 
 TAIL_LINES = 50
@@ -44,19 +45,6 @@ COLOURS = {"running": "green", "complete": "green", "succeeded": "green", "faile
 Row = tuple[str, ...]
 
 
-def node_line(node: Object) -> tuple[str, bool]:
-    """One node in words, and whether it is ready."""
-    conditions = {each["type"]: each for each in node.get("status", {}).get("conditions") or []}
-    ready = conditions.get("Ready", {})
-    is_ready = ready.get("status") == "True"
-    words = (
-        "ready" if is_ready else f"not ready ({ready.get('reason', 'unknown')}: {ready.get('message', 'no report')})"
-    )
-    closed = ", closed to new pods" if node.get("spec", {}).get("unschedulable") else ""
-    pressure = [name for name, each in conditions.items() if name.endswith("Pressure") and each["status"] == "True"]
-    return f"{node['metadata']['name']} {words}{closed}{''.join(f', {name}' for name in pressure)}", is_ready
-
-
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
@@ -72,7 +60,7 @@ def job_rows(
     rows: list[Row] = []
     for pod in current:
         restarts = str(count_restarts(each for each in pods if each.place == pod.place))
-        why = pod.why or notes.get(pod.uid, "") or (reason if not rows else "")
+        why = "; ".join(filter(None, (pod.why, notes.get(pod.uid)))) or (reason if not rows else "")
         cells = _progress_cells(progress.get(pod.uid, Progress()))
         rows.append((*head, pod.name, pod.label, pod.node, pod.state, *cells, restarts, why))
     return rows
@@ -99,19 +87,25 @@ def render(rows: Sequence[Row]) -> Table:
 
 def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     """Ask the cluster and show nodes and jobs."""
-    nodes = [node_line(node) for node in cluster.nodes()]
+    found_nodes = cluster.nodes()
+    nodes = [node_line(node) for node in found_nodes]
     jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
-        read = [pod for pod in current if pod.index == 0 or len(pods) <= MANY_HOSTS]
-        progress = {pod.uid: _progress(cluster, pod) for pod in read}
-        rows += job_rows(job, own, progress, notes_of(cluster, job, current))
+        lost = lost_pods(current, found_nodes)
+        # Whoever asks a node that does not answer for a log waits for nothing.
+        read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
+        notes = notes_of(cluster, job, current) | lost
+        progress = {pod.uid: _progress(cluster, pod, notes) for pod in read}
+        rows += job_rows(job, own, progress, notes)
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
     lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
+    if advice := what_to_do(found_nodes):
+        lines.append(Text(f"  {advice}", style="red"))
     console.print(Group(*lines))
     if rows:
         console.print()
@@ -120,10 +114,16 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         console.print("the stack has no jobs")
 
 
-def _progress(cluster: Cluster, pod: PodState) -> Progress:
+def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progress:
+    """What a host has printed last; why that cannot be known is added to the notes."""
     progress = Progress()
     if pod.has_log:
-        for line in cluster.log(pod, TAIL_LINES):
+        try:
+            lines = cluster.log(pod, TAIL_LINES)
+        except Unreachable as error:
+            # The cluster has answered all before: it is this pod's node that does not.
+            lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
+        for line in lines:
             progress.read(line)
     return progress
 

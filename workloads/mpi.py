@@ -22,9 +22,9 @@ SSHD = (
 )
 SSH_OPTIONS = (
     f"-p {SSH_PORT} -i {SSH_FOLDER}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
-    "-o ConnectionAttempts=10 -o LogLevel=ERROR"
+    "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o LogLevel=ERROR"
 )
-"""The workers are new each time: there is no host key to know."""
+"""The workers are new each time: there is no host key to know. One is lost after a minute without an answer."""
 OF_THE_POD = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
 """Variables that come from the image and the pod; mpirun only warns of those that an image does not set."""
 

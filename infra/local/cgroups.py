@@ -51,13 +51,24 @@ def cgroup_folders(cgroup: str) -> list[Path]:
 
 
 def end_cgroups(cgroup: str) -> None:
-    """Kill what still runs in the cluster's cgroups and remove them."""
+    """Kill what still runs in the cluster's cgroups and remove them, and the one above them where it has no others."""
+    empty_cgroups(cgroup)
+    for root in hierarchies():
+        top = root / "trainyard"
+        if top.is_dir() and not any(each.is_dir() for each in top.iterdir()):
+            top.rmdir()
+
+
+def empty_cgroups(cgroup: str) -> None:
+    """Kill what still runs in `cgroup` or below it and remove them."""
     deadline = time.monotonic() + END_SECONDS
     while folders := cgroup_folders(cgroup):
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    os.kill(int(pid), signal.SIGKILL)
+                    # 0 stands for a process of another namespace, and to `kill` for this one and its peers.
+                    if pid != "0":
+                        os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()
             except (ProcessLookupError, FileNotFoundError):
                 continue  # It ended by itself.
@@ -65,7 +76,3 @@ def end_cgroups(cgroup: str) -> None:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"cgroup {folder} cannot be removed: {error}") from error
         time.sleep(0.05)
-    for root in hierarchies():
-        top = root / "trainyard"
-        if top.is_dir() and not any(each.is_dir() for each in top.iterdir()):
-            top.rmdir()

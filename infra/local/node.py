@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from infra.local import programs
-from infra.local.cgroups import make_cgroup
+from infra.local.cgroups import empty_cgroups, make_cgroup
 from infra.local.network import join_cluster
 from infra.local.programs import NODE_ROOT
 from infra.local.settings import ClusterSettings
@@ -61,6 +61,8 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
+    # Of containers that died with this node before: the kubelet would look for each so long that it gives itself up.
+    empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"
     authority = NODE_ROOT / "keys" / "ca.crt"

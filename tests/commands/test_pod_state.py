@@ -20,7 +20,6 @@ from commands.pod_state import (
     pod_state,
     seconds_between,
 )
-from commands.status import node_line
 from trainer import exit_codes
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
@@ -127,17 +126,6 @@ def test_codes_mean_the_same_as_in_the_trainer() -> None:
     assert "SIGKILL" in exit_meaning(137)
     assert exit_meaning(137) == exit_meaning(-9)
     assert "SIGTERM" in exit_meaning(143)
-
-
-def test_nodes() -> None:
-    node = copy.deepcopy(API["nodes"][0])
-    assert node_line(node) == ("follow-0 ready", True)
-    for condition in node["status"]["conditions"]:
-        if condition["type"] == "Ready":
-            condition |= {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting."}
-    words, is_ready = node_line(node)
-    assert not is_ready
-    assert "NodeStatusUnknown" in words
 
 
 def test_the_ends_of_pods_that_an_operator_made_again_are_in_its_events() -> None:

@@ -19,7 +19,7 @@ def test_one_program_trains_on_eight_devices(checkout: Checkout) -> None:
         assert re.search(line, text, re.M), text[-3000:]
     compiled = re.findall(r"^mnist-spmd/0 \| train .* compilations=(\d+)", text, re.M)
     assert len(set(compiled[1:])) == 1, compiled
-    found = checkout.cluster.folder.rglob("profiles/mnist-spmd/proc_0/**/*.xplane.pb")
+    found = checkout.cluster.bucket.rglob("profiles/mnist-spmd/proc_0/**/*.xplane.pb")
     assert [path for path in found if path.stat().st_size]
 
 

@@ -66,6 +66,11 @@ def table() -> dict[tuple[str, str], str]:
     return {(cause, kind): row[1 + place] for cause, row in causes.items() for place, kind in enumerate(kinds)}
 
 
+def place_of(pod: str) -> str:
+    """A pod's name without Kubernetes' own random suffix, which follows an index."""
+    return re.sub(r"(-\d+|-launcher)-\w{5}$", r"\1", pod)
+
+
 class Faults:
     """The jobs, on the cluster."""
 
@@ -77,8 +82,7 @@ class Faults:
         """How often each place of a job was started."""
         folder = self.folder / job_name(kind, cause)
         names = [each.name for each in folder.iterdir() if "@" in each.name] if folder.is_dir() else []
-        # What follows an index is Kubernetes' own random suffix.
-        return Counter(re.sub(r"(-\d+|-launcher)-\w{5}@.*|@.*", r"\1", name) for name in names)
+        return Counter(place_of(name.partition("@")[0]) for name in names)
 
     def seen(self, kind: JobKind, cause: Cause) -> tuple[JobState, list[PodState]]:
         """The job and its pods as `make status` has them."""
@@ -112,7 +116,9 @@ def running(
         kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
     # Before the stack: their pods hold the bucket's claim, and their operators are the stack's.
-    kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", JOBS)
+    # A runtime goes when no job uses it, which its operator has to see.
+    for resources in (JOBS, "trainingruntimes,services"):
+        kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
 
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from commands.jobs import Cluster, StackOutputs
+from commands.status import show
 from infra.local import traces
+from infra.local.api import ready_nodes
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, Cause, job_name
-from tests.local.test_faults import NAMESPACE, Faults, running, wait_for
+from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
 from workloads.pod import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 CAUSE: Cause = "node-lost"
-WITHOUT_MPI: tuple[JobKind, ...] = tuple(kind for kind in KINDS if kind != "mpi-job")
-"""mpirun does not notice a machine that no longer answers for minutes."""
+LAUNCHER = "-launcher"
 SLACK_SECONDS = 15.0
 """How much later than its toleration says a pod may be told to go on a busy machine."""
 
@@ -31,24 +35,46 @@ class Lost:
     """The jobs on a cluster one of whose nodes is gone for good."""
 
     def __init__(self, settings: ClusterSettings, core: Any) -> None:
-        self.faults, self._core = Faults(settings), core
+        self.faults, self._core, self._settings = Faults(settings), core, settings
         self.node = settings.node_names[1]
-        for kind in WITHOUT_MPI:
+        inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
+        (self.supervisor,) = (pid for pid in inits if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
+        for kind in KINDS:
             pods = PODS.get(kind, 2)
             wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, CAUSE).total() == pods)  # noqa: B023  # waited for here
         self.on_it = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
 
-    def lose(self, settings: ClusterSettings) -> None:
+    def lose(self) -> None:
         """End every process of the node; what would start them again is held."""
-        inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
-        node = traces.node_process(settings.folder, 1)
+        node = traces.node_process(self._settings.folder, 1)
         assert node is not None
-        os.kill(min(inits), signal.SIGSTOP)
+        os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
+
+    def find(self) -> None:
+        """Have the node's machine back."""
+        os.kill(self.supervisor, signal.SIGCONT)
+
+    def ready(self) -> set[str]:
+        """The nodes that are ready."""
+        return ready_nodes(self._settings)
 
     def forget(self) -> None:
         """Do as a cloud does when a machine is no more."""
         self._core.delete_node(self.node)
+
+    def starts(self, kind: JobKind) -> Counter[str]:
+        """How often each place of a job was started, but for mpirun's, which starts again when a worker does."""
+        found = self.faults.starts(kind, CAUSE)
+        return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
+
+    def status(self) -> str:
+        """What `make status` says."""
+        out = io.StringIO()
+        names = tuple(job_name(kind, CAUSE) for kind in KINDS)
+        found = StackOutputs(kubeconfig_path=str(self._settings.kubeconfig), namespace=NAMESPACE, jobs=names)
+        show(Cluster(found.kubeconfig_path, found.namespace), found, out)
+        return out.getvalue()
 
     def told_to_go(self) -> list[float]:
         """Seconds from the node's silence being noticed to each of its pods being told to go; waits for all."""
@@ -75,14 +101,13 @@ def seconds(pod: Any, since: datetime) -> float:
 @pytest.fixture(scope="module")
 def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
     """A job of each kind, of which pods were on the node."""
-    with running(settings, tmp_path_factory.mktemp("lost"), WITHOUT_MPI, [CAUSE]) as stack:
+    with running(settings, tmp_path_factory.mktemp("lost"), KINDS, [CAUSE]) as stack:
         found = Lost(settings, stack.core())
-        inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
-        found.lose(settings)
+        found.lose()
         try:
             yield found
         finally:
-            os.kill(min(inits), signal.SIGCONT)
+            found.find()
 
 
 def test_its_pods_are_told_to_go_when_their_toleration_has_passed(lost: Lost) -> None:
@@ -91,15 +116,34 @@ def test_its_pods_are_told_to_go_when_their_toleration_has_passed(lost: Lost) ->
         assert LOST_NODE_SECONDS <= round(waited) <= LOST_NODE_SECONDS + SLACK_SECONDS
 
 
-def test_every_job_goes_on_with_pods_on_the_other_node(lost: Lost) -> None:
+def test_status_says_which_pods_are_lost_and_what_to_do(lost: Lost) -> None:
+    text = lost.status()
+    assert "nodes: 1 of 2 ready" in text
+    assert f"{lost.node} has not answered since 20" in text
+    assert f"`kubectl delete node {lost.node}`" in text
+    for name in (each for each in lost.on_it if LAUNCHER not in each):
+        (row,) = [line for line in text.splitlines() if f" {name} " in line]
+        assert f"its node {lost.node} has not answered since 20" in row
+
+
+def test_every_job_goes_on_with_pods_on_the_other_node_once_it_is_deleted(lost: Lost) -> None:
+    assert all(set(lost.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
     lost.forget()
     begun = time.monotonic()
-    for kind in WITHOUT_MPI:
-        wait_for(f"{kind} is complete", lambda: lost.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
-        starts = lost.faults.starts(kind, CAUSE)
-        gone = [name for name in lost.on_it if name.startswith(job_name(kind, CAUSE))]
+    for kind in KINDS:
+        gone = {place_of(name) for name in lost.on_it if name.startswith(job_name(kind, CAUSE))}
+        gone.discard(f"{job_name(kind, CAUSE)}{LAUNCHER}")
         assert gone, f"{kind} had a pod on each node"
-        again = [place for place, count in starts.items() if count == 2]
-        assert set(starts.values()) <= {1, 2}
-        assert len(again) == len(gone), (starts, gone)
-    print(f"all complete {time.monotonic() - begun:.0f} s after the node was forgotten")
+        before = lost.starts(kind)
+        expected = before | Counter({place: 2 for place in gone})
+        wait_for(f"{kind} has {gone} again", lambda: lost.starts(kind) == expected)  # noqa: B023  # waited for here
+    print(f"all are there again {time.monotonic() - begun:.0f} s after the node was deleted")
+    for kind in KINDS:
+        (lost.faults.folder / job_name(kind, CAUSE) / "done").touch()
+        wait_for(f"{kind} is complete", lambda: lost.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
+        assert set(lost.starts(kind).values()) <= {1, 2}
+
+
+def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:
+    lost.find()
+    wait_for(f"{lost.node} is ready", lambda: lost.node in lost.ready())

@@ -2,8 +2,9 @@
 
 The launcher is made when every worker answers: a worker's name is published only then. The launcher is a Job of the
 operator's whose failure policy cannot be set: each of its failures counts as a restart, evictions and final exit codes
-too. A worker that is deleted is made again; one that is evicted ends the job, which is the operator's own rule. Workers
-go when the job ends: sshd does not end by itself. Source: github.com/kubeflow/mpi-operator v0.6.0, pkg/controller.
+too. A worker that is deleted, or evicted by a request, is made again; one that its node evicts as it runs short ends
+the job, which is the operator's own rule. Workers go when the job ends: sshd does not end by itself.
+Source: github.com/kubeflow/mpi-operator v0.6.0, pkg/controller.
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""What nodes say, and what that means for the pods on them, from objects that a real API server (1.34) answered."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from commands.node_state import lost_pods, node_line, what_to_do
+from commands.pod_state import pod_state
+
+API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
+SILENT = {
+    "status": "Unknown",
+    "reason": "NodeStatusUnknown",
+    "message": "Kubelet stopped posting node status.",
+    "lastTransitionTime": "2026-11-21T10:00:00Z",
+}
+REFUSES = {"status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}
+
+
+def node(**ready: str) -> dict[str, Any]:
+    """A node with this in its condition `Ready`."""
+    found = dict(copy.deepcopy(API["nodes"][0]))
+    for condition in found["status"]["conditions"]:
+        if condition["type"] == "Ready":
+            condition |= ready
+    return found
+
+
+def test_a_node_that_is_well() -> None:
+    assert node_line(node()) == ("follow-0 ready", True)
+    assert what_to_do([node()]) == ""
+    assert lost_pods([pod_state(API["pods"]["running"][0])], [node()]) == {}
+
+
+def test_a_node_that_says_why_it_is_not_ready_is_not_lost() -> None:
+    assert node_line(node(**REFUSES)) == ("follow-0 not ready (KubeletNotReady: container runtime is down)", False)
+    assert what_to_do([node(**REFUSES)]) == ""
+    assert lost_pods([pod_state(API["pods"]["running"][0])], [node(**REFUSES)]) == {}
+
+
+def test_a_node_that_does_not_answer_says_since_when_and_what_to_do() -> None:
+    words, is_ready = node_line(node(**SILENT))
+    assert not is_ready
+    assert "follow-0 has not answered since 2026-11-21T10:00:00Z (NodeStatusUnknown: Kubelet stopped" in words
+    assert "`kubectl delete node follow-0`" in what_to_do([node(**SILENT)])
+
+
+def test_pods_on_it_and_on_nodes_that_are_no_more_are_named_but_not_those_that_have_ended() -> None:
+    running, ended = pod_state(API["pods"]["running"][0]), pod_state(API["pods"]["complete"][0])
+    ended = replace(ended, node=running.node)
+    assert running.node == "follow-0"
+    assert "has not answered since 2026-11-21T10:00:00Z" in lost_pods([running, ended], [node(**SILENT)])[running.uid]
+    assert lost_pods([running], []) == {running.uid: "its node follow-0 is no more: made again within a minute"}
+    assert ended.uid not in lost_pods([running, ended], [node(**SILENT)])
