@@ -1,0 +1,35 @@
+"""The cgroups of nodes on this machine: one that starts again empties its own, with what still runs in them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from infra.local.cgroups import cgroup_folders, empty_cgroups, end_cgroups, make_cgroup
+
+CLUSTER = "/trainyard/tests-cgroups"
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """The cgroup of a cluster of two nodes, each with a pod's."""
+    for node in (0, 1):
+        make_cgroup(f"{CLUSTER}/node-{node}/pods/one")
+    yield CLUSTER
+    end_cgroups(CLUSTER)
+    assert cgroup_folders(CLUSTER) == []
+
+
+def test_a_node_empties_its_own_alone(cluster: str) -> None:
+    with subprocess.Popen(["sleep", "600"]) as left:
+        for folder in cgroup_folders(f"{cluster}/node-0"):
+            if folder.name == "one":
+                (folder / "cgroup.procs").write_text(str(left.pid), encoding="ascii")
+        empty_cgroups(f"{cluster}/node-0")
+        assert left.wait(timeout=10) == -9
+    assert cgroup_folders(f"{cluster}/node-0") == []
+    assert cgroup_folders(f"{cluster}/node-1")
+    make_cgroup(f"{cluster}/node-0")
+    assert cgroup_folders(f"{cluster}/node-0")
