@@ -74,6 +74,9 @@ def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: C
 def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
     checkout.run("make", "up", "JOB=interactive", seconds=600)
     checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")
+    host, _ = checkout.objects("pods", "--selector", "trainyard.dev/job=interactive")
+    listed = json.loads(checkout.kubectl("exec", host["metadata"]["name"], "--", "cat", "/opt/trainyard/sbom.cdx.json"))
+    assert {"torch", "timm", "torchmetrics"} <= {each["name"] for each in listed["components"]}
     shells = [
         subprocess.Popen(
             ["make", "exec", f"RANK={rank}"],
