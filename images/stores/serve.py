@@ -1,8 +1,8 @@
 """An object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server, with digits in it.
 
 It holds two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It takes note of every
-image that is read, and ends when the jobs that it is told of have written that they are done: then it says how often,
-by whom and in which epoch the images were read.
+image that is read, and ends when the jobs that it is told of have written that they are done: then it says how often
+and by whom the images were read.
 """
 
 from __future__ import annotations
@@ -120,15 +120,18 @@ def is_done(client: Any, job: str) -> bool:
 
 
 def say(reads: dict[str, list[tuple[str, str]]]) -> None:
-    """Print, for each bucket and epoch, how many images were read, how many different ones, and by whom how many."""
+    """Print for each bucket how many images were read, how often each, and by whom how many.
+
+    Not by epoch: ranks read ahead, one of them the next epoch's first images while another ends this one.
+    """
     for bucket, noted in reads.items():
-        for epoch, start in enumerate(range(0, len(noted), TRAIN), start=1):
-            part = noted[start : start + TRAIN]
-            names = len({name for name, _ in part})
-            readers = ",".join(f"{who}:{count}" for who, count in sorted(Counter(who for _, who in part).items()))
-            print(
-                f"served bucket={bucket} epoch={epoch} reads={len(part)} images={names} readers={readers}", flush=True
-            )
+        counts = Counter(name for name, _ in noted)
+        times = ",".join(map(str, sorted(set(counts.values()))))
+        readers = ",".join(f"{who}:{count}" for who, count in sorted(Counter(who for _, who in noted).items()))
+        print(
+            f"served bucket={bucket} reads={len(noted)} images={len(counts)} times={times} readers={readers}",
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -154,14 +154,10 @@ def test_every_sample_in_a_bucket_is_read_once_an_epoch_by_one_rank(checkout: Ch
     for kind in ("s3", "gs"):
         for rank in range(2):
             assert re.search(rf"^train epoch=2 .* rank={rank}/2 ", logs[kind], re.M), logs[kind][-3000:]
-        lines = rf"^store/0 \| served bucket={kind}-samples epoch=(\d+) reads=(\d+) images=(\d+) readers=(\S+)$"
-        served = re.findall(lines, text, re.M)
-        assert [(epoch, reads, images) for epoch, reads, images, _ in served] == [
-            ("1", "600", "600"),
-            ("2", "600", "600"),
-        ]
-        for *_, readers in served:
-            assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["300", "300"], readers
+        lines = rf"^store/0 \| served bucket={kind}-samples reads=(\d+) images=(\d+) times=(\S+) readers=(\S+)$"
+        ((*counts, readers),) = re.findall(lines, text, re.M)
+        assert counts == ["1200", "600", "2"], "each image once in each of two epochs"
+        assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
 
 
 @pytest.mark.long
