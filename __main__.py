@@ -39,15 +39,14 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
     )
     if spec.image in OWN_IMAGES:
         spec = spec.model_copy(update={"image": None})
-    has_operator = bool(OPERATORS[spec.kind])
     args = TrainingJobArgs(
         spec=spec,
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
         checkout=PROJECT,
-        after=[*platform.before_pods(), *(operators if has_operator else [])],
+        after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
     )
-    return TrainingJob(spec.name, args, platform.job_options(has_operator=has_operator))
+    return TrainingJob(spec.name, args, platform.resource_options())
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:

@@ -12,7 +12,6 @@ from commands.environment import PROJECT, STATE
 from commands.pending import adopt_pending
 from commands.stack import SHARED, PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
 from infra.aws.config import EksConfig
-from infra.config import PlatformConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle, traces
 from infra.local.settings import ClusterSettings, cache_folder
@@ -43,23 +42,12 @@ def destroy(stack: str) -> bool:
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if _nodes_go_too(stack) and before.get("jobs"):
+    if stack != "local" and before.get("jobs"):
         stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
-
-
-def _nodes_go_too(stack: str) -> bool:
-    """Whether the stack's nodes are machines of a cloud that it has made, as far as its settings say."""
-    platform = _platform(stack)
-    return stack != "local" if platform is None else isinstance(platform, GkeConfig | EksConfig)
-
-
-def _platform(stack: str) -> PlatformConfig | None:
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    return load_file(file).platform if file.exists() else None
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
@@ -75,7 +63,8 @@ def stop_jobs(run: Callable[..., object]) -> None:
 
 def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
     """What of a stack stays in its cloud when it is destroyed, by the outputs that it had."""
-    platform = _platform(stack)
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    platform = load_file(file).platform if file.exists() else None
     keeps = isinstance(platform, GkeConfig | EksConfig) and platform.bucket.keep
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 

@@ -45,5 +45,4 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
         kubeconfig_path=files,
         context=config.context,
         get_kubeconfig=f"kubectl config use-context {config.context}",
-        jobs_deleted_with=training.resource,
     )

@@ -55,8 +55,6 @@ class TrainingNamespace(pulumi.ComponentResource):
 
     namespace: pulumi.Output[str]
     """Name of the namespace, known when it is there."""
-    resource: Namespace
-    """The resource whose deletion takes everything in the namespace with it, and waits for its end."""
     service_account: pulumi.Output[str]
     """Name of the service account of all pods: it has no rights and no token."""
     bucket_claim: pulumi.Output[str] | None
@@ -71,7 +69,7 @@ class TrainingNamespace(pulumi.ComponentResource):
             metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
             opts=child,
         )
-        self.resource, self.namespace = namespace, namespace.metadata.name
+        self.namespace = namespace.metadata.name
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._metadata(SERVICE_ACCOUNT, args.account_annotations or None),

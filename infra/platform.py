@@ -50,21 +50,12 @@ class Platform:
     """References of Trainyard's own images by the names that jobs give them."""
     deleted_with: pulumi.Resource | None = None
     """The resource whose deletion takes everything in the cluster with it, when the stack made the cluster."""
-    jobs_deleted_with: pulumi.Resource | None = None
-    """The resource whose deletion takes the jobs with it while the cluster stays: their namespace."""
     images: pulumi.Resource | None = None
     """The resource that is there when the nodes have the stack's images, when the stack loads them."""
 
     def resource_options(self) -> pulumi.ResourceOptions:
         """Options of a component whose resources are in this platform's cluster."""
         return pulumi.ResourceOptions(providers={"kubernetes": self.provider}, deleted_with=self.deleted_with)
-
-    def job_options(self, *, has_operator: bool) -> pulumi.ResourceOptions:
-        """The same of a job. One that an operator must end, which may be the stack's too, ends before it by itself."""
-        options = self.resource_options()
-        if options.deleted_with is None and not has_operator:
-            options.deleted_with = self.jobs_deleted_with
-        return options
 
     def before_pods(self) -> list[pulumi.Resource]:
         """What must be there before a pod can start."""

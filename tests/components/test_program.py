@@ -148,15 +148,6 @@ def test_existing_cluster(cluster: dict[str, Any]) -> None:
     assert engine.of_type("dynamic:Resource") == []
 
 
-def test_jobs_in_an_existing_cluster_go_with_their_namespace(cluster: dict[str, Any]) -> None:
-    operated = {"name": "tune", "recipe": "digits", "kind": "jobset"}
-    engine, _ = program(cluster, [{"name": "digits", "recipe": "digits"}, operated])
-    assert engine.requests["digits"].deletedWith.endswith("Namespace::training-namespace")
-    # Its operator may be the stack's own, and must outlive it.
-    assert not engine.requests["tune"].deletedWith
-    assert not engine.requests["operators"].deletedWith
-
-
 def test_existing_cluster_with_an_object_store(cluster: dict[str, Any]) -> None:
     engine, exported = program({**cluster, "bucket": {"kind": "url", "url": "s3://team/"}})
     assert engine.of_type(":PersistentVolumeClaim") == []
