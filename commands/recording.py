@@ -102,10 +102,13 @@ class RecordingEngine(Mocks):
 
     records: list[Record] = field(default_factory=list)
     """What was registered, components included."""
-    requests: dict[str, resource_pb2.RegisterResourceRequest] = field(default_factory=dict)
-    """The registrations by the resource's name: parents, options."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
-    """All of them; a component and its part may have one name."""
+    """The registrations themselves: parents, options."""
+
+    @property
+    def requests(self) -> Mapping[str, resource_pb2.RegisterResourceRequest]:
+        """The registrations by the resource's name; of a component and a part of its name, the part's."""
+        return {each.name: each for each in self.registered}
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource; it gets its inputs as outputs."""
@@ -148,7 +151,6 @@ class _Monitor(MockMonitor):
         self._engine = engine
 
     def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:
-        self._engine.requests[request.name] = request
         self._engine.registered.append(request)
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
 

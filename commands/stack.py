@@ -31,7 +31,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     Raises FileNotFoundError where there is no `pulumi` and no stack of another machine's to look at.
     """
     if SHARED in os.environ and not has_cli():
-        subprocess.run([sys.executable, "-m", "setup", "--no-cluster"], cwd=PROJECT, check=True, stdout=sys.stderr)
+        set_up = [sys.executable, "-m", "setup", "--no-cluster"]
+        if subprocess.run(set_up, cwd=PROJECT, check=False, stdout=sys.stderr).returncode != 0:
+            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
     with settings_without_salt():
         done = subprocess.run(
             ["pulumi", *words],

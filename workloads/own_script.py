@@ -27,9 +27,9 @@ class OwnScript:
         return f"{job}-script-{hashlib.sha256(f'{self.name} {self.text}'.encode()).hexdigest()[:8]}"
 
 
-def is_here(script: str | None) -> bool:
+def is_here(script: str) -> bool:
     """Whether a job's script is a file of the checkout."""
-    return script is not None and script.startswith(HERE)
+    return script.startswith(HERE)
 
 
 def path_in_pod(script: str) -> str:
@@ -46,9 +46,9 @@ def read(script: str, checkout: Path) -> OwnScript:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ValueError(f"is no file of {checkout}; write its path from there, or one in the image") from error
     except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}") from error
+        raise ValueError(f"cannot be read ({error.strerror}); give yourself the right to read it") from error
     except UnicodeDecodeError as error:
-        raise ValueError("is no Python file: it is not UTF-8") from error
+        raise ValueError("is no text in UTF-8; save it as that") from error
     if len(content) > MOST_BYTES:
         raise ValueError(
             f"has {len(content):,} bytes, and at most {MOST_BYTES:,} go into a pod; build an image with it"

@@ -62,3 +62,11 @@ def test_a_stack_that_others_keep_is_looked_at_after_a_set_up(monkeypatch: pytes
     monkeypatch.setenv("PULUMI_BACKEND_URL", "file:///shared")
     assert not stack.stack_exists("dev")
     assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "ls", "--json"]]
+
+
+def test_a_set_up_that_fails_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "has_cli", lambda: False)
+    monkeypatch.setattr(subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "file:///shared")
+    with pytest.raises(stack.PulumiFailed, match="set-up did not get one"):
+        stack.stack_exists("dev")
