@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -16,6 +17,10 @@ BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 QUOTA_V2 = Path("/sys/fs/cgroup/cpu.max")
 QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3)."""
+LARGEST_MMAP_THRESHOLD = 32 * 2**20
+"""Bytes: the most that the C library takes for it, https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 
 
 class CpuRuntime(Runtime):
@@ -26,6 +31,7 @@ class CpuRuntime(Runtime):
     def take_device(self, config: TrainConfig) -> None:
         """Use as many threads as this rank has cores: more of them would wait for each other at every operation."""
         self.device = torch.device("cpu")
+        keep_freed_memory()
         torch.set_num_threads(config.threads or self._threads())
 
     def half(self) -> torch.dtype | None:
@@ -38,6 +44,18 @@ class CpuRuntime(Runtime):
         if set_by_user.isdigit() and int(set_by_user) > 0:
             return int(set_by_user)
         return max(1, int(cgroup_cpus() / self.local_world))
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what tensors give back, for the tensors of the next step.
+
+    By default it hands large blocks back to the kernel, which clears and maps every page of them anew at each step:
+    ResNet-50 on two cores spent an eighth of its time so. Does nothing where the C library is not glibc.
+    """
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tune:
+        tune(M_TRIM_THRESHOLD, -1)
+        tune(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
 
 
 def cgroup_cpus() -> float:
