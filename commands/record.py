@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,8 +13,14 @@ from typing import Any
 from commands.job_state import JobState
 
 FILE = "run-record.json"
-BUCKETS = ("gs://", "s3://", "file://")
-"""Beginnings of the buckets that can be written from here."""
+HERE = "file"
+"""Scheme of a bucket that is a folder: of this machine, where the cluster is on it too."""
+COPY = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
+"""What people write each cloud's buckets with."""
+
+
+class NotWritten(RuntimeError):
+    """A record could not be written; the message says where to and why."""
 
 
 def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
@@ -34,16 +41,26 @@ def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
 
 
 def write(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket; where it is. Raises CalledProcessError.
+    """Write the record into its job's folder of the bucket; where it is. Raises NotWritten.
 
     A cloud's bucket is written with the `gcloud` or `aws` that people use; neither was run so far.
     """
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{FILE}", json.dumps(record, indent=2)
-    copy = {"gs": ["gcloud", "storage", "cp"], "s3": ["aws", "s3", "cp"]}.get(target.partition("://")[0])
-    if copy:
-        subprocess.run([*copy, "-", target], input=text, text=True, check=True)
-    else:
-        path = Path(target.removeprefix("file://"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    scheme, _, path = target.partition("://")
+    try:
+        if scheme == HERE:
+            _write_file(Path(path), text)
+        else:
+            subprocess.run([*COPY[scheme], "-", target], input=text, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NotWritten(f"{target} cannot be written: {error}") from error
     return target
+
+
+def _write_file(path: Path, text: str) -> None:
+    """Write a file that belongs to the bucket's owner, as its folder does: the job may not have written there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    owner = path.parent.parent.stat()
+    for made in (path.parent, path):
+        os.chown(made, owner.st_uid, owner.st_gid)

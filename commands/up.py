@@ -85,7 +85,8 @@ def main() -> int:
     status = 0
     if followed or not idle:
         status = follow(kubeconfig, brought["namespace"], followed, sys.stdout, brought.get("context"))
-    write_records(Cluster(kubeconfig, brought["namespace"], brought.get("context")), brought, followed)
+    cluster = Cluster(kubeconfig, brought["namespace"], brought.get("context"))
+    write_records(cluster, brought, followed, is_here=isinstance(config.platform, LocalConfig))
     for name in sorted(idle):
         print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
     print_outputs(brought)
@@ -93,14 +94,23 @@ def main() -> int:
     return status
 
 
-def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]) -> None:
-    """Write the record of each job that is over beside its checkpoints."""
-    from commands.record import BUCKETS, completed, write
+def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str], *, is_here: bool) -> None:
+    """Write the record of each job that is over beside its checkpoints, as far as that can be done from this machine.
 
+    `is_here` says whether the cluster is on it, too: in another one a bucket that is a folder is one of its nodes.
+    """
+    from commands.record import COPY, HERE, NotWritten, completed, write
+
+    bucket = str(brought.get("bucket_url"))
+    scheme = bucket.partition("://")[0]
+    if scheme not in COPY and not (scheme == HERE and is_here):
+        return
     for name, state in cluster.jobs(list(jobs)).items():
-        if state.is_over and str(brought.get("bucket_url")).startswith(BUCKETS):
-            where = write(brought["bucket_url"], completed(brought["run_records"][name], state))
-            print(f"{name}: run record in {where}")
+        if state.is_over:
+            try:
+                print(f"{name}: run record in {write(bucket, completed(brought['run_records'][name], state))}")
+            except NotWritten as error:
+                print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 
 
 def print_outputs(found: dict[str, object]) -> None:

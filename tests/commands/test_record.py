@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from commands.job_state import JobState
-from commands.record import completed, write
+from commands.record import NotWritten, completed, write
+from commands.up import write_records
 from run_record import commit, plan_digest, run_record
 from stack_config import parse
 from tests.commands.pull_requests import JOB, STACK, changed
@@ -58,3 +62,46 @@ def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: P
     written = write(f"file://{tmp_path}", found)
     assert json.loads(Path(written.removeprefix("file://")).read_text(encoding="utf-8")) == found
     assert written == f"file://{tmp_path}/digits/run-record.json"
+
+
+def _record() -> dict[str, Any]:
+    config = parse(STACK)
+    return completed(run_record(config, config.jobs[0]), OVER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away, and only root has a local cluster")
+def test_a_job_that_never_wrote_anything_can_write_beside_its_record(tmp_path: Path) -> None:
+    os.chown(tmp_path, 1000, 1000)
+    written = Path(write(f"file://{tmp_path}", _record()).removeprefix("file://"))
+    assert [(made.stat().st_uid, made.stat().st_gid) for made in (written, written.parent)] == [(1000, 1000)] * 2
+
+
+def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = _record()
+    (tmp_path / "digits").write_text("in the way", encoding="utf-8")
+    with pytest.raises(NotWritten, match=r"digits/run-record\.json cannot be written: .*File exists"):
+        write(f"file://{tmp_path}", record)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotWritten, match=r"gs://bucket/digits/run-record\.json cannot be written: .*'gcloud'"):
+        write("gs://bucket", record)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "is_here", "said"), [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "alone: gs:/")]
+)
+def test_records_are_written_where_that_is_this_machines_to_do(
+    scheme: str,
+    is_here: bool,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster: Any = SimpleNamespace(jobs=lambda names: dict.fromkeys(names, OVER))
+    brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    write_records(cluster, brought, ["digits"], is_here=is_here)
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err
+    assert bool(printed.out + printed.err) == bool(said)
+    assert (tmp_path / "digits").exists() == (said.startswith("in file"))

@@ -64,7 +64,7 @@ class Checkout:
             timeout=seconds,
             check=False,
         )
-        assert status is None or done.returncode == status, (done.stdout, done.stderr)
+        assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
 
     def tool(self, *words: str, status: int | None = 0) -> str:
