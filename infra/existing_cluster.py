@@ -32,6 +32,7 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
         TrainingNamespaceArgs(namespace=config.namespace, bucket=claim),
         pulumi.ResourceOptions(providers={"kubernetes": provider}),
     )
+    export = f"export KUBECONFIG={path} && " if path else ""
     options = f"--kubeconfig {path} --context {config.context}" if path else f"--context {config.context}"
     return Platform(
         provider=provider,
@@ -44,5 +45,5 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
         kubectl=pulumi.Output.concat(f"kubectl {options} -n ", training.namespace),
         kubeconfig_path=files,
         context=config.context,
-        get_kubeconfig=f"kubectl config use-context {config.context}",
+        get_kubeconfig=f"{export}kubectl config use-context {config.context}",
     )

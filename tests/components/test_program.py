@@ -145,6 +145,9 @@ def test_existing_cluster(cluster: dict[str, Any]) -> None:
     assert account.inputs["automountServiceAccountToken"] is False
     assert exported["kubeconfig_path"] == cluster["kubeconfig"]
     assert exported["kubeconfig"] is None
+    assert exported["get_kubeconfig"] == (
+        f"export KUBECONFIG={cluster['kubeconfig']} && kubectl config use-context kind-kind"
+    )
     assert engine.of_type("dynamic:Resource") == []
 
 
