@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from workloads.spec import JobSpec
 PROJECT = Path(__file__).resolve().parent
 
 
+@cache
 def commit() -> str:
     """The commit of this checkout, `-changed` behind where files differ from it; `unknown` outside of git.
 
