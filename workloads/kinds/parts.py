@@ -32,6 +32,8 @@ CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 `skipAwait` (https://github.com/pulumi/pulumi-kubernetes/issues/3154): a job that takes its place has the same name."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Names Kueue's LocalQueue: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
+QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
+"""The label in a resource: Kueue refuses a change of it in a job that runs, so such a change makes the job again."""
 CHANGED_IN_PLACE = ("suspend", "runPolicy")
 """Parts of a job's spec that its operator obeys while it runs; a change of any other makes the job again."""
 
@@ -111,7 +113,7 @@ def custom_job(
     plain = spec.plain()
     replacing = pulumi.ResourceOptions(
         delete_before_replace=True,
-        replace_on_changes=[f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE],
+        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE)],
     )
     options = pulumi.ResourceOptions.merge(opts, replacing)
     job = CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)
