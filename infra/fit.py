@@ -23,6 +23,8 @@ from infra.scheduling import EFA_RESOURCE
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
 
+SYSTEM = "system"
+"""Pool of the nodes that every cluster has."""
 
 NodeState = tuple[int, int, int]
 """What is left on a node: accelerators, millicores, bytes of memory."""
@@ -110,7 +112,10 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit |
 
 
 def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom]:
-    """What each pool has for the jobs of queues, beside the jobs without one."""
+    """What each pool has for the jobs of queues, beside the jobs without one; first the system's nodes.
+
+    A pod that says no pool, such as mpirun's, takes the first that it may and that has enough.
+    """
     offers = _offers(platform)
     _, left = _unqueued(offers, asks)
     found = []
@@ -125,7 +130,7 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
         room = Capacity(millicores=millicores, memory=memory)
         labels = {POOL_LABEL: offer.pool}
         found.append(PoolRoom(pool=offer.pool, room=room, devices=devices, node_labels=labels, taint=resource))
-    return found
+    return sorted(found, key=lambda each: each.pool != SYSTEM)
 
 
 def _unqueued(offers: Sequence[_Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Misfit], list[Nodes]]:
@@ -157,7 +162,7 @@ def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
         needed = -(-ask.hosts // _hosts_on(offer.whole, ask))
-        return offer.queued and not ask.queue, offer.gpus, offer.pool == "system", needed
+        return offer.queued and not ask.queue, offer.gpus, offer.pool == SYSTEM, needed
 
     best = min(roomy, key=cost)
     if offers[best].queued and not ask.queue:
@@ -213,7 +218,7 @@ def _gke(platform: GkeConfig) -> list[_Offer]:
             )
         )
     system = _left(gke_allocatable(gce_machine(system_machine(platform))))
-    return [*offers, _Offer(pool="system", nodes=platform.system_pool.max_nodes, node=system)]
+    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
 def _eks(platform: EksConfig) -> list[_Offer]:
@@ -229,7 +234,7 @@ def _eks(platform: EksConfig) -> list[_Offer]:
         for plan in node_groups(platform)
     ]
     system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
-    return [*offers, _Offer(pool="system", nodes=platform.system_pool.nodes, node=system)]
+    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
 
 
 def _left(node: Capacity) -> Capacity:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from infra.hardware import MEBIBYTE, Capacity
+from infra.naming import QUEUE_LABEL
 
 REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
 """What the pod of one operator asks of its node."""
@@ -211,7 +212,7 @@ KUEUE = Release(
         secret="kueue-webhook-server-cert",
         last_path="/validate-trainer-kubeflow-org-v1alpha1-trainjob",
         others=frozenset(QUEUED_KINDS),
-        label="kueue.x-k8s.io/queue-name",
+        label=QUEUE_LABEL,
     ),
     files=(("/etc/kueue/configuration.yaml", KUEUE_CONFIGURATION),),
     follows=frozenset({"jobset", "mpi-operator", "trainer", "training-operator"}),
