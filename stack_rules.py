@@ -49,7 +49,7 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
             message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
             found.append(Problem((*path, "accelerator"), message, job.accelerator))
     # Only where each value is right is there an answer to whether the jobs fit.
-    return found or without_room(platform, jobs)
+    return found or without_room(platform, jobs) or not_handed_over(platform, jobs)
 
 
 def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
@@ -65,6 +65,22 @@ def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
         shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
         found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
     return found
+
+
+def not_handed_over(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """Jobs of a kind to whose pods Kueue cannot say for which request their nodes have come.
+
+    Source: sigs.k8s.io/kueue v0.14.0, pkg/controller/jobs/trainjob: no annotations in what it hands over.
+    """
+    pools = platform.pools if isinstance(platform, GkeConfig) else ()
+    on_request = {pool.name for pool in pools if pool.capacity == ("queued",)}
+    placed = pools_of_jobs(platform, jobs)
+    message = "Kueue cannot give queued nodes to jobs of this kind; write jobset, or give the pool another capacity"
+    return [
+        Problem(("jobs", index, "kind"), message, job.kind)
+        for index, job in enumerate(jobs)
+        if job.kind == "train-job" and placed.get(job.name) in on_request
+    ]
 
 
 def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:

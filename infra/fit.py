@@ -127,9 +127,16 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
         devices = {resource: accelerators} if resource else {}
         if offer.adapters:
             devices[EFA_RESOURCE] = offer.adapters * accelerators // offer.gpus
-        room = Capacity(millicores=millicores, memory=memory)
-        labels = {POOL_LABEL: offer.pool}
-        found.append(PoolRoom(pool=offer.pool, room=room, devices=devices, node_labels=labels, taint=resource))
+        found.append(
+            PoolRoom(
+                pool=offer.pool,
+                room=Capacity(millicores=millicores, memory=memory),
+                devices=devices,
+                node_labels={POOL_LABEL: offer.pool},
+                on_request=offer.queued,
+                taint=resource,
+            )
+        )
     return sorted(found, key=lambda each: each.pool != SYSTEM)
 
 
@@ -286,5 +293,5 @@ def _without_queue(offer: _Offer) -> str:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
     return (
         f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "
-        "write the LocalQueue whose ClusterQueue has the check for that, or give the pool another capacity"
+        "write `queue: NAME`, and it does before the job starts, or give the pool another capacity"
     )

@@ -20,5 +20,7 @@ class PoolRoom:
     """Accelerators and network adapters by Kubernetes' names."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes, by which pods say that they are for this pool."""
+    on_request: bool = False
+    """Whether its nodes come only when they are asked for, all that a job needs at once."""
     taint: str | None = None
     """Key of the taint that keeps other pods away."""

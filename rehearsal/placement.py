@@ -83,12 +83,12 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
 
 
 def in_queues(settings: ClusterSettings) -> set[str]:
-    """The jobs that Kueue has not admitted."""
+    """The jobs that wait for what others have; not those for which nodes are being asked for."""
     found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta1/workloads")["items"]
     waiting = set()
     for each in found:
         conditions = {each["type"]: each["status"] for each in each.get("status", {}).get("conditions") or []}
-        if conditions.get("Admitted") != "True":
+        if conditions.get("QuotaReserved") != "True":
             waiting |= {owner["name"] for owner in each["metadata"].get("ownerReferences") or []}
     return waiting
 
@@ -110,8 +110,8 @@ def settle(
 ) -> list[Pod]:
     """Wait until every job has its pods and each of them runs, or nothing moves any more; then the pods as they are.
 
-    `expected` says how many pods each job has at least, unless it is `waiting` in a queue; `grow` may add nodes for
-    pods that wait, and tells whether it did.
+    `expected` says how many pods each job has at least, unless it is `waiting` in a queue; `grow` may add nodes, for
+    pods that wait among others, and tells whether it did.
     """
     deadline = time.monotonic() + limit
     still_since, before = time.monotonic(), None
@@ -123,7 +123,7 @@ def settle(
         complete = not missing or missing <= waiting()
         if complete and all(pod.phase in ("Running", "Succeeded", "Failed") for pod in found):
             return found
-        if found != before or (homeless and grow([pod for pod in homeless if pod.why_pending])):
+        if found != before or grow([pod for pod in homeless if pod.why_pending]):
             still_since, before = time.monotonic(), found
         refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
         patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS

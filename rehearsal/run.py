@@ -173,7 +173,7 @@ class Rehearsal:
             found = placement.settle(
                 self.cluster,
                 expected,
-                lambda pods: autoscaler.grow(self.folder, pods),
+                self._grown,
                 limit,
                 (lambda: placement.in_queues(self.cluster)) if self.subject.queued else set,
             )
@@ -188,6 +188,11 @@ class Rehearsal:
             if waiting >= before:
                 report.problems += [f"job {name} waits in its queue for ever" for name in sorted(waiting)]
                 return list(seen.values())
+
+    def _grown(self, homeless: list[placement.Pod]) -> bool:
+        """Whether nodes were added."""
+        asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
+        return asked or autoscaler.grow(self.folder, homeless)
 
     def _save_checkpoints(self, report: Report, found: list[placement.Pod]) -> None:
         """Write what jobs would write, where their pods are told to: a bucket that is not there says so."""

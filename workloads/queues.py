@@ -13,7 +13,7 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.hardware import MEBIBYTE, format_cpu, format_memory
+from infra.hardware import MEBIBYTE, format_cpu, format_memory, gpus
 from infra.naming import stack_labels
 from infra.pool_room import PoolRoom
 from workloads.kinds.parts import Schema
@@ -21,6 +21,8 @@ from workloads.kinds.parts import Schema
 API_VERSION = "kueue.x-k8s.io/v1beta1"
 CLUSTER_QUEUE = "trainyard"
 """Name of the one ClusterQueue: a cluster has the operators of one stack."""
+ON_REQUEST = "queued-provisioning"
+"""Name of the check that asks for nodes, and of how."""
 ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
 """Kueue takes jobs for it."""
 
@@ -74,11 +76,53 @@ class NamespaceSelector(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CheckOfFlavors(Schema):
+    """A check that a job must pass beside its quota, on some pools."""
+
+    name: str
+    on_flavors: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChecksStrategy(Schema):
+    """Which checks there are."""
+
+    admission_checks: tuple[CheckOfFlavors, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterQueueSpec(Schema):
     """What there is to share."""
 
+    admission_checks_strategy: ChecksStrategy | None
     namespace_selector: NamespaceSelector
     resource_groups: tuple[ResourceGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters(Schema):
+    """What says more about a check."""
+
+    api_group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionCheckSpec(Schema):
+    """A check."""
+
+    controller_name: str
+    parameters: Parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvisioningRequestConfigSpec(Schema):
+    """How nodes are asked for."""
+
+    managed_resources: tuple[str, ...]
+    pod_set_merge_policy: str
+    provisioning_class_name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +163,20 @@ class Queues(pulumi.ComponentResource):
             )
             for room in args.rooms
         ]
+        on_request = tuple(room.pool for room in args.rooms if room.on_request)
+        checks = ask_for_nodes(name, after) if on_request else []
+        strategy = ChecksStrategy(admission_checks=(CheckOfFlavors(name=ON_REQUEST, on_flavors=on_request),))
         cluster_queue = CustomResource(
             f"{name}-cluster-queue",
             api_version=API_VERSION,
             kind="ClusterQueue",
             metadata=ObjectMetaArgs(name=CLUSTER_QUEUE, labels=stack_labels(), annotations=ACTIVE),
             spec=ClusterQueueSpec(
+                admission_checks_strategy=strategy if on_request else None,
                 namespace_selector=NamespaceSelector(match_labels={"kubernetes.io/metadata.name": args.namespace}),
                 resource_groups=(resource_group(args.rooms),),
             ).plain(),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=flavors),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*flavors, *checks]),
         )
         for queue in sorted(args.names):
             CustomResource(
@@ -142,6 +190,40 @@ class Queues(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[cluster_queue]),
             )
         self.register_outputs({})
+
+
+def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    """The check by which Kueue asks GKE for the nodes of a job, all at once, before it starts.
+
+    GKE takes one set of pods a request: a master and workers that want the same are one.
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    """
+    config = CustomResource(
+        f"{name}-nodes-config",
+        api_version=API_VERSION,
+        kind="ProvisioningRequestConfig",
+        metadata=ObjectMetaArgs(name=ON_REQUEST, labels=stack_labels()),
+        spec=ProvisioningRequestConfigSpec(
+            managed_resources=(gpus.RESOURCE,),
+            pod_set_merge_policy="IdenticalWorkloadSchedulingRequirements",
+            provisioning_class_name="queued-provisioning.gke.io",
+        ).plain(),
+        opts=opts,
+    )
+    check = CustomResource(
+        f"{name}-nodes-check",
+        api_version=API_VERSION,
+        kind="AdmissionCheck",
+        metadata=ObjectMetaArgs(name=ON_REQUEST, labels=stack_labels(), annotations=ACTIVE),
+        spec=AdmissionCheckSpec(
+            controller_name="kueue.x-k8s.io/provisioning-request",
+            parameters=Parameters(
+                api_group=API_VERSION.partition("/")[0], kind="ProvisioningRequestConfig", name=ON_REQUEST
+            ),
+        ).plain(),
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[config])),
+    )
+    return [config, check]
 
 
 def flavor(room: PoolRoom) -> ResourceFlavorSpec:

@@ -42,14 +42,37 @@ def test_every_pool_has_an_amount_of_everything() -> None:
     group = resource_group(ROOMS)
     assert group.covered_resources == ("cpu", "memory", "nvidia.com/gpu")
     amounts = {each.name: [quota.nominal_quota for quota in each.resources] for each in group.flavors}
-    assert amounts == {"system": ["3800m", "13Gi", "0"], "gpus": ["7500m", "25Gi", "4"]}
+    assert amounts == {
+        "system": ["3800m", "13Gi", "0"],
+        "gpus": ["7500m", "25Gi", "4"],
+        "later": ["400", "3600Gi", "16"],
+    }
 
 
 def test_queues_come_after_what_they_draw_on_and_go_before_it() -> None:
     engine = queues_engine()
-    assert waits_for(engine, "queues-cluster-queue") == {"queues-system-flavor", "queues-gpus-flavor"}
+    drawn = {"queues-system-flavor", "queues-gpus-flavor", "queues-later-flavor", "queues-nodes-check"}
+    assert waits_for(engine, "queues-cluster-queue") >= drawn
     for name in ("queues-research", "queues-nightly"):
         assert "queues-cluster-queue" in waits_for(engine, name)
+
+
+def test_nodes_that_come_on_request_are_asked_for() -> None:
+    engine = queues_engine()
+    (queue,) = engine.of_type(":ClusterQueue")
+    (check,) = engine.of_type(":AdmissionCheck")
+    (config,) = engine.of_type(":ProvisioningRequestConfig")
+    (row,) = queue.inputs["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert row == {"name": check.inputs["metadata"]["name"], "onFlavors": ["later"]}
+    assert check.inputs["spec"]["parameters"]["name"] == config.inputs["metadata"]["name"]
+    assert "queues-nodes-config" in waits_for(engine, "queues-nodes-check")
+
+
+def test_nobody_asks_for_nodes_that_are_there() -> None:
+    engine, _ = program(LOCAL, [QUEUED])
+    assert engine.of_type(":AdmissionCheck") == []
+    (queue,) = engine.of_type(":ClusterQueue")
+    assert "admissionChecksStrategy" not in queue.inputs["spec"]
 
 
 def test_a_job_of_a_queue_comes_after_the_queue_and_that_after_kueue() -> None:

@@ -146,8 +146,16 @@ ROOMS = (
         node_labels={POOL_LABEL: "gpus"},
         taint="nvidia.com/gpu",
     ),
+    PoolRoom(
+        pool="later",
+        room=Capacity(millicores=400_000, memory=3600 * 2**30),
+        devices={"nvidia.com/gpu": 16},
+        node_labels={POOL_LABEL: "later"},
+        on_request=True,
+        taint="nvidia.com/gpu",
+    ),
 )
-"""Two pools for the jobs of queues."""
+"""Pools for the jobs of queues."""
 
 
 def queues_engine() -> RecordingEngine:

@@ -25,12 +25,14 @@ from tests.local.test_cluster import wait_for
 GOLDENS = sorted(FOLDER.glob("*.yaml"))
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
 CRDS = [
+    "admissionchecks.kueue.x-k8s.io",
     "clusterqueues.kueue.x-k8s.io",
     "clustertrainingruntimes.trainer.kubeflow.org",
     "jobsets.jobset.x-k8s.io",
     "localqueues.kueue.x-k8s.io",
     "mpijobs.kubeflow.org",
     "mxjobs.kubeflow.org",
+    "provisioningrequestconfigs.kueue.x-k8s.io",
     "pytorchjobs.kubeflow.org",
     "resourceflavors.kueue.x-k8s.io",
     "trainingruntimes.trainer.kubeflow.org",

@@ -87,6 +87,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         ("jobs[0].hosts = 3", "room for 2 more"),
     ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "queued nodes for a TrainJob": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3", "kind": "train-job"}],
+        ('jobs[0].kind = "train-job"', "queued nodes", "write jobset"),
+    ),
     "no queue for queued nodes": (
         {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
         [H100],
@@ -187,6 +192,13 @@ def test_a_queue_has_what_jobs_without_one_leave() -> None:
     assert whole.room.memory - half.room.memory == rest.jobs[1].resources.capacity.memory
     assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
     assert room_of(everything, "system").taint is None
+
+
+def test_queued_nodes_come_on_request() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
+    config = stack({"kind": "gke", "pools": [pool]}, {**H100, "queue": "a3"})
+    assert room_of(config, "h100").on_request
+    assert not room_of(config, "system").on_request
 
 
 def test_a_queue_has_chips_and_adapters() -> None:
