@@ -106,6 +106,15 @@ def test_jobs_of_queues_have_their_turn() -> None:
     assert set(report["waited"]) < {"indexed", "set", "mpi"}
 
 
+def test_queued_nodes_are_asked_for_all_at_once() -> None:
+    """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does."""
+    report = rehearse("later", "--file", str(STACKS / "queued-provisioning.yaml"))
+    pools = {node["name"]: node["pool"] for node in report["nodes"]}
+    hosts = [pod for pod in report["pods"] if pod["job"] == "large"]
+    assert [pools[pod["node"]] for pod in hosts] == ["a2", "a2"]
+    assert report["waited"] == []
+
+
 def test_operators_of_eks_place_their_jobs() -> None:
     report = rehearse("eks")
     nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}
