@@ -16,9 +16,9 @@ from infra.platform import PROJECT, Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
-from stack_rules import pools_of_jobs
+from stack_rules import pools_of_jobs, queue_rooms
 from workloads.job import TrainingJob, TrainingJobArgs
-from workloads.needs import OPERATORS
+from workloads.needs import KUEUE, OPERATORS
 from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
 from workloads.spec import ETCD_IMAGE, JobSpec
 
@@ -44,9 +44,25 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
         checkout=PROJECT,
-        after=[*platform.before_pods(), *(operators if OPERATORS[spec.kind] else [])],
+        after=[*platform.before_pods(), *operators],
     )
     return TrainingJob(spec.name, args, platform.resource_options())
+
+
+def make_queues(
+    config: stack_config.StackConfig, platform: Platform, operators: list[pulumi.Resource]
+) -> list[pulumi.Resource]:
+    """Create the queues that jobs name, of what the platform's nodes have for them."""
+    # Not needed by most stacks, and slow to import.
+    from workloads.queues import Queues, QueuesArgs
+
+    args = QueuesArgs(
+        names=frozenset(spec.queue for spec in config.jobs if spec.queue),
+        namespace=platform.namespace,
+        rooms=queue_rooms(config.platform, config.jobs),
+        after=operators,
+    )
+    return [Queues("queues", args, platform.resource_options())]
 
 
 def outputs(platform: Platform, jobs: dict[str, TrainingJob]) -> dict[str, pulumi.Input[object]]:
@@ -78,11 +94,13 @@ def main() -> None:
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
+    queues = make_queues(config, platform, operators) if KUEUE in config.operators else []
     jobs, pools = {}, pools_of_jobs(config.platform, config.jobs)
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
         needs = scheduling(config.platform, spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
-        jobs[spec.name] = submit(spec, platform, needs, operators)
+        needed = [*(operators if OPERATORS[spec.kind] else []), *(queues if spec.queue else [])]
+        jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
     pulumi.export("run_records", run_records(config, platform.image, platform.own_images))

@@ -24,7 +24,7 @@ from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, unusable_secrets
-from workloads.needs import operators_of
+from workloads.needs import KUEUE, operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 
@@ -55,9 +55,11 @@ class StackConfig(Section):
     @property
     def operators(self) -> frozenset[str]:
         """Names of the operators that the stack installs."""
-        if isinstance(self.platform, KubeconfigConfig) and self.platform.operators == "present":
-            return frozenset()
-        return operators_of(self.jobs)
+        needed = operators_of(self.jobs)
+        if isinstance(self.platform, KubeconfigConfig):
+            # How much of that cluster its queues may give away, only its owner knows.
+            return frozenset() if self.platform.operators == "present" else needed - {KUEUE}
+        return needed
 
     @property
     def own_images(self) -> frozenset[str]:

@@ -128,6 +128,8 @@ class Follower:
             return
         if job.state == "suspended":
             self._say(job.uid, f"{job.name} is suspended: nothing runs until it is resumed")
+        elif job.state == "queued":
+            self._say(job.uid, f"{job.name} {job.reason}")
         elif not pods:
             reason = self._warning(job.uid, now)
             self._say(job.uid, f"{job.name} has no pods yet{': ' + reason if reason else ''}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from commands.pod_state import Object, find_condition, one_line
+from infra.naming import QUEUE_LABEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +21,8 @@ class JobState:
     kind: str
     """Kind of the job in the stack's words."""
     state: str
-    """pending (no host runs), running, complete, failed, suspended, or absent."""
+    """pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
+    absent."""
     reason: str = ""
     """Why it failed, or why it is not running, a word of Kubernetes' and its explanation."""
     hosts: int = 0
@@ -144,7 +146,7 @@ def _batch_state(job: Object) -> JobState:
         elif condition["type"] == "Failed":
             state, finished, reason = "failed", condition["lastTransitionTime"], _why(condition)
         elif condition["type"] == "Suspended":
-            state = "suspended"
+            state, reason = _suspended(meta)
     return JobState(
         name=meta["name"],
         kind="indexed-job" if spec.get("completionMode") == "Indexed" else "job",
@@ -167,7 +169,7 @@ def _custom_state(job: Object, rules: CustomKind) -> JobState:
     elif end := conditions.get("Failed"):
         state, finished, reason = "failed", status.get("completionTime") or end["lastTransitionTime"], _why(end)
     elif "Suspended" in conditions:
-        state = "suspended"
+        state, reason = _suspended(meta)
     elif state == "pending" and "Restarting" in conditions:
         reason = _why(conditions["Restarting"])
     return JobState(
@@ -180,6 +182,22 @@ def _custom_state(job: Object, rules: CustomKind) -> JobState:
         finished=finished,
         uid=meta["uid"],
     )
+
+
+def _suspended(metadata: Object) -> tuple[str, str]:
+    """State and reason of a suspended job: one in a queue is suspended by Kueue until there is room for it."""
+    queue = (metadata.get("labels") or {}).get(QUEUE_LABEL)
+    return ("queued", f"waits in queue {queue}") if queue else ("suspended", "")
+
+
+def why_queued(workload: Object) -> str:
+    """What Kueue says of a job that it has not admitted, or not yet; empty where it says nothing."""
+    status = workload.get("status") or {}
+    reserved = find_condition(status, "QuotaReserved")
+    if reserved.get("status") != "True":
+        return one_line(reserved.get("message", ""))
+    checks = (each for each in status.get("admissionChecks") or [] if each.get("state") != "Ready")
+    return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
 
 
 def _why(condition: Object) -> str:

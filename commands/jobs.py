@@ -14,7 +14,7 @@ from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
-from commands.job_state import CUSTOM_KINDS, JobState, job_state
+from commands.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import PulumiFailed, kubeconfig_of, outputs
 from infra.naming import JOB_LABEL
@@ -113,7 +113,20 @@ class Cluster:
         owners = {each["metadata"]["uid"]: owner for each in objects if (owner := owner_of(each))}
         self._owners = owners
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
+        if any(each.state == "queued" for each in found.values()):
+            found = self._with_reasons(found)
         return {name: found.get(name) or JobState(name=name, kind="", state="absent") for name in jobs}
+
+    def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
+        """The same jobs; those that wait in a queue say what Kueue says of them."""
+        call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta1", self.namespace)
+        said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+        return {
+            name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
+            if job.state == "queued" and said.get(job.uid)
+            else job
+            for name, job in jobs.items()
+        }
 
     def _custom_objects(self) -> Iterator[Object]:
         """The operators' jobs; a kind that the cluster does not know is not asked for again."""

@@ -1,4 +1,4 @@
-"""Whether the nodes of a cloud platform have room for its jobs, known when the settings are read. Pure."""
+"""Which nodes of a cloud platform its jobs run on and what those leave, known when the settings are read. Pure."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from infra.aws.pools import node_groups
 from infra.config import PlatformConfig
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes, pool_plans, system_machine
-from infra.hardware import Capacity
+from infra.hardware import Capacity, gpus, tpus
 from infra.hardware.ec2 import ec2_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.machines import eks_allocatable, gke_allocatable
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+from infra.naming import POOL_LABEL
+from infra.pool_room import PoolRoom
+from infra.scheduling import EFA_RESOURCE
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
 
+SYSTEM = "system"
+"""Pool of the nodes that every cluster has."""
 
 NodeState = tuple[int, int, int]
 """What is left on a node: accelerators, millicores, bytes of memory."""
@@ -42,7 +47,7 @@ class Ask:
     accelerators: int
     """GPUs or TPU chips of each host."""
     queue: bool = False
-    """Whether a queue admits it."""
+    """Whether a queue admits it: it may wait until those before it are done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,8 @@ class _Offer:
     gpu: str | None = None
     gpus: int = 0
     tpu: TpuSlice | None = None
+    adapters: int = 0
+    """Elastic Fabric Adapters of each node that are asked as devices."""
     queued: bool = False
     """Whether they come only when a queue asks for them."""
 
@@ -86,21 +93,63 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit |
     """The pool that each job runs in, or why it has none; None on a platform without pools.
 
     A job is in one pool: of those with room, the one with the smallest nodes. Of several ways to get the same nodes
-    one is counted.
+    one is counted. A job of a queue needs room beside those without one; it may wait for those of queues.
     """
     if not isinstance(platform, GkeConfig | EksConfig):
         return [None] * len(asks)
-    offers = _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
-    found: list[str | Misfit | None] = []
+    offers = _offers(platform)
+    found, free = _unqueued(offers, asks)
+    unqueued = list(free)
+    for index, ask in enumerate(asks):
+        if ask.queue:
+            place = _place(index, ask, offers, free)
+            if isinstance(place, Misfit):
+                found[index] = _place(index, ask, offers, unqueued)
+            else:
+                found[index], free[place] = place, _after(free[place], ask)
+    pools = (found[index] for index in range(len(asks)))
+    return [each if isinstance(each, Misfit) else offers[each].pool for each in pools]
+
+
+def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom]:
+    """What each pool has for the jobs of queues, beside the jobs without one; first the system's nodes.
+
+    A pod that says no pool, such as mpirun's, takes the first that it may and that has enough.
+    """
+    offers = _offers(platform)
+    _, left = _unqueued(offers, asks)
+    found = []
+    for offer, nodes in zip(offers, left, strict=True):
+        accelerators, millicores, memory = (
+            sum(state[part] * count for state, count in nodes.items()) for part in range(3)
+        )
+        resource = tpus.RESOURCE if offer.tpu else gpus.RESOURCE if offer.gpu else None
+        devices = {resource: accelerators} if resource else {}
+        if offer.adapters:
+            devices[EFA_RESOURCE] = offer.adapters * accelerators // offer.gpus
+        found.append(
+            PoolRoom(
+                pool=offer.pool,
+                room=Capacity(millicores=millicores, memory=memory),
+                devices=devices,
+                node_labels={POOL_LABEL: offer.pool},
+                on_request=offer.queued,
+                taint=resource,
+            )
+        )
+    return sorted(found, key=lambda each: each.pool != SYSTEM)
+
+
+def _unqueued(offers: Sequence[_Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Misfit], list[Nodes]]:
+    """Where each job without a queue goes, and what they leave of each offer."""
+    found: dict[int, int | Misfit] = {}
     free = [Counter({offer.whole: offer.nodes}) for offer in offers]
     for index, ask in enumerate(asks):
-        place = _place(index, ask, offers, free)
-        if isinstance(place, Misfit):
-            found.append(place)
-        else:
-            free[place] = _after(free[place], ask)
-            found.append(offers[place].pool)
-    return found
+        if not ask.queue:
+            found[index] = place = _place(index, ask, offers, free)
+            if not isinstance(place, Misfit):
+                free[place] = _after(free[place], ask)
+    return found, free
 
 
 def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]) -> int | Misfit:
@@ -120,7 +169,7 @@ def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
         needed = -(-ask.hosts // _hosts_on(offer.whole, ask))
-        return offer.queued and not ask.queue, offer.gpus, offer.pool == "system", needed
+        return offer.queued and not ask.queue, offer.gpus, offer.pool == SYSTEM, needed
 
     best = min(roomy, key=cost)
     if offers[best].queued and not ask.queue:
@@ -154,6 +203,10 @@ def _hosts_on(state: NodeState, ask: Ask) -> int:
     return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
 
 
+def _offers(platform: GkeConfig | EksConfig) -> list[_Offer]:
+    return _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
+
+
 def _gke(platform: GkeConfig) -> list[_Offer]:
     offers = []
     for pool in platform.pools:
@@ -172,7 +225,7 @@ def _gke(platform: GkeConfig) -> list[_Offer]:
             )
         )
     system = _left(gke_allocatable(gce_machine(system_machine(platform))))
-    return [*offers, _Offer(pool="system", nodes=platform.system_pool.max_nodes, node=system)]
+    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
 def _eks(platform: EksConfig) -> list[_Offer]:
@@ -183,11 +236,12 @@ def _eks(platform: EksConfig) -> list[_Offer]:
             node=_left(eks_allocatable(plan.machine)),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
+            adapters=plan.machine.efa_interfaces if plan.efa else 0,
         )
         for plan in node_groups(platform)
     ]
     system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
-    return [*offers, _Offer(pool="system", nodes=platform.system_pool.nodes, node=system)]
+    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
 
 
 def _left(node: Capacity) -> Capacity:
@@ -239,5 +293,5 @@ def _without_queue(offer: _Offer) -> str:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
     return (
         f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "
-        "write the LocalQueue whose ClusterQueue has the check for that, or give the pool another capacity"
+        "write `queue: NAME`, and it does before the job starts, or give the pool another capacity"
     )

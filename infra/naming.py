@@ -22,6 +22,8 @@ COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
 """https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
 QUEUED_LABEL = "cloud.google.com/gke-queued"
 """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Names the LocalQueue that admits a job: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
 JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from infra.hardware import MEBIBYTE, Capacity
+from infra.naming import QUEUE_LABEL
 
 REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
 """What the pod of one operator asks of its node."""
@@ -28,8 +30,11 @@ class Webhooks:
     """Name of the Secret that holds the certificate."""
     last_path: str
     """Path of the webhook that the operator registers last: when it answers, all do."""
-    pods_with_label: str | None = None
-    """Label of the pods that webhooks for pods are asked about: all others are not theirs."""
+    others: frozenset[str] = frozenset()
+    """Resources of others, such as pods, that webhooks are asked about where they carry `label`; no webhook for any
+    further resource of others is installed."""
+    label: str | None = None
+    """That label: what does not carry it is not theirs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,8 @@ class Release:
     """Path and content of configuration files that it reads."""
     requires: frozenset[str] = frozenset()
     """Operators that it hands work to."""
+    follows: frozenset[str] = frozenset()
+    """Operators after which it starts where they are installed: it looks for their kinds."""
 
 
 TRAINING_OPERATOR = Release(
@@ -118,7 +125,8 @@ JOBSET = Release(
         service="jobset-webhook-service",
         secret="jobset-webhook-server-cert",
         last_path="/validate--v1-pod",
-        pods_with_label="jobset.sigs.k8s.io/jobset-name",
+        others=frozenset({"pods"}),
+        label="jobset.sigs.k8s.io/jobset-name",
     ),
 )
 TRAINER = Release(
@@ -140,8 +148,77 @@ TRAINER = Release(
     ),
     requires=frozenset({"jobset"}),
 )
-RELEASES = {release.name: release for release in (TRAINING_OPERATOR, MPI_OPERATOR, JOBSET, TRAINER)}
-"""Every operator by its name, each after those that it requires."""
+QUEUED_KINDS = {
+    "jobs": "batch/job",
+    "jobsets": "jobset.x-k8s.io/jobset",
+    "mpijobs": "kubeflow.org/mpijob",
+    "pytorchjobs": "kubeflow.org/pytorchjob",
+    "trainjobs": "trainer.kubeflow.org/trainjob",
+}
+"""Resources that Kueue admits to a queue, and its names for them; it waits for those that are not installed."""
+KUEUE_CONFIGURATION = f"""\
+apiVersion: config.kueue.x-k8s.io/v1beta1
+kind: Configuration
+health: {{healthProbeBindAddress: ":{HEALTH_PORT}"}}
+metrics: {{bindAddress: "0"}}
+leaderElection: {{leaderElect: false}}
+internalCertManagement:
+  enable: true
+  webhookServiceName: kueue-webhook-service
+  webhookSecretName: kueue-webhook-server-cert
+clientConnection: {{qps: 50, burst: 100}}
+manageJobsWithoutQueueName: false
+integrations: {{frameworks: {json.dumps(sorted(QUEUED_KINDS.values()))}}}
+featureGates: {{MultiKueue: false, TopologyAwareScheduling: false, VisibilityOnDemand: false}}
+"""
+KUEUE = Release(
+    name="kueue",
+    module="sigs.k8s.io/kueue",
+    # The one whose TrainJob is Trainer 2.0's: from 0.14.5 on it is that of 2.1.
+    version="v0.14.0",
+    image="registry.k8s.io/kueue/kueue:v0.14.0",
+    definitions=tuple(
+        f"config/components/crd/bases/kueue.x-k8s.io_{kind}.yaml"
+        for kind in (
+            "admissionchecks",
+            "clusterqueues",
+            "cohorts",
+            "localqueues",
+            "provisioningrequestconfigs",
+            "resourceflavors",
+            "workloadpriorityclasses",
+            "workloads",
+        )
+    ),
+    role="config/components/rbac/role.yaml",
+    # Kinds that are not installed or not queued by themselves, and what its features need that are off.
+    unneeded=frozenset(
+        f"{kind}{part}"
+        for kind in ("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayclusters", "rayjobs", "tfjobs", "xgboostjobs")
+        for part in ("", "/finalizers", "/status")
+    )
+    | {"deployments", "replicasets", "statefulsets", "leaderworkersets"}
+    | {"multikueueclusters", "multikueueclusters/status", "multikueueconfigs", "topologies", "topologies/finalizers"}
+    | {"nodes", "flowschemas", "flowschemas/status", "prioritylevelconfigurations"}
+    | {"resourceclaims", "resourceclaimtemplates"},
+    arguments=("--zap-log-level=info", "--config=/etc/kueue/configuration.yaml"),
+    webhooks=Webhooks(
+        manifest="config/components/webhook/manifests.yaml",
+        configurations=(
+            ("MutatingWebhookConfiguration", "kueue-mutating-webhook-configuration"),
+            ("ValidatingWebhookConfiguration", "kueue-validating-webhook-configuration"),
+        ),
+        service="kueue-webhook-service",
+        secret="kueue-webhook-server-cert",
+        last_path="/validate-trainer-kubeflow-org-v1alpha1-trainjob",
+        others=frozenset(QUEUED_KINDS),
+        label=QUEUE_LABEL,
+    ),
+    files=(("/etc/kueue/configuration.yaml", KUEUE_CONFIGURATION),),
+    follows=frozenset({"jobset", "mpi-operator", "trainer", "training-operator"}),
+)
+RELEASES = {release.name: release for release in (TRAINING_OPERATOR, MPI_OPERATOR, JOBSET, TRAINER, KUEUE)}
+"""Every operator by its name, each after those that it requires or follows."""
 
 ROOM = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
 """What all operators together ask, should they meet on one node."""

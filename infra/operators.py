@@ -49,14 +49,14 @@ class Operators(pulumi.ComponentResource):
         )
         made: dict[str, Operator] = {}
         for release in releases:
-            required = [made[each] for each in sorted(release.requires)]
+            earlier = [made[each] for each in sorted(release.requires | release.follows) if each in made]
             made[release.name] = Operator(
                 f"{name}-{release.name}",
                 OperatorArgs(
                     release=release,
                     image=args.images.get(release.name, release.image),
                     namespace=namespace.metadata.name,
-                    after=[*args.after, *required],
+                    after=[*args.after, *earlier],
                 ),
                 pulumi.ResourceOptions(parent=self),
             )

@@ -51,8 +51,12 @@ def main(arguments: list[str]) -> int:
     if set_up.returncode != 0:
         return set_up.returncode
     jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
+    queued = frozenset(job.name for job in config.jobs if job.queue)
+    subject = Subject(
+        stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, platform=config.platform
+    )
     rehearsal = Rehearsal(
-        subject=Subject(stack=options.stack, project=PROJECT, settings=file, jobs=jobs, platform=config.platform),
+        subject=subject,
         folder=rehearsal_folder(options.name),
         cluster=cluster_settings(options.name, options.port),
         fault=options.fault,

@@ -1,26 +1,35 @@
-"""Plays the cluster autoscaler of GKE: pods that wait get nodes of the first pool that would take them."""
+"""Plays the cluster autoscaler of GKE: pods that wait, and requests, get nodes of the first pool that fits."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from infra.local.api import request
+from infra.local.api import apply, request
+from infra.local.settings import ClusterSettings
 from rehearsal.cloud.gcp.kinds import NODE_POOL
 from rehearsal.cloud.gcp.node_pools import most_nodes, nodes_per_zone, zones_of
-from rehearsal.cloud.state import Record, changing, read_state
+from rehearsal.cloud.state import CloudState, Record, changing, read_state
 from rehearsal.cluster.behind import settings_of
 from rehearsal.cluster.effects import scale, with_topology
 from rehearsal.cluster.gke_nodes import nodes as nodes_of_pool
 from rehearsal.placement import Pod
 
+REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
+
 
 def grow(folder: Path, waiting: list[Pod]) -> bool:
-    """Add nodes for the first pod that waits and that a pool with room would take; whether it did."""
+    """Add nodes for the first pod that waits and that a pool with room would take; whether it did.
+
+    Pools of queued provisioning grow for requests alone.
+    """
+    if not waiting:
+        return False
     state = read_state(folder)
     settings = settings_of(state.settings)
-    pools = [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
+    pools = [each for each in _growing(state) if not each.inputs.get("queuedProvisioning")]
     for pod in waiting:
         item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         for pool in pools:
@@ -28,6 +37,48 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
                 _add(folder, pool)
                 return True
     return False
+
+
+def answer_requests(folder: Path) -> bool:
+    """Add the nodes of pools of queued provisioning that the first open request asks for; whether there was one."""
+    state = read_state(folder)
+    settings = settings_of(state.settings)
+    pools = [each for each in _growing(state) if each.inputs.get("queuedProvisioning")]
+    found = request(settings, "GET", f"{REQUESTS}/provisioningrequests")["items"] if pools else []
+    for asked in (each for each in found if not (each.get("status") or {}).get("conditions")):
+        metadata = asked["metadata"]
+        names = [each["podTemplateRef"]["name"] for each in asked["spec"]["podSets"]]
+        space = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates"
+        templates = [request(settings, "GET", f"{space}/{name}")["template"] for name in names]
+        for pool in pools:
+            node = nodes_of_pool(with_topology(state, pool.inputs), 1)[0]
+            if all(takes(node, each) for each in templates):
+                if _has_room(pool):
+                    _add(folder, pool)
+                _grant(settings, metadata)
+                return True
+    return False
+
+
+def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
+    """Say that the nodes of a request are there."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [
+        {"type": each, "status": "True", "reason": each, "message": "the nodes are there", "lastTransitionTime": now}
+        for each in ("Accepted", "Provisioned")
+    ]
+    body = {
+        "apiVersion": "autoscaling.x-k8s.io/v1",
+        "kind": "ProvisioningRequest",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "status": {"conditions": conditions},
+    }
+    path = f"{REQUESTS}/namespaces/{metadata['namespace']}/provisioningrequests/{metadata['name']}/status"
+    apply(settings, path, body)
+
+
+def _growing(state: CloudState) -> list[Record]:
+    return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
 
 
 def _now(pool: Record) -> int:

@@ -82,24 +82,48 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
     return str(variable.get("value", ""))
 
 
+def in_queues(settings: ClusterSettings) -> set[str]:
+    """The jobs that wait for what others have; not those for which nodes are being asked for."""
+    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta1/workloads")["items"]
+    waiting = set()
+    for each in found:
+        conditions = {each["type"]: each["status"] for each in each.get("status", {}).get("conditions") or []}
+        if conditions.get("QuotaReserved") != "True":
+            waiting |= {owner["name"] for owner in each["metadata"].get("ownerReferences") or []}
+    return waiting
+
+
+def next_in_queues(settings: ClusterSettings, before: set[str]) -> set[str]:
+    """The jobs that still wait when Kueue has admitted one of those; all of them when it admits none for long."""
+    deadline = time.monotonic() + MISSING_SECONDS
+    while (waiting := in_queues(settings)) >= before and time.monotonic() < deadline:
+        time.sleep(0.3)
+    return waiting
+
+
 def settle(
-    settings: ClusterSettings, expected: Mapping[str, int], grow: Callable[[list[Pod]], bool], limit: float
+    settings: ClusterSettings,
+    expected: Mapping[str, int],
+    grow: Callable[[list[Pod]], bool],
+    limit: float,
+    waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
     """Wait until every job has its pods and each of them runs, or nothing moves any more; then the pods as they are.
 
-    `expected` says how many pods each job has at least; `grow` may add nodes for pods that wait, and tells whether it
-    did.
+    `expected` says how many pods each job has at least, unless it is `waiting` in a queue; `grow` may add nodes, for
+    pods that wait among others, and tells whether it did.
     """
     deadline = time.monotonic() + limit
     still_since, before = time.monotonic(), None
     while True:
         found = pods(settings)
-        waiting = [pod for pod in found if not pod.node]
+        homeless = [pod for pod in found if not pod.node]
         have = {name: sum(pod.job == name for pod in found) for name in expected}
-        complete = all(have[name] >= count for name, count in expected.items())
+        missing = {name for name, count in expected.items() if have[name] < count}
+        complete = not missing or missing <= waiting()
         if complete and all(pod.phase in ("Running", "Succeeded", "Failed") for pod in found):
             return found
-        if found != before or (waiting and grow([pod for pod in waiting if pod.why_pending])):
+        if found != before or grow([pod for pod in homeless if pod.why_pending]):
             still_since, before = time.monotonic(), found
         refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
         patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS

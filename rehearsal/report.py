@@ -36,6 +36,8 @@ class Report:
     """Types that were held to their SDK's classes alone."""
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
+    waited: list[str] = field(default_factory=list)
+    """Jobs that waited in their queue until others had come to their end."""
     quota: dict[str, int] = field(default_factory=dict)
     """Quota needed, by region and name."""
     cost: dict[str, float] = field(default_factory=dict)
@@ -122,7 +124,8 @@ class Report:
             facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")
-        return [f"Pods: {len(self.pods)}", *rows]
+        waited = [f"  {', '.join(self.waited)} waited in a queue until others were done"] if self.waited else []
+        return [f"Pods: {len(self.pods)}", *rows, *waited]
 
 
 SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")

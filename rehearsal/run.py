@@ -57,6 +57,8 @@ class Subject:
     """The stack's settings file; None for a program without settings."""
     jobs: Mapping[str, int]
     """Pods that each job must have, at least."""
+    queued: frozenset[str] = frozenset()
+    """Those of them that a queue admits."""
     platform: PlatformConfig | None = None
     """Settings of the platform, by which the report says what it costs."""
 
@@ -146,10 +148,7 @@ class Rehearsal:
         self._durations(report, state)
         if "cluster_of" not in state.settings:
             return
-        limit = SETTLE_LIMIT + SETTLE_SECONDS_A_POD * sum(self.subject.jobs.values())
-        found = placement.settle(
-            self.cluster, self.subject.jobs, lambda waiting: autoscaler.grow(self.folder, waiting), limit
-        )
+        found = self._settled(report)
         report.pods = found
         report.nodes = [_node(each) for each in placement.nodes(self.cluster)]
         report.quota = quota_used(read_state(self.folder))
@@ -163,7 +162,37 @@ class Rehearsal:
             if have < count:
                 report.problems.append(f"job {job} has {have} pods of {count}: its controller made no more")
         self._save_checkpoints(report, found)
-        placement.let_end(self.cluster, found)
+        placement.let_end(self.cluster, placement.pods(self.cluster))
+
+    def _settled(self, report: Report) -> list[placement.Pod]:
+        """The pods of every job when nothing moves; those in queues have their turn when those before them are done."""
+        limit = SETTLE_LIMIT + SETTLE_SECONDS_A_POD * sum(self.subject.jobs.values())
+        seen: dict[str, placement.Pod] = {}
+        expected, waiting = dict(self.subject.jobs), set[str]()
+        while True:
+            found = placement.settle(
+                self.cluster,
+                expected,
+                self._grown,
+                limit,
+                (lambda: placement.in_queues(self.cluster)) if self.subject.queued else set,
+            )
+            seen |= {pod.name: pod for pod in found if pod.name not in seen or not seen[pod.name].node}
+            before = placement.in_queues(self.cluster) if self.subject.queued else set()
+            if not before:
+                return list(seen.values())
+            report.waited += sorted(before - waiting)
+            expected = {name: self.subject.jobs[name] for name in before}
+            placement.let_end(self.cluster, found)
+            waiting = placement.next_in_queues(self.cluster, before)
+            if waiting >= before:
+                report.problems += [f"job {name} waits in its queue for ever" for name in sorted(waiting)]
+                return list(seen.values())
+
+    def _grown(self, homeless: list[placement.Pod]) -> bool:
+        """Whether nodes were added."""
+        asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
+        return asked or autoscaler.grow(self.folder, homeless)
 
     def _save_checkpoints(self, report: Report, found: list[placement.Pod]) -> None:
         """Write what jobs would write, where their pods are told to: a bucket that is not there says so."""

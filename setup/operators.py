@@ -62,10 +62,11 @@ def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
     if release.webhooks is not None:
         found = {each["kind"]: each["webhooks"] for each in _documents(files[release.webhooks.manifest])}
         for kind, name in release.webhooks.configurations:
+            known = plurals | release.webhooks.others
             webhooks[name] = [
-                _webhook(each, release.webhooks.pods_with_label)
+                each if _resources(each) <= plurals else _of_its_own(each, release.webhooks.label)
                 for each in found[kind]
-                if all(plurals | {"pods"} >= set(rule["resources"]) for rule in each["rules"])
+                if _resources(each) <= known
             ]
     return OperatorObjects(definitions=definitions, rules=_rules(role["rules"], release.unneeded), webhooks=webhooks)
 
@@ -123,9 +124,13 @@ def _rules(rules: list[Document], unneeded: frozenset[str]) -> list[Document]:
     return [rule for rule in kept if rule["resources"]]
 
 
-def _webhook(webhook: Document, pods_with_label: str | None) -> Document:
-    if any("pods" in rule["resources"] for rule in webhook["rules"]):
-        if pods_with_label is None:
-            raise ValueError(f"webhook {webhook['name']} would be asked about every pod of the cluster")
-        return {**webhook, "objectSelector": {"matchExpressions": [{"key": pods_with_label, "operator": "Exists"}]}}
-    return webhook
+def _resources(webhook: Document) -> set[str]:
+    """Plural names of what a webhook is asked about."""
+    return {each.partition("/")[0] for rule in webhook["rules"] for each in rule["resources"]}
+
+
+def _of_its_own(webhook: Document, label: str | None) -> Document:
+    """A webhook for a resource of others that is asked about those that carry the label."""
+    if label is None:
+        raise ValueError(f"webhook {webhook['name']} would be asked about every such object of the cluster")
+    return {**webhook, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}

@@ -25,6 +25,11 @@ SSH_OPTIONS = (
     "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o LogLevel=ERROR"
 )
 """The workers are new each time: there is no host key to know. One is lost after a minute without an answer."""
+WAIT_FOR_WORKERS = (
+    f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
+    'exec "$@"'
+)
+"""A suspended job has its launcher while it has no worker to wait for, and all of them are resumed at once."""
 OF_THE_POD = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
 """Variables that come from the image and the pod; mpirun only warns of those that an image does not set."""
 
@@ -44,6 +49,8 @@ def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: Hos
         *(word for name in passed for word in ("-x", name)),
         *sourced(profile, program(spec)),
     )
+    if spec.queue:
+        argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)
     return Command(argv=IDLE if spec.interactive else argv, environment=host.environment)
 
 

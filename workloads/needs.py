@@ -1,4 +1,4 @@
-"""Which operators each kind of job needs in its cluster. Pure."""
+"""Which operators jobs need in their cluster: those of their kinds, and Kueue for a queue. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
 """Names of operators, as in infra/operator_releases.py, by the kind of job."""
 
 
+KUEUE = "kueue"
+"""Name of the operator that admits the jobs of queues."""
+
+
 def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
     """Names of the operators that the jobs need, all together."""
-    return frozenset().union(*(OPERATORS[job.kind] for job in jobs))
+    return frozenset().union(*(OPERATORS[job.kind] | ({KUEUE} if job.queue else set()) for job in jobs))

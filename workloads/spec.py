@@ -155,8 +155,8 @@ class JobSpec(Section):
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
     queue: DnsLabel | None = None
-    """Kueue's LocalQueue that admits the job, all of its hosts or none, in a cluster that has Kueue; by default the job
-    starts at once."""
+    """Queue that the job waits in until what the nodes have left is enough for all of its hosts: Kueue's LocalQueue of
+    that name, which the stack makes on `local`, GKE and EKS (docs/operators.md); by default the job starts at once."""
     priority_class: DnsLabel | None = None
     """Kubernetes PriorityClass of the hosts; by default the cluster's own default."""
     suspend: bool = False

@@ -1,4 +1,4 @@
-"""What GKE has in every cluster beside Kubernetes' own: the ComputeClass kind, and the webhook of TPU pods. Pure."""
+"""What GKE has in every cluster beside Kubernetes' own: two kinds of its own, and the webhook of TPU pods. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from rehearsal.cluster.inside import WEBHOOK_PORT
 
 def objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:
     """Address and body of each object."""
-    name = "computeclasses.cloud.google.com"
     webhook = "gke-tpu-environment"
+    # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+    classes = _definition("cloud.google.com", "ComputeClass", "computeclasses", "Cluster")
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    requests = _definition("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", "Namespaced")
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     return [
-        (f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", _compute_class(name)),
+        *((f"{definitions}/{each['metadata']['name']}", each) for each in (classes, requests)),
         (
             f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{webhook}",
             _tpu_webhook(webhook, b64encode((settings.keys / "ca.crt").read_bytes()).decode()),
@@ -22,8 +26,7 @@ def objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _compute_class(name: str) -> dict[str, Any]:
-    """https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass"""
+def _definition(group: str, kind: str, plural: str, scope: str) -> dict[str, Any]:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     version = {
@@ -33,14 +36,15 @@ def _compute_class(name: str) -> dict[str, Any]:
         "schema": {"openAPIV3Schema": schema},
         "subresources": {"status": {}},
     }
+    unapproved = {"api-approved.kubernetes.io": "unapproved, a rehearsal"}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, a rehearsal"}},
+        "metadata": {"name": f"{plural}.{group}", "annotations": unapproved},
         "spec": {
-            "group": "cloud.google.com",
-            "scope": "Cluster",
-            "names": {"kind": "ComputeClass", "plural": "computeclasses", "singular": "computeclass"},
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
             "versions": [version],
         },
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.job_state import CUSTOM_KINDS, job_state
+from commands.job_state import CUSTOM_KINDS, job_state, why_queued
 from commands.pod_state import latest_by_place, pod_state
 from tests.components.test_training_job import pod_templates
 from tests.golden.manifests import FOLDER
@@ -52,6 +52,29 @@ def test_states(kind: str) -> None:
     assert (failed.state, failed.reason) == ("failed", f"{kind}Failed: why")
     assert job_state(job(kind, ("Suspended", "True"))).state == "suspended"
     assert job_state(job(kind, ("Suspended", "False"))).state == "pending"
+
+
+QUEUED = {"kueue.x-k8s.io/queue-name": "research"}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_job_that_its_queue_has_not_admitted(kind: str) -> None:
+    waiting = job(kind, ("Suspended", "True"))
+    waiting["metadata"]["labels"] |= QUEUED
+    found = job_state(waiting)
+    assert (found.state, found.reason, found.is_over) == ("queued", "waits in queue research", False)
+    over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind].complete, "True"))
+    over["metadata"]["labels"] |= QUEUED
+    assert job_state(over).state == "complete"
+
+
+def test_what_kueue_says_of_a_job_that_waits() -> None:
+    reserved = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota for cpu\n in flavor nodes"}
+    assert why_queued({"status": {"conditions": [reserved]}}) == "insufficient quota for cpu in flavor nodes"
+    assert why_queued({}) == ""
+    checks = [{"name": "nodes", "state": "Pending", "message": "asked for"}, {"name": "other", "state": "Ready"}]
+    status = {"conditions": [{**reserved, "status": "True"}], "admissionChecks": checks}
+    assert why_queued({"status": status}) == "nodes Pending: asked for"
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "MXJob"])

@@ -113,8 +113,10 @@ def workers(values: dict[str, Any], placement: Placement = ON_CLAIM, **changes: 
 
 def test_every_kind_has_a_renderer_rules_and_operators() -> None:
     assert set(RENDERERS) == set(RULES) == set(OPERATORS) == set(KINDS)
-    assert operators_of([spec()]) == frozenset()
-    assert operators_of([spec(), spec(kind="train-job")]) == {"trainer", "jobset"}
+    alone = {"queue": None}
+    assert operators_of([spec(**alone)]) == frozenset()
+    assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
+    assert operators_of([spec(**alone), spec(kind="jobset")]) == {"jobset", "kueue"}
     assert set(RELEASES) >= operators_of([spec(kind=kind) for kind in KINDS])
 
 
@@ -349,6 +351,20 @@ def test_an_etcd_of_the_jobs_own() -> None:
     assert "trainyard.dev/job" not in labels
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--enable-v2=true" in container["args"]
+
+
+def test_mpirun_waits_for_the_workers_of_a_job_that_was_suspended() -> None:
+    """Kueue resumes launcher and workers at once; otherwise the operator makes the launcher when the workers answer."""
+
+    def launcher(**changes: Any) -> list[str]:
+        replica = main_object(SCRIPT, ON_CLAIM, kind="mpi-job", **changes)["spec"]["mpiReplicaSpecs"]["Launcher"]
+        (container,) = replica["template"]["spec"]["containers"]
+        return [*container["command"], *container["args"]]
+
+    waiting, at_once = launcher(), launcher(queue=None)
+    assert at_once[0] == "mpirun"
+    assert waiting[-len(at_once) :] == at_once
+    assert "until ssh" in " ".join(waiting[: -len(at_once)])
 
 
 def test_a_train_jobs_runtime_is_its_own() -> None:

@@ -9,11 +9,15 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
+from infra.hardware import Capacity
+from infra.naming import POOL_LABEL
+from infra.pool_room import PoolRoom
 from stack_config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kind_rules import RULES
 from workloads.pod import Placement
+from workloads.queues import Queues, QueuesArgs
 from workloads.spec import JobKind, JobSpec
 
 FOLDER = Path(__file__).parent
@@ -133,9 +137,39 @@ def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
     return run(program)
 
 
+ROOMS = (
+    PoolRoom(pool="system", room=Capacity(millicores=3800, memory=13 * 2**30), node_labels={POOL_LABEL: "system"}),
+    PoolRoom(
+        pool="gpus",
+        room=Capacity(millicores=7500, memory=25 * 2**30 + 1),
+        devices={"nvidia.com/gpu": 4},
+        node_labels={POOL_LABEL: "gpus"},
+        taint="nvidia.com/gpu",
+    ),
+    PoolRoom(
+        pool="later",
+        room=Capacity(millicores=400_000, memory=3600 * 2**30),
+        devices={"nvidia.com/gpu": 16},
+        node_labels={POOL_LABEL: "later"},
+        on_request=True,
+        taint="nvidia.com/gpu",
+    ),
+)
+"""Pools for the jobs of queues."""
+
+
+def queues_engine() -> RecordingEngine:
+    """What two queues register."""
+
+    def program() -> pulumi.Output[str]:
+        args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", rooms=ROOMS)
+        return Queues("queues", args).urn
+
+    return run(program)
+
+
 def goldens() -> dict[Path, str]:
     """What each golden file must say."""
-    return {
-        FOLDER / f"{example}.yaml": yaml.safe_dump_all(manifests(spec, placement), sort_keys=True)
-        for example, (spec, placement) in examples().items()
-    }
+    found = {example: manifests(spec, placement) for example, (spec, placement) in examples().items()}
+    found["queues"] = queues_engine().manifests()
+    return {FOLDER / f"{name}.yaml": yaml.safe_dump_all(each, sort_keys=True) for name, each in found.items()}

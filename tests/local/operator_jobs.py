@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.naming import QUEUE_LABEL
+
 PRINT = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
+STAY = "import os, time\nwhile not os.path.exists('/tmp/over'): time.sleep(0.2)"
+OVER = "open('/tmp/over', 'w').close()"
+"""What ends a pod that stays, run in it."""
 SERVE = "import threading; threading.Event().wait()"
 HOSTS = "print(open('/etc/mpi/hostfile').read())"
 DIGITS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
@@ -100,3 +105,34 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
         runtime,
         job("trainer.kubeflow.org/v1alpha1", "TrainJob", train),
     ]
+
+
+def indexed(namespace: str, name: str, template: dict[str, Any]) -> dict[str, Any]:
+    """An Indexed Job of two hosts."""
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": template}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+
+
+def in_queue(document: dict[str, Any], queue: str = "research") -> dict[str, Any]:
+    """The same job in a queue."""
+    return {**document, "metadata": {**document["metadata"], "labels": {QUEUE_LABEL: queue}}}
+
+
+def two(namespace: str, image: str) -> list[dict[str, Any]]:
+    """Two jobs that stay until they are told, in a queue, and one that is in none."""
+    stays = pod(image, "node", "-c", STAY)
+    first, second = (in_queue(indexed(namespace, name, stays)) for name in ("first", "second"))
+    return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT))]
+
+
+def queued(namespace: str, image: str) -> list[dict[str, Any]]:
+    """A job of each kind that can be in a queue, and one that its queue never has room for."""
+    runtime, *others = sorted(
+        (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
+        key=lambda each: each["kind"] != "ClusterTrainingRuntime",
+    )
+    large = pod(image, "node", "-c", PRINT)
+    large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
+    own = [indexed(namespace, "job", pod(image, "node", "-c", PRINT)), indexed(namespace, "large", large)]
+    return [runtime, *(in_queue(each) for each in (*others, *own))]

@@ -1,16 +1,20 @@
-"""The program of tests/local/test_operators.py: operators, a namespace that enforces `restricted`, a job of each kind.
+"""The program of tests/local/test_operators.py: operators, a namespace that enforces `restricted`, jobs.
 
-It runs after the preamble of tests/stand_ins/stack.py; `EDIT_jobs=no` leaves out the jobs.
+It runs after the preamble of tests/stand_ins/stack.py. `EDIT_jobs` says which: one of each kind (`each`), `none`, and
+in a queue which has room for one at a time: `two`, or one of each kind that can be in a queue (`queued`).
 """
 
 TEXT = """
 import sys
 sys.path.insert(0, {project!r})
 
+from infra.hardware import Capacity
 from infra.local.program_image import program_reference
 from infra.operator_releases import RELEASES
 from infra.operators import Operators, OperatorsArgs
-from tests.local.operator_jobs import jobs
+from infra.pool_room import PoolRoom
+from tests.local.operator_jobs import jobs, queued, two
+from workloads.queues import Queues, QueuesArgs
 
 images = {{name: program_reference(name) for name in RELEASES}}
 operators = Operators(
@@ -24,9 +28,20 @@ space = k8s.core.v1.Namespace(
     opts=on,
 )
 before = [operators, space]
-for document in jobs(namespace, {image!r}) if edit("jobs", "yes") == "yes" else ():
+chosen = edit("jobs", "each")
+if chosen in ("two", "queued"):
+    args = QueuesArgs(
+        names=frozenset({{"research"}}),
+        namespace=namespace,
+        rooms=[PoolRoom(pool="nodes", room=Capacity(millicores=300, memory=2**30))],
+        after=before,
+    )
+    options = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})
+    before.append(Queues("queues", args, options))
+documents = {{"each": jobs, "none": lambda *_: [], "two": two, "queued": queued}}[chosen](namespace, {image!r})
+for document in documents:
     made = k8s.apiextensions.CustomResource(
-        document["kind"],
+        document["metadata"]["name"],
         api_version=document["apiVersion"],
         kind=document["kind"],
         metadata={{**document["metadata"], "annotations": {{"pulumi.com/waitFor": "jsonpath={{.metadata.uid}}"}}}},

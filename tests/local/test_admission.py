@@ -25,11 +25,16 @@ from tests.local.test_cluster import wait_for
 GOLDENS = sorted(FOLDER.glob("*.yaml"))
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
 CRDS = [
+    "admissionchecks.kueue.x-k8s.io",
+    "clusterqueues.kueue.x-k8s.io",
     "clustertrainingruntimes.trainer.kubeflow.org",
     "jobsets.jobset.x-k8s.io",
+    "localqueues.kueue.x-k8s.io",
     "mpijobs.kubeflow.org",
     "mxjobs.kubeflow.org",
+    "provisioningrequestconfigs.kueue.x-k8s.io",
     "pytorchjobs.kubeflow.org",
+    "resourceflavors.kueue.x-k8s.io",
     "trainingruntimes.trainer.kubeflow.org",
     "trainjobs.trainer.kubeflow.org",
 ]
@@ -95,7 +100,7 @@ def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
     wait_for("every kind is listed", lambda: ask("get", ",".join(CRDS), "--all-namespaces").returncode == 0)
     yield run
     kubectl("delete", "namespace/training", "priorityclass/high", "--wait=true")
-    kubectl("delete", "--wait=true", *(f"crd/{name}" for name in CRDS))
+    kubectl("delete", "--wait=true", *(f"crd/{each['metadata']['name']}" for each in definitions))
 
 
 def test_every_golden_is_taken_as_it_is(dry_run: Apply) -> None:
@@ -126,6 +131,14 @@ def test_an_unknown_field_would_be_refused(dry_run: Apply, kind: str) -> None:
     done = dry_run(items)
     assert done.returncode == 1
     assert "unknown field" in done.stderr
+
+
+def test_an_unknown_field_of_a_queue_would_be_refused(dry_run: Apply) -> None:
+    for each in objects("queues.yaml"):
+        each["spec"]["unknown"] = 1
+        done = dry_run([each])
+        assert done.returncode == 1
+        assert "unknown field" in done.stderr
 
 
 def test_what_the_standard_forbids_would_be_refused(dry_run: Apply) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from commands.jobs import Cluster
 from infra.local import lifecycle
 from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
@@ -19,11 +20,12 @@ from infra.operator_releases import RELEASES
 from infra.operators import NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from tests.local.operator_jobs import jobs
+from tests.local.operator_jobs import OVER, jobs
 from tests.local.operator_program import TEXT
+from tests.local.test_cluster import wait_for
 from tests.stand_ins.stack import ROOT, Stack
 
-# The first run on a machine builds four operators.
+# The first run on a machine builds five operators.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 FINISHED = {
@@ -85,7 +87,7 @@ def broken(kind: str) -> dict[str, Any]:
 
 
 def test_webhooks_answer_as_soon_as_the_update_ends(stack: Stack) -> None:
-    stack.up(jobs="no")
+    stack.up(jobs="none")
     for kind in ("PyTorchJob", "JobSet", "TrainJob"):
         done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
         assert done.returncode != 0, kind
@@ -129,7 +131,63 @@ def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
     assert "clusterrolebinding.rbac.authorization.k8s.io/trainyard:jobset" in names(stack, "clusterrolebindings")
 
 
+def changes(stack: Stack, **edits: object) -> dict[str, Any]:
+    """What a preview would change, by the resource's name."""
+    plan = stack.plan(**edits).items()
+    return {name: step.get("detailedDiff") or step["op"] for name, step in plan if step["op"] != "same"}
+
+
+def test_of_two_jobs_in_a_queue_one_waits_for_the_other_and_others_for_neither(stack: Stack) -> None:
+    stack.up(jobs="two")
+    batch = stack.batch()
+
+    def states() -> dict[str, tuple[bool, int]]:
+        """Whether each job is suspended, and how many of its pods are ready."""
+        found = batch.list_namespaced_job("kinds").items
+        return {each.metadata.name: (bool(each.spec.suspend), each.status.ready or 0) for each in found}
+
+    def end(job: str) -> None:
+        """Have the pods of a job come to their end."""
+        for pod in names(stack, "-n", "kinds", "pods", "-l", f"job-name={job}"):
+            done = kubectl(stack, "-n", "kinds", "exec", pod, "--", "python", "-c", OVER)
+            assert done.returncode == 0, done.stderr
+
+    wait_for("one of two jobs runs", lambda: (False, 2) in (states()["first"], states()["second"]))
+    running, waiting = sorted(("first", "second"), key=lambda name: states()[name])
+    assert (states()[running], states()[waiting]) == ((False, 2), (True, 0))
+    assert names(stack, "-n", "kinds", "pods", "-l", f"job-name={waiting}") == []
+    assert changes(stack, jobs="two") == {}
+    state = Cluster(str(stack.kubeconfig), "kinds").jobs([waiting])[waiting]
+    assert state.state == "queued"
+    assert state.reason.startswith("waits in queue research: couldn't assign flavors")
+    assert "insufficient unused quota for cpu in flavor nodes, 100m more needed" in state.reason
+    done = kubectl(stack, "-n", "kinds", "wait", "job/free", "--for=condition=Complete", "--timeout=120s")
+    assert done.returncode == 0, done.stderr
+    end(running)
+    wait_for("the other job runs", lambda: states()[waiting] == (False, 2))
+    assert changes(stack, jobs="two") == {}
+    end(waiting)
+    done = kubectl(stack, "-n", "kinds", "wait", f"job/{waiting}", "--for=condition=Complete", "--timeout=120s")
+    assert done.returncode == 0, done.stderr
+    stack.run("refresh", "--yes", "--skip-preview", "--expect-no-changes", jobs="two")
+    assert changes(stack, jobs="two") == {}
+
+
+def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
+    """The namespace's jobs ask more than the queue has; together they would have it all at once without one."""
+    stack.up(jobs="queued")
+    kinds = {kind: condition for kind, condition in FINISHED.items() if kind != "MXJob"} | {"Job": "Complete"}
+    for kind, condition in kinds.items():
+        job = f"{kind.lower()}/{kind.lower()}"
+        done = kubectl(stack, "-n", "kinds", "wait", job, f"--for=condition={condition}", "--timeout=240s")
+        seen = kubectl(stack, "-n", "kinds", "get", "workloads,pods,events").stdout
+        assert done.returncode == 0, (kind, done.stderr, seen)
+    assert changes(stack, jobs="queued") == {}
+    assert Cluster(str(stack.kubeconfig), "kinds").jobs(["large"])["large"].state == "queued"
+
+
 def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> None:
+    """Also with a job that still waits in its queue."""
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []

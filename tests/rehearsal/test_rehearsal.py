@@ -93,6 +93,28 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
     assert by_slice["0"] != by_slice["1"]
 
 
+def test_jobs_of_queues_have_their_turn() -> None:
+    """Three of them each want every GPU; whichever queues they name, one runs and two wait."""
+    report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
+    assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
+    assert all(pod["node"] for pod in report["pods"])
+    pools = {node["name"]: node["pool"] for node in report["nodes"]}
+    hosts = [pod for pod in report["pods"] if pod["asks"]]
+    assert {pools[pod["node"]] for pod in hosts} == {"t4"}
+    assert len(hosts) == 6
+    assert len(report["waited"]) == 2
+    assert set(report["waited"]) < {"indexed", "set", "mpi"}
+
+
+def test_queued_nodes_are_asked_for_all_at_once() -> None:
+    """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does."""
+    report = rehearse("later", "--file", str(STACKS / "queued-provisioning.yaml"))
+    pools = {node["name"]: node["pool"] for node in report["nodes"]}
+    hosts = [pod for pod in report["pods"] if pod["job"] == "large"]
+    assert [pools[pod["node"]] for pod in hosts] == ["a2", "a2"]
+    assert report["waited"] == []
+
+
 def test_operators_of_eks_place_their_jobs() -> None:
     report = rehearse("eks")
     nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}

@@ -31,7 +31,8 @@ RELEASE = Release(
         service="webhook",
         secret="certificate",
         last_path="/last",
-        pods_with_label="made-up.example.com/job",
+        others=frozenset({"pods"}),
+        label="made-up.example.com/job",
     ),
 )
 SCHEMA = {

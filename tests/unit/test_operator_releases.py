@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
 from infra.operator_releases import RELEASES, REQUEST, needed_releases
 from infra.operator_room import left_for_jobs, reserved
+from workloads.kind_rules import RULES
 from workloads.needs import OPERATORS
 
 MODULES = Path(__file__).parents[2] / "setup" / "go"
@@ -27,6 +29,27 @@ def test_an_operator_comes_after_those_that_it_requires() -> None:
     assert [release.name for release in needed_releases({"trainer"})] == ["jobset", "trainer"]
     assert [release.name for release in needed_releases(["mpi-operator"])] == ["mpi-operator"]
     assert needed_releases([]) == []
+
+
+def test_kueue_starts_after_those_whose_jobs_it_admits() -> None:
+    names = [release.name for release in needed_releases({"kueue", "trainer"})]
+    assert names == ["jobset", "trainer", "kueue"]
+    assert [release.name for release in needed_releases({"kueue"})] == ["kueue"]
+    order = list(RELEASES)
+    for release in RELEASES.values():
+        assert all(order.index(each) < order.index(release.name) for each in release.requires | release.follows)
+
+
+def test_kueue_is_asked_about_every_kind_that_a_queue_admits() -> None:
+    """A kind that it is asked about and does not work on would be suspended for ever."""
+    configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
+    frameworks = {each.partition("/")[2] for each in configuration["integrations"]["frameworks"]}
+    kinds = {kind.replace("-", "").removeprefix("indexed") for kind in RULES if RULES[kind].queues}
+    assert frameworks == kinds
+    webhooks = RELEASES["kueue"].webhooks
+    assert webhooks is not None
+    assert {f"{each}s" for each in frameworks} == webhooks.others
+    assert configuration["manageJobsWithoutQueueName"] is False
 
 
 def test_an_unknown_operator_is_refused_with_those_that_there_are() -> None:

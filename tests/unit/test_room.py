@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
+from infra.pool_room import PoolRoom
 from infra.problems import ConfigError
 from infra.scheduling import Scheduling, scheduling
 from stack_config import StackConfig, parse
-from stack_rules import pools_of_jobs
+from stack_rules import pools_of_jobs, queue_rooms
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
 TPUS = {"kind": "gke", "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
-P5 = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
+P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
 
 
@@ -33,6 +34,11 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "a queue for queued nodes": (
         {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
         [{**H100, "queue": "a3"}],
+    ),
+    "two jobs of a queue in turn": ({"kind": "gke"}, [{**T4, "queue": "research"}] * 2),
+    "two slices in turn in one": (
+        {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]},
+        [{**V4, "queue": "research"}] * 2,
     ),
     "jobs that share nodes": ({"kind": "gke"}, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
     "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
@@ -70,7 +76,22 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         ("jobs[2].hosts = 1", "room for 0 more"),
     ),
     "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
+    "a job of a queue beside one without": (
+        {"kind": "gke"},
+        [{**T4, "queue": "research"}, {**T4, "hosts": 1}],
+        ("jobs[0].hosts = 2", "room for 1 more"),
+    ),
+    "a job of a queue that is larger than its pool": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3, "queue": "research"}],
+        ("jobs[0].hosts = 3", "room for 2 more"),
+    ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "queued nodes for a TrainJob": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3", "kind": "train-job"}],
+        ('jobs[0].kind = "train-job"', "queued nodes", "write jobset"),
+    ),
     "no queue for queued nodes": (
         {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
         [H100],
@@ -148,6 +169,43 @@ def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int
     ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
     pools = list(pools_of_jobs(ordered.platform, ordered.jobs).values())
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+
+
+def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
+    pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
+    queued = stack({"kind": "gke", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
+    assert list(pools_of_jobs(queued.platform, queued.jobs).values()) == ["one", "two", "one"]
+
+
+def room_of(config: StackConfig, pool: str) -> PoolRoom:
+    """What one pool has for jobs of queues."""
+    return next(each for each in queue_rooms(config.platform, config.jobs) if each.pool == pool)
+
+
+def test_a_queue_has_what_jobs_without_one_leave() -> None:
+    everything = stack({"kind": "gke"}, {**T4, "queue": "research"})
+    rest = stack({"kind": "gke"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
+    assert [each.pool for each in queue_rooms(everything.platform, everything.jobs)] == ["system", "gpus"]
+    whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
+    assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
+    assert whole.room.millicores - half.room.millicores == rest.jobs[1].resources.capacity.millicores
+    assert whole.room.memory - half.room.memory == rest.jobs[1].resources.capacity.memory
+    assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
+    assert room_of(everything, "system").taint is None
+
+
+def test_queued_nodes_come_on_request() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
+    config = stack({"kind": "gke", "pools": [pool]}, {**H100, "queue": "a3"})
+    assert room_of(config, "h100").on_request
+    assert not room_of(config, "system").on_request
+
+
+def test_a_queue_has_chips_and_adapters() -> None:
+    tpus = room_of(stack(TPUS, {**V4, "queue": "research"}), "v4")
+    assert (tpus.devices, tpus.taint) == ({"google.com/tpu": 32}, "google.com/tpu")
+    p5 = room_of(stack({"kind": "eks", "pools": [{**P5["pools"][0], "nodes": 2}]}, {**H100, "queue": "a"}), "p5")
+    assert p5.devices == {"nvidia.com/gpu": 16, "vpc.amazonaws.com/efa": 64}
 
 
 def test_pods_say_which_pool_they_are_for() -> None:

@@ -12,7 +12,7 @@ from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
 
 from infra.naming import job_selector
 from workloads.command import RENDEZVOUS_PORT, host_command
-from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, companion, failure_policy, metadata
+from workloads.kinds.parts import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
 from workloads.pod import CONTAINER, Placement, Pod, pod_template
 from workloads.spec import JobSpec
 from workloads.topology import topology
@@ -51,7 +51,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
             success_policy=_success(spec),
             template=pod_template(spec, placement, pod),
         ),
-        opts=opts,
+        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=[QUEUE_PATH])),
     )
     return job.metadata.name
 

@@ -16,7 +16,7 @@ from pulumi_kubernetes.batch.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.naming import job_labels
+from infra.naming import QUEUE_LABEL, job_labels
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -30,8 +30,8 @@ UNAWAITED = {"pulumi.com/skipAwait": "true"}
 CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """A job ends when training does, which no update waits for. Its deletion is awaited, as it would not be with
 `skipAwait` (https://github.com/pulumi/pulumi-kubernetes/issues/3154): a job that takes its place has the same name."""
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-"""Names Kueue's LocalQueue: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
+QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
+"""The label in a resource: Kueue refuses a change of it in a job that runs, so such a change makes the job again."""
 CHANGED_IN_PLACE = ("suspend", "runPolicy")
 """Parts of a job's spec that its operator obeys while it runs; a change of any other makes the job again."""
 
@@ -50,7 +50,7 @@ def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -
 def companion(spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]) -> ObjectMetaArgs:
     """Metadata of a resource beside the job, which no queue admits; without a name, Pulumi makes one."""
     labels = job_labels(spec.name, spec.recipe)
-    return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations)
+    return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations or None)
 
 
 def failure_policy(container: str, *, peers_leave: bool = False) -> PodFailurePolicyArgs:
@@ -111,7 +111,7 @@ def custom_job(
     plain = spec.plain()
     replacing = pulumi.ResourceOptions(
         delete_before_replace=True,
-        replace_on_changes=[f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE],
+        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE)],
     )
     options = pulumi.ResourceOptions.merge(opts, replacing)
     job = CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)

@@ -1,0 +1,108 @@
+"""The Queues component and the program with it: what is made of which pools, in which order, and where nothing is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.hardware import parse_cpu, parse_memory
+from infra.local import preflight
+from tests.components.test_program import JOBS, LOCAL, program
+from tests.golden.manifests import ROOMS, queues_engine
+from tests.made_up_objects import save_made_up_objects
+from tests.recording import RecordingEngine
+from workloads.queues import resource_group
+
+QUEUED = {**JOBS[0], "queue": "research"}
+
+
+@pytest.fixture(autouse=True)
+def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that can run a cluster, and a cache of the test's own with objects of every operator."""
+    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    save_made_up_objects()
+
+
+def waits_for(engine: RecordingEngine, name: str) -> set[str]:
+    """Names of the resources that one waits for."""
+    return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
+
+
+def quotas(engine: RecordingEngine) -> dict[str, str]:
+    """What the only flavor of a ClusterQueue has."""
+    (queue,) = engine.of_type(":ClusterQueue")
+    ((flavor,),) = [each["flavors"] for each in queue.inputs["spec"]["resourceGroups"]]
+    return {each["name"]: each["nominalQuota"] for each in flavor["resources"]}
+
+
+def test_every_pool_has_an_amount_of_everything() -> None:
+    group = resource_group(ROOMS)
+    assert group.covered_resources == ("cpu", "memory", "nvidia.com/gpu")
+    amounts = {each.name: [quota.nominal_quota for quota in each.resources] for each in group.flavors}
+    assert amounts == {
+        "system": ["3800m", "13Gi", "0"],
+        "gpus": ["7500m", "25Gi", "4"],
+        "later": ["400", "3600Gi", "16"],
+    }
+
+
+def test_queues_come_after_what_they_draw_on_and_go_before_it() -> None:
+    engine = queues_engine()
+    drawn = {"queues-system-flavor", "queues-gpus-flavor", "queues-later-flavor", "queues-nodes-check"}
+    assert waits_for(engine, "queues-cluster-queue") >= drawn
+    for name in ("queues-research", "queues-nightly"):
+        assert "queues-cluster-queue" in waits_for(engine, name)
+
+
+def test_nodes_that_come_on_request_are_asked_for() -> None:
+    engine = queues_engine()
+    (queue,) = engine.of_type(":ClusterQueue")
+    (check,) = engine.of_type(":AdmissionCheck")
+    (config,) = engine.of_type(":ProvisioningRequestConfig")
+    (row,) = queue.inputs["spec"]["admissionChecksStrategy"]["admissionChecks"]
+    assert row == {"name": check.inputs["metadata"]["name"], "onFlavors": ["later"]}
+    assert check.inputs["spec"]["parameters"]["name"] == config.inputs["metadata"]["name"]
+    assert "queues-nodes-config" in waits_for(engine, "queues-nodes-check")
+
+
+def test_nobody_asks_for_nodes_that_are_there() -> None:
+    engine, _ = program(LOCAL, [QUEUED])
+    assert engine.of_type(":AdmissionCheck") == []
+    (queue,) = engine.of_type(":ClusterQueue")
+    assert "admissionChecksStrategy" not in queue.inputs["spec"]
+
+
+def test_a_job_of_a_queue_comes_after_the_queue_and_that_after_kueue() -> None:
+    engine, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain"}])
+    assert "operators-kueue-controller" in waits_for(engine, "queues-nodes-flavor")
+    assert "queues-research" in waits_for(engine, "digits-job")
+    assert not any("queues" in each or "kueue" in each for each in waits_for(engine, "plain-job"))
+    assert [each.inputs["metadata"]["namespace"] for each in engine.of_type(":LocalQueue")] == ["training"]
+
+
+def test_jobs_without_a_queue_are_taken_off_what_a_queue_gives() -> None:
+    alone, _ = program(LOCAL, [QUEUED])
+    beside, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain", "resources": {"cpu": "200m", "memory": "1Gi"}}])
+    one, other = quotas(alone), quotas(beside)
+    assert parse_cpu(one["cpu"]) - parse_cpu(other["cpu"]) == 200
+    assert parse_memory(one["memory"]) - parse_memory(other["memory"]) == 2**30
+
+
+def test_a_cluster_of_the_users_gets_the_label_alone(tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("contexts: [{name: mine}]", encoding="utf-8")
+    platform: dict[str, Any] = {"kind": "kubeconfig", "context": "mine", "kubeconfig": str(file), "image": "x"}
+    for operators in ("install", "present"):
+        engine, _ = program({**platform, "operators": operators}, [QUEUED])
+        assert not any("kueue" in each.name or each.name.startswith("queues") for each in engine.records)
+        (job,) = engine.of_type(":Job")
+        assert job.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+
+
+@pytest.mark.parametrize("kind", ["indexed-job", "jobset"])
+def test_a_job_that_changes_its_queue_is_made_again(kind: str) -> None:
+    engine, _ = program(LOCAL, [{**QUEUED, "kind": kind}])
+    assert 'metadata.labels["kueue.x-k8s.io/queue-name"]' in engine.requests["digits-job"].replaceOnChanges
