@@ -28,18 +28,17 @@ from infra.local import traces
 from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
 from rehearsal import folder as folders
+from rehearsal.checkpoints import look_at_buckets, write_checkpoints
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Properties, new_state, read_state
 from rehearsal.cluster import behind
 from rehearsal.cluster.effects import BUCKETS
 from rehearsal.duration import longest_chain, turned
-from rehearsal.object_store import StoreError, running, store_of
+from rehearsal.object_store import running
 from rehearsal.report import Node, Report
 from stack_config import load_file
 
-CHECKPOINT = "checkpoints/step-000000001/checkpoint.json"
-"""What each job leaves in its folder of the bucket, as a real one would."""
 SETTLE_LIMIT = 120.0
 """Seconds after which pods are taken as they are, though something still moves."""
 SETTLE_SECONDS_A_POD = 0.3
@@ -161,7 +160,7 @@ class Rehearsal:
             have = sum(pod.job == job for pod in found)
             if have < count:
                 report.problems.append(f"job {job} has {have} pods of {count}: its controller made no more")
-        self._save_checkpoints(report, found)
+        write_checkpoints(read_state(self.folder), report, found)
         placement.let_end(self.cluster, placement.pods(self.cluster))
 
     def _settled(self, report: Report) -> list[placement.Pod]:
@@ -194,22 +193,6 @@ class Rehearsal:
         asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
         return asked or autoscaler.grow(self.folder, homeless)
 
-    def _save_checkpoints(self, report: Report, found: list[placement.Pod]) -> None:
-        """Write what jobs would write, where their pods are told to: a bucket that is not there says so."""
-        store = store_of(read_state(self.folder).settings)
-        if store is None:
-            return
-        urls = {pod.job: pod.environment[placement.BUCKET] for pod in found if placement.BUCKET in pod.environment}
-        for job, url in urls.items():
-            bucket, _, prefix = url.partition("://")[2].partition("/")
-            key = "/".join(filter(None, (prefix, job, CHECKPOINT)))
-            try:
-                store.write(bucket, key)
-            except StoreError as error:
-                report.problems.append(f"job {job} cannot write to {url}: {error}")
-            else:
-                report.written.setdefault(bucket, []).append(key)
-
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}
         for resource in self._exported()["deployment"].get("resources", []):
@@ -232,20 +215,8 @@ class Rehearsal:
         report.left = [
             f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
         ]
-        self._buckets(report)
+        look_at_buckets(read_state(self.folder), report)
         self._receipt(report)
-
-    def _buckets(self, report: Report) -> None:
-        """What the store itself says: buckets that are kept have their objects, and there are no others."""
-        store = store_of(read_state(self.folder).settings)
-        if store is None:
-            return
-        for bucket in store.buckets():
-            keys = store.keys(bucket)
-            if bucket not in report.kept:
-                report.left.append(f"bucket {bucket} with {len(keys)} objects")
-            elif lost := set(report.written.get(bucket, ())) - set(keys):
-                report.problems.append(f"bucket {bucket} was to be kept, and lost {', '.join(sorted(lost))}")
 
     def _receipt(self, report: Report) -> None:
         """What `make verify-empty` says, which looks by name and label as it would in a real cloud."""

@@ -1,4 +1,4 @@
-"""What GKE has in every cluster beside Kubernetes' own: two kinds of its own, and the webhook of TPU pods. Pure."""
+"""What GKE has in every cluster beside Kubernetes' own: kinds of its own, and the webhook of TPU pods. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,24 @@ from typing import Any
 from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
 from rehearsal.cluster.inside import WEBHOOK_PORT
 
+KINDS = (
+    # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+    ("cloud.google.com", "ComputeClass", "computeclasses", "Cluster"),
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", "Namespaced"),
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
+    ("networking.gke.io", "Network", "networks", "Cluster"),
+    ("networking.gke.io", "GKENetworkParamSet", "gkenetworkparamsets", "Cluster"),
+)
+"""Group, kind, plural and scope of what GKE adds."""
+
 
 def objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:
     """Address and body of each object."""
     webhook = "gke-tpu-environment"
-    # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
-    classes = _definition("cloud.google.com", "ComputeClass", "computeclasses", "Cluster")
-    # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
-    requests = _definition("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", "Namespaced")
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     return [
-        *((f"{definitions}/{each['metadata']['name']}", each) for each in (classes, requests)),
+        *((f"{definitions}/{each['metadata']['name']}", each) for each in (_definition(*kind) for kind in KINDS)),
         (
             f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{webhook}",
             _tpu_webhook(webhook, b64encode((settings.keys / "ca.crt").read_bytes()).decode()),

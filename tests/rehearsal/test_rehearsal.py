@@ -115,6 +115,14 @@ def test_queued_nodes_are_asked_for_all_at_once() -> None:
     assert report["waited"] == []
 
 
+def test_hosts_of_a3_have_their_networks_and_start_from_their_hosts_profile() -> None:
+    report = rehearse("a3", "--file", str(STACKS / "a3.yaml"))
+    hosts = {pod["node"]: pod["asks"] for pod in report["pods"] if pod["job"]}
+    assert len(hosts) == 2
+    assert set(map(str, hosts.values())) == {str({"nvidia.com/gpu": "8"})}
+    assert report["problems"] == []
+
+
 def test_operators_of_eks_place_their_jobs() -> None:
     report = rehearse("eks")
     nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}
