@@ -1,44 +1,15 @@
-"""The graph of a GKE platform against Pulumi mocks: what an expert looks for in it."""
+"""What an expert looks for in the graph of a GKE platform: who may do what, networks, the bucket, images, order."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.components.cloud_program import graph
+from tests.components.gke_graph import cluster, gke, pool
 from tests.recording import Record, RecordingEngine
-
-A3 = {"machine_type": "a3-highgpu-8g"}
-
-
-def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A GKE platform with its pools."""
-    named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
-    return {"kind": "gke", **({"pools": named} if pools else {}), **changes}
-
-
-def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The node pools that a platform's settings make, the system pool apart."""
-    engine, _ = graph(platform)
-    found = {record.inputs["name"]: record.inputs for record in engine.of_type("nodePool:NodePool")}
-    assert found.pop("system")
-    return found
-
-
-def pool(**keys: Any) -> dict[str, Any]:
-    """The one node pool of one pool."""
-    platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
-    (found,) = pools(gke(keys, **platform)).values()
-    return found
-
-
-def cluster(**changes: Any) -> dict[str, Any]:
-    """The control plane."""
-    (record,) = graph(gke(**changes))[0].of_type("cluster:Cluster")
-    return record.inputs
 
 
 @pytest.fixture(scope="module")
@@ -192,231 +163,6 @@ def test_time_outs_fit_the_cloud(engine: RecordingEngine) -> None:
     assert engine.requests["cluster-control-plane"].customTimeouts.create == "60m"
 
 
-def test_pools_are_replaced_in_place(engine: RecordingEngine) -> None:
-    assert engine.requests["gpus-nodes"].deleteBeforeReplace is True
-
-
-TPU_V4 = {"accelerator": "v4-32", "platform_zone": "us-central2-b"}
-
-
-def test_a_multi_host_slice() -> None:
-    found = pool(**TPU_V4, capacity="spot")
-    assert found["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "2x2x4"}
-    assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
-    assert found["nodeConfig"]["spot"] is True
-    assert found["nodeLocations"] == ["us-central2-b"]
-    # A host type of its own needs no GPU, and E2 is not in this zone.
-    assert "guestAccelerators" not in found["nodeConfig"]
-    (record,) = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))[0].of_type("cluster:Cluster")
-    assert record.inputs["nodeConfig"]["machineType"] == "n1-standard-8"
-
-
-def test_a_slice_that_scales_says_so_for_its_zone() -> None:
-    scaling = pool(**TPU_V4, min_nodes=0)["autoscaling"]
-    assert scaling == {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
-    gpus = pool(min_nodes=0)["autoscaling"]
-    assert gpus == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
-
-
-def test_single_tpu_hosts_have_no_topology() -> None:
-    found = pool(accelerator="v5litepod-8", platform_zone="us-west4-a", slices=3)
-    assert "placementPolicy" not in found
-    assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (3, "ct5lp-hightpu-8t")
-
-
-def test_every_slice_of_several_hosts_is_a_pool() -> None:
-    found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
-    assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
-
-
-def test_ironwood_gets_a_workload_policy() -> None:
-    engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
-    (policy,) = engine.of_type("resourcePolicy:ResourcePolicy")
-    assert policy.inputs["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x4x4"}
-    (found,) = (record for record in engine.of_type("nodePool:NodePool") if record.inputs["name"] == "pool-0")
-    assert found.inputs["placementPolicy"] == {"type": "COMPACT", "policyName": policy.inputs["name"]}
-
-
-def test_flex_start() -> None:
-    found = pool(**A3, nodes=1, capacity="flex-start")
-    config = found["nodeConfig"]
-    assert (config["flexStart"], config["maxRunDuration"]) == (True, "604800s")
-    assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
-    assert found["management"] == {"autoRepair": False, "autoUpgrade": True}
-    assert found["autoscaling"]["totalMinNodeCount"] == 0
-    assert found["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
-    assert "placementPolicy" not in found
-    assert pool(**A3, nodes=1)["management"]["autoRepair"] is True
-
-
-def test_queued_provisioning() -> None:
-    found = pool(**A3, nodes=1, capacity="queued")
-    assert found["queuedProvisioning"] == {"enabled": True}
-    assert found["nodeConfig"]["labels"]["cloud.google.com/gke-queued"] == "true"
-    assert found["nodeConfig"]["taints"] == [
-        {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NO_SCHEDULE"}
-    ]
-
-
-def test_a_reservation_by_block() -> None:
-    name = "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s"
-    assert pool(**A3, capacity=f"reservation:{name}")["nodeConfig"]["reservationAffinity"] == {
-        "consumeReservationType": "SPECIFIC_RESERVATION",
-        "key": "compute.googleapis.com/reservation-name",
-        "values": [name],
-    }
-
-
-def test_a_ladder_is_a_compute_class() -> None:
-    platform = gke({**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]})
-    engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
-    names = ["pool-0-0-reservation", "pool-0-1-flex-start", "pool-0-2-spot"]
-    assert ladder.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
-    for name, inputs in pools(platform).items():
-        assert inputs["nodeConfig"]["labels"]["cloud.google.com/compute-class"] == "pool-0", name
-        assert inputs["nodeConfig"]["taints"][0]["value"] == "pool-0"
-        assert inputs["autoscaling"]["totalMinNodeCount"] == 0
-
-
-def test_a_ladder_across_zones() -> None:
-    platform = gke(
-        {"accelerator": "v6e-16", "capacity": ["flex-start", "spot"], "zones": ["us-east5-a", "us-east5-b"]},
-        zone="us-east5-a",
-    )
-    engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
-    assert ladder.inputs["spec"]["priorities"] == [
-        {"nodepools": ["pool-0-0-flex-start-a", "pool-0-0-flex-start-b"]},
-        {"nodepools": ["pool-0-1-spot-a", "pool-0-1-spot-b"]},
-    ]
-    assert all(len(inputs["nodeLocations"]) == 1 for inputs in pools(platform).values())
-
-
-@pytest.mark.parametrize(
-    ("machine", "zone", "vpcs", "interfaces", "mtu"),
-    [
-        ("a3-highgpu-8g", "us-central1-a", 4, 4, 8244),
-        ("a3-megagpu-8g", "us-central1-a", 8, 8, 8244),
-        ("a3-ultragpu-8g", "us-central1-b", 2, 9, 8896),
-        ("a4-highgpu-8g", "us-central1-b", 2, 9, 8896),
-    ],
-)
-def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: int, mtu: int) -> None:
-    platform = gke({"machine_type": machine}, zone=zone)
-    engine, _ = graph(platform)
-    further = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
-    assert len(further) == vpcs
-    assert {record.inputs["mtu"] for record in further} == {mtu}
-    (found,) = pools(platform).values()
-    assert len(found["networkConfig"]["additionalNodeNetworkConfigs"]) == interfaces
-    assert len(engine.of_type("networking.gke.io/v1:Network")) == interfaces
-    assert cluster_of(engine)["enableMultiNetworking"] is True
-    ranges = [record.inputs["ipCidrRange"] for record in engine.of_type("subnetwork:Subnetwork")]
-    assert len(set(ranges)) == len(ranges) == interfaces + 1
-    profiles = [record.inputs["networkProfile"] for record in further if "networkProfile" in record.inputs]
-    assert all(profile.endswith(f"{zone}-vpc-roce") for profile in profiles)
-    assert bool(profiles) == (mtu == 8896)
-
-
-def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
-    """The control plane of a graph."""
-    (record,) = engine.of_type("cluster:Cluster")
-    return record.inputs
-
-
-def test_one_host_needs_no_further_networks() -> None:
-    found = pool(**A3, nodes=1)
-    assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
-    assert "placementPolicy" not in found
-    assert pool(**A3)["placementPolicy"] == {"type": "COMPACT"}
-
-
-def test_disks_that_a_machine_takes() -> None:
-    assert pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b")["nodeConfig"]["diskType"] == (
-        "hyperdisk-balanced"
-    )
-    assert pool(**A3)["nodeConfig"]["ephemeralStorageLocalSsdConfig"] == {"localSsdCount": 16}
-
-
-def test_a_job_gets_what_its_nodes_have() -> None:
-    job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
-    engine, exported = graph(gke(), [job])
-    (record,) = engine.of_type("batch/v1:Job")
-    pod = record.inputs["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {
-        "cloud.google.com/gke-accelerator": "nvidia-tesla-t4",
-        "trainyard.dev/pool": "gpus",
-    }
-    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
-    (container,) = pod["containers"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main@sha256:{'0' * 64}"
-    assert {"name": "TRAINYARD_BUCKET", "value": "gs://gke-dist-bucket-0123456"} in container["env"]
-    assert exported["bucket_url"] == "gs://gke-dist-bucket-0123456"
-    assert exported["get_kubeconfig"].startswith("gcloud container clusters get-credentials gke-dist")
-
-
-def test_a_job_on_a3_names_its_networks() -> None:
-    job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
-    engine, _ = graph(gke(A3), [job])
-    (record,) = engine.of_type("batch/v1:Job")
-    annotations = record.inputs["spec"]["template"]["metadata"]["annotations"]
-    listed = json.loads(annotations["networking.gke.io/interfaces"])
-    assert [each["network"] for each in listed] == ["default", *(f"gpu-nic-{index}" for index in range(4))]
-
-
-def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
-    """The pod of a job of two hosts."""
-    what = {} if "script" in job else {"recipe": "digits"}
-    engine, _ = graph(platform, [{"name": "a", "hosts": 2, **what, **job}])
-    (record,) = engine.of_type("batch/v1:Job")
-    found: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
-)
-def test_jobs_with_rdma_start_from_their_hosts_profile(machine: str, gpu: str) -> None:
-    platform = gke({"machine_type": machine}, zone="us-central1-b")
-    pod = pod_on(platform, accelerator=gpu, accelerators_per_host=8)
-    (container,) = pod["containers"]
-    assert container["command"] == ["bash"]
-    assert container["args"][:3] == ["-c", '. /usr/local/gib/scripts/set_nccl_env.sh && exec "$@"', "bash"]
-    assert container["args"][3:6] == ["python", "-m", "trainer.launch"]
-    assert {"name": "profile", "mountPath": "/usr/local/gib", "readOnly": True} in container["volumeMounts"]
-    assert {"name": "profile", "persistentVolumeClaim": {"claimName": "gib", "readOnly": True}} in pod["volumes"]
-    engine, _ = graph(platform)
-    (volume,) = engine.of_type(":PersistentVolume")
-    assert volume.inputs["spec"]["hostPath"] == {"path": "/home/kubernetes/bin/gib", "type": "Directory"}
-    (claim,) = engine.of_type(":PersistentVolumeClaim")
-    assert claim.inputs["metadata"]["name"] == "gib"
-    assert claim.inputs["spec"]["volumeName"] == volume.inputs["metadata"]["name"] == "training-gib"
-    assert claim.inputs["spec"]["storageClassName"] == volume.inputs["spec"]["storageClassName"]
-    (namespace,) = engine.of_type(":Namespace")
-    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-
-
-def test_other_jobs_start_as_ever() -> None:
-    for machine, gpu in (("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")):
-        platform = gke({"machine_type": machine, "accelerator": gpu})
-        (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
-        assert container["command"] == ["python"]
-        assert graph(platform)[0].of_type(":PersistentVolume") == []
-
-
-def test_programs_find_the_driver_that_gke_puts_beside_them() -> None:
-    found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
-    gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
-    assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
-    # An image of the user's may look in further places, and says so itself.
-    theirs = pod_on(gke(), **gpus, image="example.com/a:1", script="train.py")
-    assert "LD_LIBRARY_PATH" not in {each["name"] for each in theirs["containers"][0]["env"]}
-    own = pod_on(gke(), **gpus, environment={"LD_LIBRARY_PATH": "/opt"})["containers"][0]["env"]
-    assert [each["value"] for each in own if each["name"] == "LD_LIBRARY_PATH"] == ["/opt"]
-
-
 def test_a_prebuilt_image_builds_nothing() -> None:
     reference = f"example.com/team/trainer@sha256:{'1' * 64}"
     engine, exported = graph(gke(image={"prebuilt": reference}))
@@ -431,20 +177,6 @@ def test_the_image_is_built_for_both_architectures() -> None:
     assert image.inputs["platforms"] == ["linux/amd64", "linux/arm64"]
     assert image.inputs["tags"] == ["gcr.io/wandb-client-cicd/sh22-dist-gpu:main"]
     assert image.inputs["buildOnPreview"] is False
-
-
-def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
-    job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
-    engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
-    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
-    assert list(images) == ["image-xla-build"], "no job runs the other"
-    assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
-    assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
-    (record,) = engine.of_type("batch/v1:Job")
-    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
-    assert container["image"] == exported["run_records"]["a"]["image"]
-    assert exported["image"] == ""
 
 
 def test_registries() -> None:
@@ -462,7 +194,5 @@ def test_maintenance_goes_on_past_midnight() -> None:
     assert window["recurrence"] == "FREQ=WEEKLY;BYDAY=SA,SU"
 
 
-def test_jobs_with_images_of_their_own_need_none_built() -> None:
-    engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
-    assert engine.of_type("index:Image") == []
-    assert exported["image"] == ""
+def test_pools_are_replaced_in_place(engine: RecordingEngine) -> None:
+    assert engine.requests["gpus-nodes"].deleteBeforeReplace is True

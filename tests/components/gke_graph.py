@@ -1,0 +1,36 @@
+"""The graph of a GKE platform against Pulumi mocks, by its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.components.cloud_program import graph
+
+A3 = {"machine_type": "a3-highgpu-8g"}
+
+
+def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A GKE platform with its pools."""
+    named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
+    return {"kind": "gke", **({"pools": named} if pools else {}), **changes}
+
+
+def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The node pools that a platform's settings make, the system pool apart."""
+    engine, _ = graph(platform)
+    found = {record.inputs["name"]: record.inputs for record in engine.of_type("nodePool:NodePool")}
+    assert found.pop("system")
+    return found
+
+
+def pool(**keys: Any) -> dict[str, Any]:
+    """The one node pool of one pool."""
+    platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
+    (found,) = pools(gke(keys, **platform)).values()
+    return found
+
+
+def cluster(**changes: Any) -> dict[str, Any]:
+    """The control plane."""
+    (record,) = graph(gke(**changes))[0].of_type("cluster:Cluster")
+    return record.inputs

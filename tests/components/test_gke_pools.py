@@ -1,0 +1,153 @@
+"""The node pools of a GKE platform: slices, kinds of capacity, and the networks between their hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.components.cloud_program import graph
+from tests.components.gke_graph import A3, gke, pool, pools
+from tests.recording import RecordingEngine
+
+TPU_V4 = {"accelerator": "v4-32", "platform_zone": "us-central2-b"}
+
+
+def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
+    """The control plane of a graph."""
+    (record,) = engine.of_type("cluster:Cluster")
+    return record.inputs
+
+
+def test_a_multi_host_slice() -> None:
+    found = pool(**TPU_V4, capacity="spot")
+    assert found["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "2x2x4"}
+    assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
+    assert found["nodeConfig"]["spot"] is True
+    assert found["nodeLocations"] == ["us-central2-b"]
+    # A host type of its own needs no GPU, and E2 is not in this zone.
+    assert "guestAccelerators" not in found["nodeConfig"]
+    (record,) = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))[0].of_type("cluster:Cluster")
+    assert record.inputs["nodeConfig"]["machineType"] == "n1-standard-8"
+
+
+def test_a_slice_that_scales_says_so_for_its_zone() -> None:
+    scaling = pool(**TPU_V4, min_nodes=0)["autoscaling"]
+    assert scaling == {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
+    gpus = pool(min_nodes=0)["autoscaling"]
+    assert gpus == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
+
+
+def test_single_tpu_hosts_have_no_topology() -> None:
+    found = pool(accelerator="v5litepod-8", platform_zone="us-west4-a", slices=3)
+    assert "placementPolicy" not in found
+    assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (3, "ct5lp-hightpu-8t")
+
+
+def test_every_slice_of_several_hosts_is_a_pool() -> None:
+    found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
+    assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
+
+
+def test_ironwood_gets_a_workload_policy() -> None:
+    engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
+    (policy,) = engine.of_type("resourcePolicy:ResourcePolicy")
+    assert policy.inputs["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x4x4"}
+    (found,) = (record for record in engine.of_type("nodePool:NodePool") if record.inputs["name"] == "pool-0")
+    assert found.inputs["placementPolicy"] == {"type": "COMPACT", "policyName": policy.inputs["name"]}
+
+
+def test_flex_start() -> None:
+    found = pool(**A3, nodes=1, capacity="flex-start")
+    config = found["nodeConfig"]
+    assert (config["flexStart"], config["maxRunDuration"]) == (True, "604800s")
+    assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
+    assert found["management"] == {"autoRepair": False, "autoUpgrade": True}
+    assert found["autoscaling"]["totalMinNodeCount"] == 0
+    assert found["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
+    assert "placementPolicy" not in found
+    assert pool(**A3, nodes=1)["management"]["autoRepair"] is True
+
+
+def test_queued_provisioning() -> None:
+    found = pool(**A3, nodes=1, capacity="queued")
+    assert found["queuedProvisioning"] == {"enabled": True}
+    assert found["nodeConfig"]["labels"]["cloud.google.com/gke-queued"] == "true"
+    assert found["nodeConfig"]["taints"] == [
+        {"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NO_SCHEDULE"}
+    ]
+
+
+def test_a_reservation_by_block() -> None:
+    name = "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s"
+    assert pool(**A3, capacity=f"reservation:{name}")["nodeConfig"]["reservationAffinity"] == {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": [name],
+    }
+
+
+def test_a_ladder_is_a_compute_class() -> None:
+    platform = gke({**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]})
+    engine, _ = graph(platform)
+    (ladder,) = engine.of_type("ComputeClass")
+    names = ["pool-0-0-reservation", "pool-0-1-flex-start", "pool-0-2-spot"]
+    assert ladder.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
+    for name, inputs in pools(platform).items():
+        assert inputs["nodeConfig"]["labels"]["cloud.google.com/compute-class"] == "pool-0", name
+        assert inputs["nodeConfig"]["taints"][0]["value"] == "pool-0"
+        assert inputs["autoscaling"]["totalMinNodeCount"] == 0
+
+
+def test_a_ladder_across_zones() -> None:
+    platform = gke(
+        {"accelerator": "v6e-16", "capacity": ["flex-start", "spot"], "zones": ["us-east5-a", "us-east5-b"]},
+        zone="us-east5-a",
+    )
+    engine, _ = graph(platform)
+    (ladder,) = engine.of_type("ComputeClass")
+    assert ladder.inputs["spec"]["priorities"] == [
+        {"nodepools": ["pool-0-0-flex-start-a", "pool-0-0-flex-start-b"]},
+        {"nodepools": ["pool-0-1-spot-a", "pool-0-1-spot-b"]},
+    ]
+    assert all(len(inputs["nodeLocations"]) == 1 for inputs in pools(platform).values())
+
+
+@pytest.mark.parametrize(
+    ("machine", "zone", "vpcs", "interfaces", "mtu"),
+    [
+        ("a3-highgpu-8g", "us-central1-a", 4, 4, 8244),
+        ("a3-megagpu-8g", "us-central1-a", 8, 8, 8244),
+        ("a3-ultragpu-8g", "us-central1-b", 2, 9, 8896),
+        ("a4-highgpu-8g", "us-central1-b", 2, 9, 8896),
+    ],
+)
+def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: int, mtu: int) -> None:
+    platform = gke({"machine_type": machine}, zone=zone)
+    engine, _ = graph(platform)
+    further = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
+    assert len(further) == vpcs
+    assert {record.inputs["mtu"] for record in further} == {mtu}
+    (found,) = pools(platform).values()
+    assert len(found["networkConfig"]["additionalNodeNetworkConfigs"]) == interfaces
+    assert len(engine.of_type("networking.gke.io/v1:Network")) == interfaces
+    assert cluster_of(engine)["enableMultiNetworking"] is True
+    ranges = [record.inputs["ipCidrRange"] for record in engine.of_type("subnetwork:Subnetwork")]
+    assert len(set(ranges)) == len(ranges) == interfaces + 1
+    profiles = [record.inputs["networkProfile"] for record in further if "networkProfile" in record.inputs]
+    assert all(profile.endswith(f"{zone}-vpc-roce") for profile in profiles)
+    assert bool(profiles) == (mtu == 8896)
+
+
+def test_one_host_needs_no_further_networks() -> None:
+    found = pool(**A3, nodes=1)
+    assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
+    assert "placementPolicy" not in found
+    assert pool(**A3)["placementPolicy"] == {"type": "COMPACT"}
+
+
+def test_disks_that_a_machine_takes() -> None:
+    assert pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b")["nodeConfig"]["diskType"] == (
+        "hyperdisk-balanced"
+    )
+    assert pool(**A3)["nodeConfig"]["ephemeralStorageLocalSsdConfig"] == {"localSsdCount": 16}
