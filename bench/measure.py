@@ -16,6 +16,8 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
 """The least number of pairs that a claim rests on."""
+RESULT = "RESULT"
+"""How a process that takes blocks of steps when told to begins its answer; seconds follow."""
 
 
 class BenchError(RuntimeError):

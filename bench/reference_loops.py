@@ -4,10 +4,14 @@ What they do at a step is written from their description, none of it copied: tor
 (https://github.com/pytorch/vision/tree/main/references/classification) and the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet. Both read from a DataLoader; here that holds images made before,
 so that loops are compared and not generators of random numbers.
+
+`python -m bench.reference_loops` is a process of theirs, with what torch does by itself and nothing that the trainer sets:
+it reads the name of a loop a line and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -18,8 +22,22 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
+from bench.measure import RESULT
 from trainer.config import ImagenetConfig
+from trainer.models import build_model
 
+SAME = ImagenetConfig(
+    arch="resnet18",
+    image_size=128,
+    num_classes=1000,
+    batch_size=16,
+    steps_per_epoch=3,
+    epochs=1_000_000,
+    channels_last=False,
+    learning_rate=1e-9,
+    bucket="",
+)
+"""What all loops train. At this learning rate weights stay as they are: arithmetic on others may take another time."""
 PRINT_STEPS = 10
 """Steps from one printed line to the next, in both."""
 WINDOW = 20
@@ -92,3 +110,18 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
         ended = time.time()
         if number % PRINT_STEPS == 1:
             print(number, {name: f"{total / number:.4f}" for name, total in sums.items()})
+
+
+def main() -> None:
+    """Take an epoch whenever told to, until there are no more."""
+    model = build_model(SAME, classes=SAME.num_classes, channels=3)
+    update, batches = optimizer(SAME, model), loader(SAME)
+    loops = {"torchvision": torchvision_epoch, "imagenet": imagenet_epoch}
+    for line in sys.stdin:
+        started = time.perf_counter()
+        loops[line.strip()](model, update, batches)
+        print(RESULT, time.perf_counter() - started, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
-from bench.trainer_rank import BUCKET, RESULT, write_digits
+from bench.measure import PROJECT, RESULT, BenchError, Measure, in_turn, machine
+from bench.trainer_rank import BUCKET, write_digits
 from bench.trainer_xla import Count, compilations
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
@@ -27,6 +27,8 @@ from setup.stores import s3_server
 PAIRS = 7
 FINE = 151
 """Pairs where a goal is a percent."""
+ROUNDS = 31
+"""Of the loops that are all compared with each other."""
 PROMISED = 98.5
 """Percent of the held-out digits that the recipe gets right."""
 PROMISED_SECONDS = 120.0
@@ -45,7 +47,7 @@ Ask = Callable[[str], tuple[float, ...]]
 
 
 @contextmanager
-def ranks(kind: str, *, world: int = 1, threads: int) -> Iterator[Ask]:
+def ranks(kind: str, *, world: int = 1, threads: int, program: str = "bench.trainer_rank") -> Iterator[Ask]:
     """Processes that take a block of steps when asked to, `threads` CPU threads each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -53,7 +55,7 @@ def ranks(kind: str, *, world: int = 1, threads: int) -> Iterator[Ask]:
     with tempfile.TemporaryDirectory() as folder:
         found = [
             subprocess.Popen(
-                [sys.executable, "-m", "bench.trainer_rank", kind, folder],
+                [sys.executable, "-m", program, kind, folder],
                 cwd=PROJECT,
                 env={
                     **os.environ,
@@ -98,23 +100,26 @@ def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int
 
 
 def references(*, threads: int) -> tuple[Measure, ...]:
-    """Our loop against those of two reference scripts, all in turn in one process."""
+    """Our loop against those of two reference scripts, which have a process without the trainer; all in turn."""
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
         ("imagenet-loop", "ours", "imagenet"): 1.0,
         ("best-settings", "best", "torchvision"): 1 / 1.1,
     }
     taken: dict[str, list[float]] = {"ours": [], "torchvision": [], "best": [], "imagenet": []}
-    with ranks("references", threads=threads) as ask:
-        for number in range(PAIRS + 1):
+    with (
+        ranks("references", threads=threads) as ours,
+        ranks("references", threads=threads, program="bench.reference_loops") as theirs,
+    ):
+        for number in range(ROUNDS + 1):
             for side, seconds in taken.items():
-                (found,) = ask(side)
+                (found,) = (ours if side in ("ours", "best") else theirs)(side)
                 if number:
                     seconds.append(found)
-            print(f"  references {number}/{PAIRS}", file=sys.stderr, flush=True)
+            print(f"  references {number}/{ROUNDS}", file=sys.stderr, flush=True)
     return tuple(
-        Measure(name=name, ours=tuple(taken[ours]), theirs=tuple(taken[theirs]), goal=goal)
-        for (name, ours, theirs), goal in goals.items()
+        Measure(name=name, ours=tuple(taken[side]), theirs=tuple(taken[other]), goal=goal)
+        for (name, side, other), goal in goals.items()
     )
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save as write
 
-from bench import reference_loops
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
+from bench.measure import RESULT
+from bench.reference_loops import SAME
 from trainer.batch import Batch
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.loop import Training
 from trainer.made_images import imagenet
 from trainer.metrics import Meter, Reporter
-from trainer.models import build_model
 from trainer.runtime import Runtime, start_runtime
 from trainer.sampler import EpochSampler
 from trainer.storage import Folder
@@ -37,7 +37,6 @@ GLOBAL_BATCH = 64
 STANDSTILL = 1e-9
 """A learning rate at which weights stay as they are: arithmetic on other weights may take another time."""
 SAVED_MODEL = "resnet50"
-RESULT = "RESULT"
 BUCKET = "bench"
 Blocks = dict[str, Callable[[], tuple[float, ...]]]
 
@@ -153,29 +152,10 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop as it is and in the reference scripts' memory format, and loops as theirs, on generated images."""
-    same = ImagenetConfig(
-        arch="resnet18",
-        image_size=128,
-        num_classes=1000,
-        batch_size=16,
-        steps_per_epoch=3,
-        epochs=EPOCHS,
-        channels_last=False,
-        learning_rate=STANDSTILL,
-        bucket="",
-    )
-    ours = _training(same, runtime, folder)
-    best = _training(dataclasses.replace(same, channels_last=True), runtime, folder)
-    model = build_model(same, classes=same.num_classes, channels=3)
-    optimizer = reference_loops.optimizer(same, model)
-    batches = reference_loops.loader(same)
-    return {
-        "ours": lambda: (our_block(ours, runtime),),
-        "best": lambda: (our_block(best, runtime),),
-        "torchvision": lambda: (seconds(lambda: reference_loops.torchvision_epoch(model, optimizer, batches)),),
-        "imagenet": lambda: (seconds(lambda: reference_loops.imagenet_epoch(model, optimizer, batches)),),
-    }
+    """Our loop as it is and in the reference scripts' memory format, on generated images."""
+    ours = _training(SAME, runtime, folder)
+    best = _training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
+    return {"ours": lambda: (our_block(ours, runtime),), "best": lambda: (our_block(best, runtime),)}
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
