@@ -5,8 +5,8 @@ What they do at a step is written from their description, none of it copied: tor
 https://github.com/pytorch/examples/tree/main/imagenet. Both read from a DataLoader; here that holds images made before,
 so that loops are compared and not generators of random numbers.
 
-`python -m bench.reference_loops` is a process of theirs, where nothing is set that torch does not set by itself: it reads
-the name of a loop a line and answers with `RESULT seconds`.
+`python -m bench.reference_loops` is a process of theirs, where nothing is set that torch does not set by itself: it
+reads the name of a loop a line and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
