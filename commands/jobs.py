@@ -28,6 +28,8 @@ QUIET_SECONDS = 30.0
 
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
+NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
+"""Why a job in a queue stays suspended there."""
 
 
 class Unreachable(RuntimeError):
@@ -120,7 +122,10 @@ class Cluster:
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
         """The same jobs; those that wait in a queue say what Kueue says of them."""
         call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta1", self.namespace)
-        said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+        try:
+            said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+        except NotThere:
+            said = {job.uid: NO_KUEUE for job in jobs.values()}
         return {
             name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
             if job.state == "queued" and said.get(job.uid)

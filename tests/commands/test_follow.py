@@ -16,11 +16,12 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower, follow
-from commands.jobs import Cluster, StackOutputs, Unreachable
+from commands.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.screen import Screen
 from commands.status import show
 from infra.local import traces
 from infra.local.settings import ClusterSettings
+from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import Apply, job
 
 pytestmark = pytest.mark.cluster
@@ -99,6 +100,14 @@ def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> N
     assert "restarts 1" in summary
     assert "trainer: no space left" in summary
     assert "`make logs`" in summary
+
+
+def test_a_job_of_a_queue_in_a_cluster_without_kueue_says_so(cluster: Cluster, apply: Apply) -> None:
+    queued = job("nobody-admits", suspend=True)
+    queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
+    apply(queued)
+    wait_for("suspended", lambda: cluster.jobs(["nobody-admits"])["nobody-admits"].state == "queued")
+    assert cluster.jobs(["nobody-admits"])["nobody-admits"].reason == f"waits in queue research: {NO_KUEUE}"
 
 
 def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
