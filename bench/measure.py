@@ -1,4 +1,4 @@
-"""The form of a measure: two sides timed in turn, the ratio of their medians, its spread, and the goal it must hold."""
+"""The form of a measure: two sides timed in turn, the median of their ratios, its spread, and the goal it must hold."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Measure:
 
     @property
     def ratio(self) -> float:
-        """Median of ours over median of theirs."""
-        return median(self.ours) / median(self.theirs)
+        """Median of the pairs' ratios: what slows a machine for a while slows both of a pair."""
+        return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
     def spread(self) -> tuple[float, float]:

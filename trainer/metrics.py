@@ -18,6 +18,8 @@ from trainer.gallery import Gallery
 from trainer.sinks import Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
+HELD = 32
+"""Batches that a Meter on a CPU counts together."""
 Value = str | int | float | tuple[int, int]
 """What can be said: a tuple (k, n) reads k/n."""
 DECIMALS = {
@@ -43,29 +45,46 @@ class Meter:
     """Adds up loss and accuracy on the device; nothing waits for the device until the sums are asked for."""
 
     def __init__(self, device: torch.device) -> None:
-        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._count = 0
         self._taken = (0.0, 0.0, 0.0)
-        self._lazy = device.type == "xla"
+        self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        # A CPU computes what is small much faster for many batches at once. On a GPU it costs the step nothing, and a
+        # CUDA graph writes its next logits over the last.
+        self._hold = HELD if device.type == "cpu" else 1
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch: the sum of its losses and how many of its samples the model gets right."""
-        right = (logits.detach().argmax(dim=1) == labels).sum()
-        if self._lazy:
-            # A new tensor, so that those before it can still be read; and batches are padded with labels below 0.
-            found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
-            self._sums = self._sums + found
-            return
-        self._sums[0] += loss_sum.detach()
-        self._sums[1] += right
-        self._sums[2] += len(labels)
+        """Count a batch: the sum of its losses and how many of its samples the model gets right.
+
+        The tensors must stay as they are.
+        """
+        self._held.append((loss_sum.detach(), logits.detach(), labels))
+        if len(self._held) >= self._hold:
+            self._count_held()
+
+    def _count_held(self) -> None:
+        for loss_sum, logits, labels in self._together():
+            self._loss += loss_sum
+            self._right += (logits.argmax(dim=1) == labels).sum()
+            self._count += len(labels)
+        self._held.clear()
+
+    def _together(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """The held batches as one."""
+        if len(self._held) < 2:
+            return self._held
+        losses, logits, labels = zip(*self._held, strict=True)
+        return [(torch.stack(losses).double().sum(), torch.cat(logits), torch.cat(labels))]
 
     def is_finite(self) -> bool:
         """Whether no loss was NaN or infinite; waits for the device."""
-        return math.isfinite(self._sums.tolist()[0])
+        return math.isfinite(self.sums().tolist()[0])
 
     def sums(self) -> torch.Tensor:
         """What was counted so far, for `take`; nothing waits for it."""
-        return self._sums
+        self._count_held()
+        return torch.stack([self._loss, self._right.double(), torch.full_like(self._loss, self._count)])
 
     def take(self, sums: torch.Tensor) -> tuple[float, float, int]:
         """Mean loss, accuracy in percent and number of samples of these sums since those that were taken before."""
@@ -73,6 +92,25 @@ class Meter:
         loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
         self._taken = now
         return loss / max(count, 1), 100 * right / max(count, 1), int(count)
+
+
+class LazyMeter(Meter):
+    """A Meter where a step is one graph: all it does belongs to `add`, so that every step has the same."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Count a batch, whose padding has labels below 0."""
+        right = (logits.detach().argmax(dim=1) == labels).sum()
+        found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
+        # A new tensor, so that those before it can still be read.
+        self._sums = self._sums + found
+
+    def sums(self) -> torch.Tensor:
+        """What was counted so far, for `take`; nothing waits for it."""
+        return self._sums
 
 
 class RateClock:

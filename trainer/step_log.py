@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.efficiency import Efficiency
-from trainer.metrics import Meter, RateClock, Reporter
+from trainer.metrics import LazyMeter, Meter, RateClock, Reporter
 from trainer.parts import Parts
 from trainer.runtime import Runtime
 from trainer.step_clock import StepClock
@@ -27,7 +27,7 @@ class StepLog:
         watch: Watch,
     ) -> None:
         self._runtime, self._report, self._watch, self._state = runtime, report, watch, parts.state
-        self.meter = Meter(runtime.device)
+        self.meter = (LazyMeter if runtime.device.type == "xla" else Meter)(runtime.device)
         self.clock = RateClock()
         self.steps = StepClock(parts.state.model, runtime.device, world=runtime.world)
         self.efficiency = Efficiency(config, parts.data, parts.state, self.steps, runtime.device)

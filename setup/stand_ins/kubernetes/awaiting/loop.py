@@ -9,8 +9,8 @@ from setup.stand_ins.kubernetes.objects import GroupVersionKind, Object, name_of
 from setup.stand_ins.kubernetes.operation import Operation, PartialFailure
 
 FIRST_LOOK = 0.1
-LONGEST_LOOK = 1.0
-"""Seconds between two looks: they double from the first to the longest, which costs the server one GET a second."""
+LONGEST_LOOK = 0.5
+"""Seconds between two looks: they double from the first to the longest, which costs the server two GETs a second."""
 EVENTS_EVERY = 3.0
 """Seconds between two looks at the events about the object."""
 EVENT = GroupVersionKind("", "v1", "Event")
