@@ -43,12 +43,13 @@ def config(hosts: int, context: str) -> dict[str, Any]:
         "context": context,
         "kubeconfig": str(SETTINGS.kubeconfig),
         "namespace": NAMESPACE,
+        "make_namespace": False,
         "image": "example.com/trainer:1",
         "bucket": {"kind": "url", "url": "gs://bench"},
     }
     resources = {"cpu": 6, "memory": "20Gi"}
     job = {"name": JOB, "recipe": "digits", "hosts": hosts, "resources": resources}
-    return {"trainyard:platform": platform, "trainyard:jobs": [job] if hosts else []}
+    return {"trainyard:platform": platform, "trainyard:jobs": [job]}
 
 
 class PeakMemory:
@@ -95,8 +96,8 @@ class PeakMemory:
 class LargeJob:
     """A cluster of simulated nodes, and the two ways to run the job on it.
 
-    The namespace is there before and after, for both: it is the platform's and not the job's, and Kubernetes lets
-    an empty one stand for five seconds of its own before it goes.
+    The namespace is there before and after, for both: Kubernetes lets one stand for five seconds before it begins to
+    remove it, and Pulumi removes it only when the last pod has saved its work and gone.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,7 +108,7 @@ class LargeJob:
 
     def measure(self) -> list[Measure]:
         """From the command to the last pod that runs, and from the command to the last pod's end; memory meanwhile."""
-        self._stack.up(config(0, SETTINGS.context))
+        kubectl(SETTINGS, "create", "namespace", NAMESPACE)
         for side in ("ours", "theirs"):
             self._once(side, WARM_UP)
         for number in range(1, PAIRS + 1):
@@ -150,18 +151,17 @@ class LargeJob:
 
     def _down(self, side: str, hosts: int) -> None:
         if side == "ours":
-            self._stack.up(config(0, SETTINGS.context))
+            self._stack.destroy()
         else:
-            # As Pulumi does: the Job goes when its pods have gone. The default forgets it at once and lets them end.
-            kubectl(SETTINGS, "delete", "--cascade=foreground", "--wait", "-f", str(self._objects(hosts)))
+            kubectl(SETTINGS, "delete", "--wait", "-f", str(self._objects(hosts)))
 
     def _objects(self, hosts: int) -> Path:
         return self._folder / f"objects-{hosts}.json"
 
     def _keep_objects(self, hosts: int) -> None:
-        """Write down the job's objects just as our program applied them."""
+        """Write down the objects just as our program applied them."""
         if not self._objects(hosts).exists():
-            items = [inputs for (_, name), inputs in self._stack.objects().items() if name == JOB]
+            items = list(self._stack.objects().values())
             content = {"apiVersion": "v1", "kind": "List", "items": items}
             self._objects(hosts).write_text(json.dumps(content), encoding="utf-8")
 

@@ -69,7 +69,10 @@ class KubeconfigConfig(Section):
     kubeconfig: str | None = None
     """Path of the kubeconfig file; by default what kubectl reads: `$KUBECONFIG`, else `~/.kube/config`."""
     namespace: NamespaceName = "training"
-    """Kubernetes namespace of the jobs, made and removed by the stack: not one that you use for other things."""
+    """Kubernetes namespace of the jobs; only one stack may use it."""
+    make_namespace: bool = True
+    """Whether the stack makes and removes the namespace; `false` where it is given to you: its labels and what else is
+    in it stay as they are, and what jobs may do there is its owner's to say."""
     image: Image = Field(examples=["example.com/team/trainer:1.0"])
     """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
     bucket: BucketConfig = ClaimConfig(kind="claim")

@@ -1,4 +1,4 @@
-"""A cluster that the user has, as a platform: only what is in its namespace is the stack's."""
+"""A cluster that the user has, as a platform: of what is in it, only a namespace or what jobs need in one is ours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
         url = config.bucket.url
     training = TrainingNamespace(
         "training",
-        TrainingNamespaceArgs(namespace=config.namespace, bucket=claim),
+        TrainingNamespaceArgs(namespace=config.namespace, is_present=not config.make_namespace, bucket=claim),
         pulumi.ResourceOptions(providers={"kubernetes": provider}),
     )
     export = f"export KUBECONFIG={path} && " if path else ""

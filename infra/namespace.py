@@ -44,6 +44,8 @@ class TrainingNamespaceArgs:
 
     namespace: str
     """Name of the namespace in the cluster."""
+    is_present: bool = False
+    """Whether it is there already and stays."""
     bucket: BucketClaim | None = None
     """The bucket's volume; None for an object store."""
     account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
@@ -51,7 +53,8 @@ class TrainingNamespaceArgs:
 
 
 class TrainingNamespace(pulumi.ComponentResource):
-    """A namespace that enforces the `restricted` Pod Security Standard, with what every job in it shares."""
+    """A namespace with what every job in it shares; one that is made here enforces the `restricted` Pod Security
+    Standard, which all pods of ours keep to anywhere."""
 
     namespace: pulumi.Output[str]
     """Name of the namespace, known when it is there."""
@@ -63,13 +66,7 @@ class TrainingNamespace(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:TrainingNamespace", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-        namespace = Namespace(
-            f"{name}-namespace",
-            metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
-            opts=child,
-        )
-        self.namespace = namespace.metadata.name
+        self.namespace = pulumi.Output.from_input(args.namespace) if args.is_present else _namespace(name, args, child)
         account = ServiceAccount(
             f"{name}-account",
             metadata=self._metadata(SERVICE_ACCOUNT, args.account_annotations or None),
@@ -106,6 +103,16 @@ class TrainingNamespace(pulumi.ComponentResource):
             opts=opts,
         )
         return claim.metadata.name
+
+
+def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    namespace = Namespace(
+        f"{name}-namespace",
+        metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
+        opts=opts,
+    )
+    return namespace.metadata.name
 
 
 def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:

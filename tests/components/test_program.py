@@ -40,6 +40,7 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
         "image": "example.com/trainer:1",
         "bucket": {"kind": "claim", "size": "20Gi", "storage_class": "standard", "access_mode": "ReadWriteOnce"},
         "operators": "install",
+        "make_namespace": True,
     }
 
 
@@ -151,6 +152,13 @@ def test_existing_cluster(cluster: dict[str, Any]) -> None:
     assert engine.of_type("dynamic:Resource") == []
 
 
+def test_a_namespace_that_is_there_is_left_alone(cluster: dict[str, Any]) -> None:
+    engine, exported = program({**cluster, "make_namespace": False, "namespace": "team-a"})
+    assert engine.of_type(":Namespace") == []
+    assert exported["namespace"] == "team-a"
+    assert {each["metadata"]["namespace"] for each in engine.manifests()} == {"team-a"}
+
+
 def test_existing_cluster_with_an_object_store(cluster: dict[str, Any]) -> None:
     engine, exported = program({**cluster, "bucket": {"kind": "url", "url": "s3://team/"}})
     assert engine.of_type(":PersistentVolumeClaim") == []
@@ -181,7 +189,13 @@ def test_every_key_of_local_changes_the_plan(key: str, other: object) -> None:
 
 def test_every_key_of_an_existing_cluster_changes_the_plan(cluster: dict[str, Any]) -> None:
     two = str(Path(cluster["kubeconfig"]).with_name("two"))
-    others = {"context": "other", "kubeconfig": two, "namespace": "x", "image": "example.com/other"}
+    others = {
+        "context": "other",
+        "kubeconfig": two,
+        "namespace": "x",
+        "make_namespace": False,
+        "image": "example.com/other",
+    }
     claims = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}
     first = plan(cluster)
     assert plan(dict(cluster)) == first
