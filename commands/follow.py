@@ -121,7 +121,9 @@ class Follower:
     def _tell(self, job: JobState, pods: list[PodState], now: float) -> None:
         """Say what is new about one job and its pods; give up where waiting is of no use."""
         if job.state == "absent":
-            self._bear(f"absent {job.name}", ABSENT_SECONDS, now, f"job {job.name} does not exist; `make up` makes it")
+            why = f" ({job.reason})" if job.reason else ""
+            problem = f"job {job.name} does not exist{why}; `make up` makes it"
+            self._bear(f"absent {job.name}", ABSENT_SECONDS, now, problem)
             return
         self._forget(f"absent {job.name}")
         if job.is_over:

@@ -40,6 +40,10 @@ class NotThere(Unreachable):
     """The API server does not know what it is asked for."""
 
 
+class NotAllowed(Unreachable):
+    """The cluster answers, but not to this user."""
+
+
 class NoStack(RuntimeError):
     """The stack has no jobs to look at; the message says why and what to do."""
 
@@ -99,6 +103,7 @@ class Cluster:
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
         self._kinds = list(CUSTOM_KINDS)
+        self._refused: NotAllowed | None = None
         self._owners: dict[str, str] = {}
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
@@ -117,7 +122,8 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        return {name: found.get(name) or JobState(name=name, kind="", state="absent") for name in jobs}
+        unseen = f"or of a kind that you may not list: {self._refused}" if self._refused else ""
+        return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
         """The same jobs; those that wait in a queue say what Kueue says of them."""
@@ -126,6 +132,8 @@ class Cluster:
             said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
         except NotThere:
             said = {job.uid: NO_KUEUE for job in jobs.values()}
+        except NotAllowed as error:
+            said = {job.uid: f"what Kueue says of it you may not read: {error}" for job in jobs.values()}
         return {
             name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
             if job.state == "queued" and said.get(job.uid)
@@ -134,7 +142,7 @@ class Cluster:
         }
 
     def _custom_objects(self) -> Iterator[Object]:
-        """The operators' jobs; a kind that the cluster does not know is not asked for again."""
+        """The operators' jobs; a kind that the cluster does not know, or not for this user, is not asked for again."""
         for kind in list(self._kinds):
             rules = CUSTOM_KINDS[kind]
             call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
@@ -142,6 +150,10 @@ class Cluster:
                 yield from ({**each, "kind": kind} for each in _items(call, rules.plural))
             except NotThere:
                 self._kinds.remove(kind)
+            except NotAllowed as error:
+                # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.
+                self._kinds.remove(kind)
+                self._refused = error
 
     def _root(self, uid: str) -> str:
         """The object at the top of those that own the one of this identity."""
@@ -167,7 +179,7 @@ class Cluster:
         return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
 
     def nodes(self) -> list[Object]:
-        """The cluster's nodes as the API has them."""
+        """The cluster's nodes as the API has them. Raises NotAllowed where only a namespace is the user's."""
         return _items(self._core.list_node)
 
     def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
@@ -239,7 +251,7 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = NotThere if error.status == 404 else Unreachable
+        kind = {403: NotAllowed, 404: NotThere}.get(error.status, Unreachable)
         raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
     except (HTTPError, OSError, ValueError) as error:
         raise Unreachable(f"the API server does not answer: {_short(error)}") from error

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commands.job_state import JobState
-from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
 from commands.log_lines import Progress
 from commands.node_state import lost_pods, node_line, what_to_do
 from commands.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
@@ -87,7 +87,10 @@ def render(rows: Sequence[Row]) -> Table:
 
 def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     """Ask the cluster and show nodes and jobs."""
-    found_nodes = cluster.nodes()
+    try:
+        found_nodes, unseen = cluster.nodes(), ""
+    except NotAllowed as error:
+        found_nodes, unseen = [], f": you may not see them: {error}"
     nodes = [node_line(node) for node in found_nodes]
     jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
     rows: list[Row] = []
@@ -102,7 +105,8 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         rows += job_rows(job, own, progress, notes)
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in nodes)
-    lines = [Text(f"nodes: {ready} of {len(nodes)} ready", style="green" if ready == len(nodes) else "red")]
+    counted = unseen or f": {ready} of {len(nodes)} ready"
+    lines = [Text(f"nodes{counted}", style="green" if ready == len(nodes) else "red")]
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
     if advice := what_to_do(found_nodes):
         lines.append(Text(f"  {advice}", style="red"))
@@ -151,6 +155,9 @@ def main() -> int:
         show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
     except NoStack as error:
         print(error)
+    except NotAllowed as error:
+        print(f"make status: {error}", file=sys.stderr)
+        return 1
     except Unreachable as error:
         print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")
     except PulumiFailed as error:

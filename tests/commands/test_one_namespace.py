@@ -1,0 +1,66 @@
+"""Who has one namespace of a cluster and nothing beside it: status and following, on a real cluster."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commands.follow import follow
+from commands.jobs import Cluster, StackOutputs
+from commands.status import show
+from infra.local.settings import ClusterSettings
+from infra.naming import QUEUE_LABEL
+from tests.commands.conftest import job
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "team-a"
+
+
+@pytest.fixture
+def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[str]:
+    """The kubeconfig of a user with Kubernetes' own role `edit` in one namespace; what is in it goes afterwards."""
+    kubectl("create", "namespace", NAMESPACE)
+    kubectl("create", "serviceaccount", "member", "-n", NAMESPACE)
+    account = f"--serviceaccount={NAMESPACE}:member"
+    kubectl("create", "rolebinding", "member", "-n", NAMESPACE, "--clusterrole=edit", account)
+    found: dict[str, Any] = yaml.safe_load(local.kubeconfig.read_text(encoding="utf-8"))
+    found["users"][0]["user"] = {"token": kubectl("create", "token", "member", "-n", NAMESPACE).strip()}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(found), encoding="utf-8")
+    yield str(file)
+    kubectl("delete", "namespace", NAMESPACE, "--wait")
+
+
+def shown(kubeconfig: str, name: str) -> str:
+    """What `make status` shows of a job."""
+    out = io.StringIO()
+    show(
+        Cluster(kubeconfig, NAMESPACE), StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,)), out
+    )
+    return out.getvalue()
+
+
+def test_a_job_is_followed_and_shown(member: str, kubectl: Callable[..., str]) -> None:
+    kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("mine", "echo 'train epoch=1 step=3/8 loss=0.25'"))
+    out = io.StringIO()
+    assert follow(member, NAMESPACE, ["mine"], out) == 0
+    assert "loss=0.25" in out.getvalue()
+    text = shown(member, "mine")
+    assert "complete" in text
+    assert "nodes: you may not see them: the API server answers 403" in text
+
+
+def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) -> None:
+    queued = job("waits", suspend=True)
+    queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
+    kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
+    assert "what Kueue says of it you may not read" in " ".join(shown(member, "waits").split())
+    text = " ".join(shown(member, "none").split())
+    assert "absent" in text
+    assert "or of a kind that you may not list: the API server answers 403" in text
