@@ -9,7 +9,7 @@ import yaml
 
 from commands.job_state import CUSTOM_KINDS, job_state, why_queued
 from commands.pod_state import latest_by_place, pod_state
-from tests.components.test_training_job import pod_templates
+from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import FOLDER
 
 START, END = "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z"

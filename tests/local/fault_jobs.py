@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from infra.naming import COMPONENT_LABEL
-from tests.components.test_training_job import pod_templates
+from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import manifests
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec

@@ -17,7 +17,7 @@ from infra.local.settings import ClusterSettings
 from infra.operator_objects import load_objects
 from infra.operator_releases import RELEASES
 from setup.operators import steps
-from tests.components.test_training_job import pod_templates
+from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import FOLDER
 from tests.local.conftest import Kubectl
 from tests.local.test_cluster import wait_for

@@ -11,7 +11,7 @@ import yaml
 
 from stack_config import StackConfig
 from stack_rules import contradictions
-from tests.unit.test_wrong_input import CLUSTER
+from tests.unit.refused import CLUSTER
 from trainer.config import parse as parse_flags
 from workloads.command import program
 from workloads.recipes import FOLDER, recipe_jobs, recipe_names, yaml_blocks

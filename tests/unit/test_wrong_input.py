@@ -7,49 +7,19 @@ from typing import Any
 
 import pytest
 
-from infra.hardware import Capacity
 from infra.problems import ConfigError
-from stack_config import StackConfig, parse
-from stack_rules import shortage
-
-JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
-PLATFORM = {"kind": "local"}
-KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
-"""A kubeconfig with the one context `kind`."""
-CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
-
-
-def refusals(values: dict[str, Any]) -> list[str]:
-    """The lines with which a configuration is refused."""
-    with pytest.raises(ConfigError) as caught:
-        parse(values)
-    return str(caught.value).splitlines()
-
-
-def job(**changes: Any) -> dict[str, Any]:
-    """A configuration with one job that differs from a right one."""
-    return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
-
-
-def platform(**changes: Any) -> dict[str, Any]:
-    """A configuration with a platform that differs from a right one."""
-    return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
-
-
-def cluster(**changes: Any) -> dict[str, Any]:
-    """A configuration with a cluster of the user's that differs from a right one."""
-    return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
-
-
-def cloud(**changes: Any) -> dict[str, Any]:
-    """A configuration with one job on a cluster of the user's, which may have accelerators."""
-    return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
-
-
-def without(key: str) -> dict[str, Any]:
-    """A configuration whose job lacks a key."""
-    return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
-
+from stack_config import parse
+from tests.unit.refused import (
+    JOB,
+    PLATFORM,
+    assert_refused_in_one_line,
+    cloud,
+    cluster,
+    job,
+    platform,
+    refusals,
+    without,
+)
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "zero hosts": (job(hosts=0), ("trainyard:jobs[0].hosts = 0:", "integer from 1 to 10000", "write `hosts: 1`")),
@@ -74,150 +44,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no recipe": (without("recipe"), ("jobs[0].recipe: is missing", "add `recipe: digits`")),
     "unknown recipe": (job(recipe="digit"), ('jobs[0].recipe = "digit":', "write one of digits, imagenet")),
     "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job, pytorch-job, mpi-job")),
-    "recipe and script": (job(script="a.py"), ('jobs[0].script = "a.py":', "not allowed beside `recipe`")),
-    "args without script": (job(args=["a"]), ('jobs[0].args = ["a"]:', "`flags` for a recipe")),
-    "flags of a script": (
-        {"platform": PLATFORM, "jobs": [{**JOB, "recipe": None, "script": "a.py", "flags": {"a": 1}}]},
-        ("jobs[0].flags", "write `args` for a script"),
-    ),
-    "recipe without torch": (job(kind="mx-job"), ('jobs[0].recipe = "digits":', "needs torch", "`script:`")),
-    "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
-    "accelerator on this machine": (
-        job(accelerator="nvidia-l4"),
-        ('jobs[0].accelerator = "nvidia-l4":', "CPUs only", "remove it"),
-    ),
-    "generation without topology": (cloud(accelerator="v4"), ("jobs[0].topology = null:", "add a topology")),
-    "impossible topology": (
-        cloud(accelerator="v4", topology="3x3x3"),
-        ('jobs[0].topology = "3x3x3":', "v4 has no slice", "2x2x4"),
-    ),
-    "topology of CPUs": (cloud(topology="2x2"), ('jobs[0].topology = "2x2":', "TPUs only")),
-    "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
-    "MPI on TPUs": (
-        cloud(accelerator="v4-32", kind="mpi-job"),
-        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write indexed-job or jobset or train-job"),
-    ),
-    "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("jobs[0].kind", "completion index")),
-    "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
-    "slices of GPUs": (
-        cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
-        ("jobs[0].slices = 2:", "`slices: 1`"),
-    ),
-    "GPUs without a GPU": (cloud(accelerators_per_host=2), ("accelerators_per_host = 2:", "`accelerator: nvidia-l4`")),
-    "GPUs on TPUs": (
-        cloud(accelerator="v4-32", accelerators_per_host=2),
-        ("accelerators_per_host = 2:", "counts GPUs"),
-    ),
-    "processes on TPUs": (
-        cloud(accelerator="v4-32", processes_per_host=2),
-        ("processes_per_host = 2:", "is 1", "or 4, one for each"),
-    ),
-    "processes of several slices": (
-        cloud(accelerator="v4-32", processes_per_host=4, slices=2, kind="jobset"),
-        ("processes_per_host = 4:", "one process each"),
-    ),
-    "PyTorch by itself on TPUs": (
-        cloud(accelerator="v4-32", runtime="torch"),
-        ('jobs[0].runtime = "torch":', "write xla"),
-    ),
-    "XLA on GPUs": (
-        cloud(accelerator="nvidia-l4", runtime="xla"),
-        ('jobs[0].runtime = "xla":', "no CUDA since 2.8", "add `image:`"),
-    ),
-    "XLA with MXNet": (
-        job(runtime="xla", kind="mx-job", recipe=None, script="a.py"),
-        ('jobs[0].runtime = "xla":', "runs no PyTorch"),
-    ),
-    "hosts that disagree with the slice": (
-        cloud(accelerator="v4-32", hosts=2),
-        ("jobs[0].hosts = 2:", "2x2x4 of v4 has 4 hosts of 4 chips", "write 4"),
-    ),
-    "range upside down": (
-        job(elastic={"min_hosts": 3, "max_hosts": 1}),
-        ("jobs[0].elastic.min_hosts = 3:", "at most max_hosts, 1"),
-    ),
-    "elastic kind that is not": (
-        job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
-        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "indexed-job or pytorch-job"),
-    ),
-    "elastic TPUs": (
-        cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
-        ("jobs[0].elastic", "TPU slice"),
-    ),
-    "hosts of an elastic job": (
-        job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
-        ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
-    ),
-    "servers of another kind": (job(servers=2), ("jobs[0].servers = 2:", "mx-job only")),
-    "links without torchrun": (
-        job(kind="mpi-job", recipe=None, script="/a.py", least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "torchrun"),
-    ),
-    "links in an image of one's own": (
-        job(recipe=None, script="/a.py", image="example.com/a:1", least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "trainer's image"),
-    ),
-    "rendezvous of another kind": (
-        job(kind="train-job", rendezvous="c10d"),
-        ('jobs[0].rendezvous = "c10d":', "meets by static"),
-    ),
-    "rendezvous of an elastic job": (
-        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
-        ('jobs[0].rendezvous = "static":', "write c10d or etcd"),
-    ),
-    "rendezvous of a PyTorchJob": (job(kind="pytorch-job", rendezvous="c10d"), ("rendezvous", "add `elastic`")),
-    "rendezvous of an MXJob": (
-        job(kind="mx-job", recipe=None, script="a.py", rendezvous="c10d"),
-        ("rendezvous", "runs no torchrun"),
-    ),
-    "rendezvous of TPUs": (cloud(accelerator="v4-32", rendezvous="c10d"), ("rendezvous", "find each other")),
-    "name too long for an MPIJob": (
-        job(name="a" * 55, kind="mpi-job"),
-        ("jobs[0].name", "at most 54 characters", "'-launcher'"),
-    ),
-    "name too long for a JobSet": (job(name="a" * 47, kind="jobset"), ("jobs[0].name", "at most 46", "-worker-0-0-")),
-    "name too long for an etcd": (
-        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
-        ("jobs[0].name", "at most 58", "'-etcd'"),
-    ),
-    "secret in clear": (
-        job(environment={"WANDB_API_KEY": "abc"}),
-        ("jobs[0].environment.WANDB_API_KEY: is a secret in clear", "`pulumi config set --secret secrets:NAME`"),
-    ),
-    "secret in the place of its name": (
-        job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
-        ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
-    ),
-    "secret that the stack does not have": (
-        job(secrets={"WANDB_API_KEY": "wandb"}),
-        ("jobs[0].secrets.WANDB_API_KEY: names no secret of this stack",),
-    ),
-    "secret and variable": (
-        job(secrets={"A": "wandb"}, environment={"A": "1"}),
-        ("jobs[0].environment.A: is one of `secrets` too",),
-    ),
-    "queue of an MXJob": (
-        job(kind="mx-job", recipe=None, script="a.py", queue="research"),
-        ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
-    ),
-    "no torchrun for a recipe": (job(torchrun=False), ("jobs[0].torchrun = false:", "write `script:`")),
-    "no torchrun where there is none": (
-        job(kind="mpi-job", recipe=None, script="a.py", torchrun=False),
-        ("jobs[0].torchrun = false:", "starts nothing in this job"),
-    ),
-    "no torchrun in an elastic job": (
-        job(recipe=None, script="a.py", torchrun=False, elastic={"min_hosts": 1, "max_hosts": 1}),
-        ("jobs[0].torchrun = false:", "`elastic`"),
-    ),
-    "several processes without torchrun": (
-        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
-        ("jobs[0].torchrun = false:", "`processes_per_host`"),
-    ),
-    "links without a torchrun": (
-        job(recipe=None, script="a.py", torchrun=False, least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "torchrun"),
-    ),
-    "suspended in a queue": (job(queue="a", suspend=True), ("jobs[0].suspend = true:", "Kueue suspends")),
     "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "remove it", "repeat the training")),
     "unknown recipe by name": (
         {"platform": PLATFORM, "jobs": ["digit"]},
@@ -328,15 +154,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
-    values, parts = CASES[name]
-    lines = refusals(values)
-    assert len(lines) == 1
-    assert lines[0].startswith("trainyard:")
-    assert lines[0].isascii()
-    for part in parts:
-        assert part in lines[0]
-    assert "pydantic" not in lines[0]
-    assert "Input should" not in lines[0]
+    assert_refused_in_one_line(CASES[name])
 
 
 def test_all_problems_at_once_in_the_order_of_the_keys() -> None:
@@ -371,48 +189,6 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path) -> None:
     assert "is not a kubeconfig" in line
 
 
-def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
-    """What is said of jobs on two CPUs and 8 GiB."""
-    config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
-    assert config.platform.kind == "local"
-    found = shortage(config.jobs, config.platform, Capacity(millicores=2000, memory=8 * 2**30))
-    return [str(problem) for problem in found]
-
-
-def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
-    """A job by what it asks."""
-    return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
-
-
-def test_a_job_that_fits_exactly() -> None:
-    assert room(asking("a", 2, "1")) == []
-
-
-def test_too_many_hosts_says_how_many_fit() -> None:
-    (line,) = room(asking("a", 3, "1"))
-    assert line.startswith(
-        "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
-    )
-    assert line.endswith("room for 2; write `hosts: 2` or less, or ask for less")
-
-
-def test_a_host_larger_than_a_node() -> None:
-    (line,) = room(asking("a", 1, "2"))
-    assert "room for 0; ask for less" in line
-    assert room(asking("a", 1, "2"), nodes=1) == []
-
-
-def test_jobs_that_do_not_fit_together() -> None:
-    (line,) = room(asking("a", 2, "500m"), asking("b", 2, "600m"))
-    assert line.startswith("trainyard:jobs[1].hosts = 2:")
-    assert "beside the jobs above" in line
-
-
-def test_this_machine_is_asked() -> None:
-    (line,) = refusals(job(resources={"cpu": 100_000}))
-    assert "do not fit" in line
-
-
 def test_a_secret_is_never_shown() -> None:
     key = "0123456789abcdef0123456789abcdef01234567"
     for values in (job(secrets={"A": key}), job(environment={"A_TOKEN": key}), job(secrets={"A": f"{key[:20]}"})):
@@ -424,10 +200,3 @@ def test_a_secret_of_the_stack_must_be_encrypted() -> None:
     with pytest.raises(ConfigError, match=r"has secrets:wandb in clear|have secrets:wandb in clear"):
         parse(values, {"wandb": False})
     assert parse(values, {"wandb": True}).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
-
-
-def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
-    mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
-    (line,) = room(mpi)
-    assert "1 further pods of 250m CPU and 512Mi each do not fit beside the job's hosts" in line
-    assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []

@@ -1,0 +1,56 @@
+"""Jobs of every kind as they are rendered, and what the tests look for in them."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from tests.golden.manifests import EVERY_KEY, ON_CLAIM, manifests
+from workloads.kind_rules import RULES
+from workloads.pod import Placement
+from workloads.spec import JobKind, JobSpec
+
+KINDS: tuple[JobKind, ...] = get_args(JobKind)
+TORCH_KINDS = [kind for kind in KINDS if RULES[kind].recipes]
+
+
+def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:
+    """A job with every key set."""
+    return JobSpec.model_validate({**values, **changes})
+
+
+def main_object(
+    values: dict[str, Any] = EVERY_KEY, placement: Placement = ON_CLAIM, /, **changes: Any
+) -> dict[str, Any]:
+    """The object that is the job."""
+    kinds = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
+    return next(each for each in manifests(spec(values, **changes), placement) if each["kind"] in kinds)
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """The Job of a spec."""
+    return main_object(EVERY_KEY, ON_CLAIM, **changes)
+
+
+def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Every pod template in some objects of a job, by the path to it."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            if "containers" in value.get("spec", {}):
+                found[path] = value
+            for key, each in value.items():
+                walk(each, f"{path}/{key}")
+        elif isinstance(value, list):
+            for index, each in enumerate(value):
+                walk(each, f"{path}/{index}")
+
+    for each in objects:
+        walk(each, each["kind"])
+    return found
+
+
+def workers(values: dict[str, Any], placement: Placement = ON_CLAIM, **changes: Any) -> list[dict[str, Any]]:
+    """The pod templates of a job's workers."""
+    templates = pod_templates(manifests(spec(values, **changes), placement)).values()
+    return [each for each in templates if each["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"]

@@ -1,0 +1,62 @@
+"""Right configurations, ways to make them wrong, and how they are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.problems import ConfigError
+from stack_config import parse
+
+JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
+PLATFORM = {"kind": "local"}
+KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
+"""A kubeconfig with the one context `kind`."""
+CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
+
+
+def refusals(values: dict[str, Any]) -> list[str]:
+    """The lines with which a configuration is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    return str(caught.value).splitlines()
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """A configuration with one job that differs from a right one."""
+    return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
+
+
+def platform(**changes: Any) -> dict[str, Any]:
+    """A configuration with a platform that differs from a right one."""
+    return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
+
+
+def cluster(**changes: Any) -> dict[str, Any]:
+    """A configuration with a cluster of the user's that differs from a right one."""
+    return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
+
+
+def cloud(**changes: Any) -> dict[str, Any]:
+    """A configuration with one job on a cluster of the user's, which may have accelerators."""
+    return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
+
+
+def without(key: str) -> dict[str, Any]:
+    """A configuration whose job lacks a key."""
+    return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
+
+
+def assert_refused_in_one_line(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
+    """A wrong configuration is refused by one line that has these parts, in our own words."""
+    values, parts = case
+    lines = refusals(values)
+    assert len(lines) == 1
+    assert lines[0].startswith("trainyard:")
+    assert lines[0].isascii()
+    for part in parts:
+        assert part in lines[0]
+    assert "pydantic" not in lines[0]
+    assert "Input should" not in lines[0]

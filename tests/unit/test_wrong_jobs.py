@@ -1,0 +1,167 @@
+"""Jobs whose keys do not go together are refused, each in one line that says what does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.refused import (
+    JOB,
+    PLATFORM,
+    assert_refused_in_one_line,
+    cloud,
+    job,
+)
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "recipe and script": (job(script="a.py"), ('jobs[0].script = "a.py":', "not allowed beside `recipe`")),
+    "args without script": (job(args=["a"]), ('jobs[0].args = ["a"]:', "`flags` for a recipe")),
+    "flags of a script": (
+        {"platform": PLATFORM, "jobs": [{**JOB, "recipe": None, "script": "a.py", "flags": {"a": 1}}]},
+        ("jobs[0].flags", "write `args` for a script"),
+    ),
+    "recipe without torch": (job(kind="mx-job"), ('jobs[0].recipe = "digits":', "needs torch", "`script:`")),
+    "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
+    "accelerator on this machine": (
+        job(accelerator="nvidia-l4"),
+        ('jobs[0].accelerator = "nvidia-l4":', "CPUs only", "remove it"),
+    ),
+    "generation without topology": (cloud(accelerator="v4"), ("jobs[0].topology = null:", "add a topology")),
+    "impossible topology": (
+        cloud(accelerator="v4", topology="3x3x3"),
+        ('jobs[0].topology = "3x3x3":', "v4 has no slice", "2x2x4"),
+    ),
+    "topology of CPUs": (cloud(topology="2x2"), ('jobs[0].topology = "2x2":', "TPUs only")),
+    "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
+    "MPI on TPUs": (
+        cloud(accelerator="v4-32", kind="mpi-job"),
+        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write indexed-job or jobset or train-job"),
+    ),
+    "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("jobs[0].kind", "completion index")),
+    "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
+    "slices of GPUs": (
+        cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
+        ("jobs[0].slices = 2:", "`slices: 1`"),
+    ),
+    "GPUs without a GPU": (cloud(accelerators_per_host=2), ("accelerators_per_host = 2:", "`accelerator: nvidia-l4`")),
+    "GPUs on TPUs": (
+        cloud(accelerator="v4-32", accelerators_per_host=2),
+        ("accelerators_per_host = 2:", "counts GPUs"),
+    ),
+    "processes on TPUs": (
+        cloud(accelerator="v4-32", processes_per_host=2),
+        ("processes_per_host = 2:", "is 1", "or 4, one for each"),
+    ),
+    "processes of several slices": (
+        cloud(accelerator="v4-32", processes_per_host=4, slices=2, kind="jobset"),
+        ("processes_per_host = 4:", "one process each"),
+    ),
+    "PyTorch by itself on TPUs": (
+        cloud(accelerator="v4-32", runtime="torch"),
+        ('jobs[0].runtime = "torch":', "write xla"),
+    ),
+    "XLA on GPUs": (
+        cloud(accelerator="nvidia-l4", runtime="xla"),
+        ('jobs[0].runtime = "xla":', "no CUDA since 2.8", "add `image:`"),
+    ),
+    "XLA with MXNet": (
+        job(runtime="xla", kind="mx-job", recipe=None, script="a.py"),
+        ('jobs[0].runtime = "xla":', "runs no PyTorch"),
+    ),
+    "hosts that disagree with the slice": (
+        cloud(accelerator="v4-32", hosts=2),
+        ("jobs[0].hosts = 2:", "2x2x4 of v4 has 4 hosts of 4 chips", "write 4"),
+    ),
+    "range upside down": (
+        job(elastic={"min_hosts": 3, "max_hosts": 1}),
+        ("jobs[0].elastic.min_hosts = 3:", "at most max_hosts, 1"),
+    ),
+    "elastic kind that is not": (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
+        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "indexed-job or pytorch-job"),
+    ),
+    "elastic TPUs": (
+        cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
+        ("jobs[0].elastic", "TPU slice"),
+    ),
+    "hosts of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
+        ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
+    ),
+    "servers of another kind": (job(servers=2), ("jobs[0].servers = 2:", "mx-job only")),
+    "links without torchrun": (
+        job(kind="mpi-job", recipe=None, script="/a.py", least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+    ),
+    "links in an image of one's own": (
+        job(recipe=None, script="/a.py", image="example.com/a:1", least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "trainer's image"),
+    ),
+    "rendezvous of another kind": (
+        job(kind="train-job", rendezvous="c10d"),
+        ('jobs[0].rendezvous = "c10d":', "meets by static"),
+    ),
+    "rendezvous of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
+        ('jobs[0].rendezvous = "static":', "write c10d or etcd"),
+    ),
+    "rendezvous of a PyTorchJob": (job(kind="pytorch-job", rendezvous="c10d"), ("rendezvous", "add `elastic`")),
+    "rendezvous of an MXJob": (
+        job(kind="mx-job", recipe=None, script="a.py", rendezvous="c10d"),
+        ("rendezvous", "runs no torchrun"),
+    ),
+    "rendezvous of TPUs": (cloud(accelerator="v4-32", rendezvous="c10d"), ("rendezvous", "find each other")),
+    "name too long for an MPIJob": (
+        job(name="a" * 55, kind="mpi-job"),
+        ("jobs[0].name", "at most 54 characters", "'-launcher'"),
+    ),
+    "name too long for a JobSet": (job(name="a" * 47, kind="jobset"), ("jobs[0].name", "at most 46", "-worker-0-0-")),
+    "name too long for an etcd": (
+        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
+        ("jobs[0].name", "at most 58", "'-etcd'"),
+    ),
+    "secret in clear": (
+        job(environment={"WANDB_API_KEY": "abc"}),
+        ("jobs[0].environment.WANDB_API_KEY: is a secret in clear", "`pulumi config set --secret secrets:NAME`"),
+    ),
+    "secret in the place of its name": (
+        job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
+        ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
+    ),
+    "secret that the stack does not have": (
+        job(secrets={"WANDB_API_KEY": "wandb"}),
+        ("jobs[0].secrets.WANDB_API_KEY: names no secret of this stack",),
+    ),
+    "secret and variable": (
+        job(secrets={"A": "wandb"}, environment={"A": "1"}),
+        ("jobs[0].environment.A: is one of `secrets` too",),
+    ),
+    "queue of an MXJob": (
+        job(kind="mx-job", recipe=None, script="a.py", queue="research"),
+        ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
+    ),
+    "no torchrun for a recipe": (job(torchrun=False), ("jobs[0].torchrun = false:", "write `script:`")),
+    "no torchrun where there is none": (
+        job(kind="mpi-job", recipe=None, script="a.py", torchrun=False),
+        ("jobs[0].torchrun = false:", "starts nothing in this job"),
+    ),
+    "no torchrun in an elastic job": (
+        job(recipe=None, script="a.py", torchrun=False, elastic={"min_hosts": 1, "max_hosts": 1}),
+        ("jobs[0].torchrun = false:", "`elastic`"),
+    ),
+    "several processes without torchrun": (
+        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
+        ("jobs[0].torchrun = false:", "`processes_per_host`"),
+    ),
+    "links without a torchrun": (
+        job(recipe=None, script="a.py", torchrun=False, least_link_gigabits=1),
+        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+    ),
+    "suspended in a queue": (job(queue="a", suspend=True), ("jobs[0].suspend = true:", "Kueue suspends")),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_in_one_line(name: str) -> None:
+    assert_refused_in_one_line(CASES[name])
