@@ -1,62 +1,228 @@
-"""Jobs that ask more than this machine's nodes have are refused, with what fits."""
+"""Whether jobs have room on the nodes of a cloud platform, and what their pods say to get there."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from infra.hardware import Capacity
-from stack_config import StackConfig
-from stack_rules import shortage
-from tests.unit.refused import (
-    job,
-    refusals,
-)
+import pytest
+
+from infra.pool_room import PoolRoom
+from infra.problems import ConfigError
+from infra.scheduling import Scheduling, scheduling
+from stack_config import StackConfig, parse
+from stack_rules import pools_of_jobs, queue_rooms
+
+T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
+V4 = {"accelerator": "v4-32", "kind": "jobset"}
+TPUS = {"kind": "gke", "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
+P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
+H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
 
 
-def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
-    """What is said of jobs on two CPUs and 8 GiB."""
-    config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
-    assert config.platform.kind == "local"
-    found = shortage(config.jobs, config.platform, Capacity(millicores=2000, memory=8 * 2**30))
-    return [str(problem) for problem in found]
+def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
+    """A stack whose jobs are what is asked."""
+    named = [{"name": f"job-{index}", "recipe": "digits", **job} for index, job in enumerate(jobs)]
+    return parse({"platform": platform, "jobs": named})
 
 
-def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
-    """A job by what it asks."""
-    return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
+FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+    "the walk-through's": ({"kind": "gke"}, [T4]),
+    "one GPU of two": ({"kind": "gke"}, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
+    "two slices": (TPUS, [{**V4, "slices": 2}]),
+    "two jobs of a slice": (TPUS, [V4, V4]),
+    "on EKS": (P5, [H100]),
+    "a queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3"}],
+    ),
+    "two jobs of a queue in turn": ({"kind": "gke"}, [{**T4, "queue": "research"}] * 2),
+    "two slices in turn in one": (
+        {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]},
+        [{**V4, "queue": "research"}] * 2,
+    ),
+    "jobs that share nodes": ({"kind": "gke"}, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
+    "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
+}
 
 
-def test_a_job_that_fits_exactly() -> None:
-    assert room(asking("a", 2, "1")) == []
+@pytest.mark.parametrize("name", FITTING)
+def test_fits(name: str) -> None:
+    platform, jobs = FITTING[name]
+    assert len(stack(platform, *jobs).jobs) == len(jobs)
 
 
-def test_too_many_hosts_says_how_many_fit() -> None:
-    (line,) = room(asking("a", 3, "1"))
-    assert line.startswith(
-        "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
-    )
-    assert line.endswith("room for 2; write `hosts: 2` or less, or ask for less")
+MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] = {
+    "more hosts than nodes": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3}],
+        ("jobs[0].hosts = 3", "pool gpus has room for 2 more such hosts"),
+    ),
+    "four GPUs of two": (
+        {"kind": "gke"},
+        [{**T4, "accelerators_per_host": 4}],
+        ("jobs[0].accelerators_per_host = 4", "each node of pool gpus has 2"),
+    ),
+    "another GPU": ({"kind": "gke"}, [H100], ("jobs[0].accelerator", "no pool of the platform has", "nvidia-tesla-t4")),
+    "more CPUs than a node": (
+        {"kind": "gke"},
+        [{**T4, "resources": {"cpu": 4}}],
+        ("jobs[0].resources", "do not fit on a node of pool gpus"),
+    ),
+    "more slices than there are": (TPUS, [{**V4, "slices": 3}], ("jobs[0].slices = 3", "has 2 such slices left")),
+    "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
+    "a whole node after two halves": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
+        ("jobs[2].hosts = 1", "room for 0 more"),
+    ),
+    "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
+    "a job of a queue beside one without": (
+        {"kind": "gke"},
+        [{**T4, "queue": "research"}, {**T4, "hosts": 1}],
+        ("jobs[0].hosts = 2", "room for 1 more"),
+    ),
+    "a job of a queue that is larger than its pool": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3, "queue": "research"}],
+        ("jobs[0].hosts = 3", "room for 2 more"),
+    ),
+    "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
+    "queued nodes for a TrainJob": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [{**H100, "queue": "a3", "kind": "train-job"}],
+        ('jobs[0].kind = "train-job"', "queued nodes", "write jobset"),
+    ),
+    "no queue for queued nodes": (
+        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        [H100],
+        ("jobs[0].queue: is missing", "Kueue", "another capacity"),
+    ),
+    "CPU beyond the system's nodes": (
+        {"kind": "gke", "pools": []},
+        [{"resources": {"cpu": 16}}],
+        ("jobs[0].resources", "pool system"),
+    ),
+}
 
 
-def test_a_host_larger_than_a_node() -> None:
-    (line,) = room(asking("a", 1, "2"))
-    assert "room for 0; ask for less" in line
-    assert room(asking("a", 1, "2"), nodes=1) == []
+@pytest.mark.parametrize("name", MISFITS)
+def test_does_not_fit(name: str) -> None:
+    platform, jobs, parts = MISFITS[name]
+    with pytest.raises(ConfigError) as caught:
+        stack(platform, *jobs)
+    (line,) = str(caught.value).splitlines()
+    for part in parts:
+        assert part in line
 
 
-def test_jobs_that_do_not_fit_together() -> None:
-    (line,) = room(asking("a", 2, "500m"), asking("b", 2, "600m"))
-    assert line.startswith("trainyard:jobs[1].hosts = 2:")
-    assert "beside the jobs above" in line
+def test_a_job_on_cpu_says_nothing() -> None:
+    assert scheduling(stack({"kind": "gke"}).platform, None) == Scheduling()
 
 
-def test_this_machine_is_asked() -> None:
-    (line,) = refusals(job(resources={"cpu": 100_000}))
-    assert "do not fit" in line
+def test_a_slice() -> None:
+    found = scheduling(stack(TPUS).platform, "v4", "2x2x4")
+    assert found.node_selector == {
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+        "cloud.google.com/gke-tpu-topology": "2x2x4",
+    }
+    assert found.tolerations == ({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},)
+    assert found.accelerator_resource == "google.com/tpu"
 
 
-def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
-    mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
-    (line,) = room(mpi)
-    assert "1 further pods of 250m CPU and 512Mi each do not fit beside the job's hosts" in line
-    assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
+def test_a_ladder_is_selected_by_its_class() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
+    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    assert found.node_selector["cloud.google.com/compute-class"] == "h100"
+    assert {each["key"] for each in found.tolerations} == {
+        "nvidia.com/gpu",
+        "cloud.google.com/compute-class",
+    }
+
+
+def test_queued_nodes_are_tolerated() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
+    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
+
+
+def test_adapters_of_a_node() -> None:
+    assert scheduling(stack(P5).platform, "nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+
+
+def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
+    """Else two jobs that share a node's GPUs would both want its only adapter."""
+    quarter = scheduling(stack(P5).platform, "nvidia-h100-80gb", gpus_per_host=2)
+    assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
+    assert scheduling(stack({"kind": "eks"}).platform, "nvidia-tesla-t4", gpus_per_host=2).devices == {}
+
+
+A100 = {"accelerator": "nvidia-a100-80gb"}
+TWO_POOLS = {
+    "kind": "gke",
+    "pools": [{"name": "large", "machine_type": "a2-ultragpu-8g"}, {"name": "small", "machine_type": "a2-ultragpu-1g"}],
+}
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
+    jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
+    ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
+    pools = list(pools_of_jobs(ordered.platform, ordered.jobs).values())
+    assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+
+
+def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
+    pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
+    queued = stack({"kind": "gke", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
+    assert list(pools_of_jobs(queued.platform, queued.jobs).values()) == ["one", "two", "one"]
+
+
+def room_of(config: StackConfig, pool: str) -> PoolRoom:
+    """What one pool has for jobs of queues."""
+    return next(each for each in queue_rooms(config.platform, config.jobs) if each.pool == pool)
+
+
+def test_a_queue_has_what_jobs_without_one_leave() -> None:
+    everything = stack({"kind": "gke"}, {**T4, "queue": "research"})
+    rest = stack({"kind": "gke"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
+    assert [each.pool for each in queue_rooms(everything.platform, everything.jobs)] == ["system", "gpus"]
+    whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
+    assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
+    assert whole.room.millicores - half.room.millicores == rest.jobs[1].resources.capacity.millicores
+    assert whole.room.memory - half.room.memory == rest.jobs[1].resources.capacity.memory
+    assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
+    assert room_of(everything, "system").taint is None
+
+
+def test_queued_nodes_come_on_request() -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
+    config = stack({"kind": "gke", "pools": [pool]}, {**H100, "queue": "a3"})
+    assert room_of(config, "h100").on_request
+    assert not room_of(config, "system").on_request
+
+
+def test_a_queue_has_chips_and_adapters() -> None:
+    tpus = room_of(stack(TPUS, {**V4, "queue": "research"}), "v4")
+    assert (tpus.devices, tpus.taint) == ({"google.com/tpu": 32}, "google.com/tpu")
+    p5 = room_of(stack({"kind": "eks", "pools": [{**P5["pools"][0], "nodes": 2}]}, {**H100, "queue": "a"}), "p5")
+    assert p5.devices == {"nvidia.com/gpu": 16, "vpc.amazonaws.com/efa": 64}
+
+
+def test_pods_say_which_pool_they_are_for() -> None:
+    found = scheduling(stack(TWO_POOLS).platform, "nvidia-a100-80gb", pool="small")
+    assert found.node_selector["trainyard.dev/pool"] == "small"
+    assert scheduling(stack(TWO_POOLS).platform, None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
+
+
+def test_a_cluster_of_the_users(tmp_path: Any) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("contexts: [{name: a}]", encoding="utf-8")
+    platform = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).platform
+    assert scheduling(platform, "nvidia-l4").node_selector == {}
+    assert scheduling(platform, "v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+
+
+@pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke"}, {"kind": "eks"}])
+def test_accelerators_that_are_nowhere(platform: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
+        scheduling(stack(platform).platform, "nvidia-b200")

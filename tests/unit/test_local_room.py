@@ -1,0 +1,62 @@
+"""Jobs that ask more than this machine's nodes have are refused, with what fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.hardware import Capacity
+from stack_config import StackConfig
+from stack_rules import shortage
+from tests.unit.refused import (
+    job,
+    refusals,
+)
+
+
+def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
+    """What is said of jobs on two CPUs and 8 GiB."""
+    config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
+    assert config.platform.kind == "local"
+    found = shortage(config.jobs, config.platform, Capacity(millicores=2000, memory=8 * 2**30))
+    return [str(problem) for problem in found]
+
+
+def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
+    """A job by what it asks."""
+    return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
+
+
+def test_a_job_that_fits_exactly() -> None:
+    assert room(asking("a", 2, "1")) == []
+
+
+def test_too_many_hosts_says_how_many_fit() -> None:
+    (line,) = room(asking("a", 3, "1"))
+    assert line.startswith(
+        "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
+    )
+    assert line.endswith("room for 2; write `hosts: 2` or less, or ask for less")
+
+
+def test_a_host_larger_than_a_node() -> None:
+    (line,) = room(asking("a", 1, "2"))
+    assert "room for 0; ask for less" in line
+    assert room(asking("a", 1, "2"), nodes=1) == []
+
+
+def test_jobs_that_do_not_fit_together() -> None:
+    (line,) = room(asking("a", 2, "500m"), asking("b", 2, "600m"))
+    assert line.startswith("trainyard:jobs[1].hosts = 2:")
+    assert "beside the jobs above" in line
+
+
+def test_this_machine_is_asked() -> None:
+    (line,) = refusals(job(resources={"cpu": 100_000}))
+    assert "do not fit" in line
+
+
+def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
+    mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
+    (line,) = room(mpi)
+    assert "1 further pods of 250m CPU and 512Mi each do not fit beside the job's hosts" in line
+    assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
