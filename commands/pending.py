@@ -30,10 +30,11 @@ REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each resource whose creation was never answered, and which a second one would not take over."""
+    """Each resource of a cloud whose creation was never answered, and which a second one would not take over."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
-    return [each for each in begun if not each["type"].startswith(REPEATABLE)]
+    # Of a component no cloud knows anything.
+    return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE)]
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:

@@ -39,8 +39,10 @@ def operation(type_: str, **inputs: Any) -> dict[str, Any]:
 
 def test_what_is_pending_is_adopted_by_its_id_and_the_rest_is_named() -> None:
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
+    component = operation("trainyard:aws:ServiceRole")
+    component["resource"]["custom"] = False
     deleting = {"type": "deleting", "resource": {}}
-    exported = {"version": 3, "deployment": {"pending_operations": [bucket, vpc, deleting]}}
+    exported = {"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}}
     calls: list[tuple[str, ...]] = []
     written: list[dict[str, Any]] = []
 
