@@ -97,7 +97,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
-        lost = lost_pods(current, found_nodes)
+        lost = {} if unseen else lost_pods(current, found_nodes)
         # Whoever asks a node that does not answer for a log waits for nothing.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
         notes = notes_of(cluster, job, current) | lost
@@ -156,7 +156,7 @@ def main() -> int:
     except NoStack as error:
         print(error)
     except NotAllowed as error:
-        print(f"make status: {error}", file=sys.stderr)
+        print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
         return 1
     except Unreachable as error:
         print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")

@@ -71,8 +71,9 @@ class KubeconfigConfig(Section):
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs; only one stack may use it."""
     make_namespace: bool = True
-    """Whether the stack makes and removes the namespace; `false` where it is given to you: its labels and what else is
-    in it stay as they are, and what jobs may do there is its owner's to say."""
+    """Whether the stack makes the namespace and removes it with all that is in it, so that you use it for nothing else;
+    `false` where it is given to you: its labels and what else is in it stay as they are. A stack that has made one and
+    is told `false` later removes it."""
     image: Image = Field(examples=["example.com/team/trainer:1.0"])
     """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
     bucket: BucketConfig = ClaimConfig(kind="claim")

@@ -16,6 +16,7 @@ from commands.status import show
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import job
+from tests.commands.test_follow import wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -40,9 +41,8 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
 def shown(kubeconfig: str, name: str) -> str:
     """What `make status` shows of a job."""
     out = io.StringIO()
-    show(
-        Cluster(kubeconfig, NAMESPACE), StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,)), out
-    )
+    outputs = StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,))
+    show(Cluster(kubeconfig, NAMESPACE), outputs, out)
     return out.getvalue()
 
 
@@ -54,6 +54,14 @@ def test_a_job_is_followed_and_shown(member: str, kubectl: Callable[..., str]) -
     text = shown(member, "mine")
     assert "complete" in text
     assert "nodes: you may not see them: the API server answers 403" in text
+
+
+def test_what_runs_is_not_taken_for_lost(member: str, kubectl: Callable[..., str]) -> None:
+    script = "echo 'train epoch=1 step=3/8 loss=0.25'; exec /usr/bin/sleep 600"
+    kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("runs", script))
+    kubectl("wait", "-n", NAMESPACE, "job/runs", "--for=jsonpath={.status.ready}=1", "--timeout=60s")
+    wait_for("the step is shown", lambda: "3/8 of epoch 1" in shown(member, "runs"))
+    assert "is no more" not in shown(member, "runs")
 
 
 def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) -> None:

@@ -25,20 +25,20 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 @pytest.mark.parametrize("count", [1, 2, HELD, 2 * HELD + 3])
 def test_every_batch_counts_once(kind: type[Meter], count: int) -> None:
     meter = kind(torch.device("cpu"))
-    before = (0.0, 0, 0)
+    expected = (0.0, 0, 0)
     for part in (batches(count), batches(count + 1)[count:]):
         for loss_sum, logits, labels in part:
             meter.add(loss_sum, logits, labels)
-            before = (
-                before[0] + loss_sum.item(),
-                before[1] + int((logits.argmax(dim=1) == labels).sum()),
-                before[2] + len(labels),
+            expected = (
+                expected[0] + loss_sum.item(),
+                expected[1] + int((logits.argmax(dim=1) == labels).sum()),
+                expected[2] + len(labels),
             )
         loss, accuracy, samples = meter.take(meter.sums())
-        assert samples == before[2]
-        assert loss == pytest.approx(before[0] / before[2])
-        assert accuracy == pytest.approx(100 * before[1] / before[2])
-        before = (0.0, 0, 0)
+        assert samples == expected[2]
+        assert loss == pytest.approx(expected[0] / expected[2])
+        assert accuracy == pytest.approx(100 * expected[1] / expected[2])
+        expected = (0.0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [Meter, LazyMeter])
