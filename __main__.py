@@ -10,8 +10,8 @@ gc.disable()
 import pulumi
 
 import stack_config
+from infra.image.own_images import OWN_IMAGES
 from infra.naming import JOB_LABEL, stack_labels
-from infra.own_images import OWN_IMAGES
 from infra.platform import PROJECT, Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling

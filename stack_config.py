@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from infra.aws.config import EksConfig
 from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp.config import GkeConfig
-from infra.own_images import TRAINER, own_images
+from infra.image.own_images import TRAINER, own_images
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from policy.config import PolicyConfig

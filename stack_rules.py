@@ -13,10 +13,10 @@ from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
 from infra.fit import Ask, Misfit, misfits, places, rooms
 from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
+from infra.image.own_images import OWN_IMAGES
 from infra.kubeconfig import contexts, kubeconfig_files
-from infra.operator_releases import needed_releases
-from infra.operator_room import left_for_jobs
-from infra.own_images import OWN_IMAGES
+from infra.operators.releases import needed_releases
+from infra.operators.room import left_for_jobs
 from infra.pool_room import PoolRoom
 from infra.problems import Problem
 from infra.scalars import Section

@@ -16,7 +16,7 @@ from typing import Any
 from bench.kubectl import kubectl
 from bench.measure import PROJECT, BenchError, Measure, in_turn
 from bench.pulumi_stack import BenchStack
-from commands.jobs import Cluster
+from commands.watching.jobs import Cluster
 from infra.local import lifecycle, traces
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference

@@ -20,13 +20,13 @@ import torch
 from torch.nn import functional
 
 from bench.measure import PROJECT, BenchError, Measure, in_turn
-from trainer.batch import Batch
 from trainer.config import DigitsConfig
-from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.batch import Batch
+from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.sampler import EpochSampler, Share
 from trainer.loop import Training
-from trainer.metrics import Reporter
+from trainer.report.metrics import Reporter
 from trainer.runtime import Runtime, start_runtime
-from trainer.sampler import EpochSampler, Share
 from trainer.storage import Folder
 from trainer.watch import Watch
 

@@ -19,16 +19,16 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
 from bench.measure import RESULT
 from bench.reference_loops import SAME
-from trainer.batch import Batch
+from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.batch import Batch
+from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.made_images import imagenet
+from trainer.data.sampler import EpochSampler
 from trainer.loop import Training
-from trainer.made_images import imagenet
-from trainer.metrics import Meter, Reporter
+from trainer.report.metrics import Meter, Reporter
 from trainer.runtime import Runtime, start_runtime
-from trainer.sampler import EpochSampler
 from trainer.storage import Folder
-from trainer.tensor_files import TensorFilesWriter
 from trainer.watch import Watch
 
 EPOCHS = 1_000_000

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 
 from commands.environment import stack_environment
-from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
-from commands.pod_state import PodState, latest_by_place
 from commands.stack import PulumiFailed
+from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.watching.pod_state import PodState, latest_by_place
 
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """bash where the image has it."""

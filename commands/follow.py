@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TextIO
 
-from commands.job_state import JobState
-from commands.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
-from commands.log_lines import Progress
-from commands.log_stream import LogStreams
-from commands.pod_state import STUCK, PodState, latest_by_place, seconds_between
-from commands.screen import Screen, describe, describe_many, progress_text, spell, summary
 from commands.stack import PulumiFailed
+from commands.watching.job_state import JobState
+from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.watching.log_lines import Progress
+from commands.watching.log_stream import LogStreams
+from commands.watching.pod_state import STUCK, PodState, latest_by_place, seconds_between
+from commands.watching.screen import Screen, describe, describe_many, progress_text, spell, summary
 
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT
-from commands.listers import Lister, real
-from commands.listings import AMAZON, PARTS, Found
-from commands.ours import ours
+from commands.remains.listers import Lister, real
+from commands.remains.listings import AMAZON, PARTS, Found
+from commands.remains.ours import ours
 from commands.stack import pulumi
 from infra.aws.config import EksConfig
 from infra.cloud_ids import known_id

@@ -21,14 +21,14 @@ import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 
-from commands.difference import difference
 from commands.environment import PROJECT
-from commands.plan import Step, steps_of
-from commands.quota_left import quota_left
-from commands.recorded import recorded
-from commands.recording import Record
-from commands.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
-from commands.running import running
+from commands.review.difference import difference
+from commands.review.plan import Step, steps_of
+from commands.review.quota_left import quota_left
+from commands.review.recorded import recorded
+from commands.review.recording import Record
+from commands.review.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
+from commands.review.running import running
 from commands.stack import ensure_stack, pulumi
 from policy.catalogue import RULES
 from policy.review import settings_from

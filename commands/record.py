@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from commands.job_state import JobState
+from commands.watching.job_state import JobState
 
 FILE = "run-record.json"
 HERE = "file"

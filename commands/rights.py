@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from commands.environment import PROJECT
-from commands.listings import AMAZON, GOOGLE
-from commands.recording import Record, run
+from commands.remains.listings import AMAZON, GOOGLE
+from commands.review.recording import Record, run
 from infra.aws import cloud as aws
 from infra.aws.config import EksConfig
 from infra.aws.rights import ACTIONS, PUSH, READ

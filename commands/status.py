@@ -10,12 +10,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from commands.job_state import JobState
-from commands.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
-from commands.log_lines import Progress
-from commands.node_state import lost_pods, node_line, what_to_do
-from commands.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
 from commands.stack import PulumiFailed
+from commands.watching.job_state import JobState
+from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
+from commands.watching.log_lines import Progress
+from commands.watching.node_state import lost_pods, node_line, what_to_do
+from commands.watching.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
 
 TAIL_LINES = 50
 """Lines of each host's log in which its last step is looked for."""

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
-from commands.jobs import NOT_SET_UP, NoStack
 from commands.stack import PulumiFailed, outputs
+from commands.watching.jobs import NOT_SET_UP, NoStack
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"

@@ -24,12 +24,12 @@ from commands.stack import (
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
+from infra.image.own_images import TRAINER
 from infra.local.preflight import check_machine
 from infra.local.settings import ClusterSettings
-from infra.own_images import TRAINER
 
 if TYPE_CHECKING:
-    from commands.jobs import Cluster
+    from commands.watching.jobs import Cluster
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
@@ -77,7 +77,7 @@ def main() -> int:
     os.environ.update(stack_environment())
     # Only now: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import follow
-    from commands.jobs import Cluster
+    from commands.watching.jobs import Cluster
 
     kubeconfig = kubeconfig_of(stack, brought)
     idle = {job.name for job in config.jobs if job.interactive}

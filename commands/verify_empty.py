@@ -18,9 +18,9 @@ from pathlib import Path
 
 from commands.down import everything_left
 from commands.environment import PROJECT, STATE
-from commands.listers import Lister, real, simulated
-from commands.listings import AMAZON, GOOGLE
-from commands.ours import Ours, ours
+from commands.remains.listers import Lister, real, simulated
+from commands.remains.listings import AMAZON, GOOGLE
+from commands.remains.ours import Ours, ours
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
 from stack_config import load_file

@@ -8,7 +8,7 @@ from infra.aws.config import EksConfig
 from infra.config import LocalConfig, PlatformConfig
 from infra.existing_cluster import use_existing_cluster
 from infra.gcp.config import GkeConfig
-from infra.own_images import built_everywhere
+from infra.image.own_images import built_everywhere
 from infra.platform import PROJECT, Platform
 
 
@@ -43,7 +43,7 @@ def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.
     if not names:
         return []
     # Not needed by most stacks, and slow to import.
-    from infra.operators import Operators, OperatorsArgs
+    from infra.operators.operators import Operators, OperatorsArgs
 
     args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
     return [Operators("operators", args, platform.resource_options())]

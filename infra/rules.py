@@ -7,7 +7,7 @@ from infra.aws.config import EksConfig
 from infra.config import PlatformConfig
 from infra.gcp import rules as gcp
 from infra.gcp.config import GkeConfig
-from infra.image_rules import image_problems
+from infra.image.rules import image_problems
 from infra.problems import Problem
 
 

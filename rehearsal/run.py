@@ -15,9 +15,9 @@ from typing import Any
 
 from commands.checkpoint import repair
 from commands.down import JOBS
-from commands.listers import simulated
-from commands.ours import ours
 from commands.pending import adopt, looked_up
+from commands.remains.listers import simulated
+from commands.remains.ours import ours
 from commands.stack import settings_without_salt
 from commands.verify_empty import verify
 from infra.aws.config import EksConfig

@@ -10,7 +10,7 @@ from pathlib import Path
 from infra.local.image_store import stored_references
 from infra.local.settings import PAUSE_IMAGE, PROGRAMS, cache_folder
 from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
-from infra.operator_releases import needed_releases
+from infra.operators.releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli
 from setup import operators as operator_steps
 from setup.progress import Step

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.operator_objects import OperatorObjects, save_objects
-from infra.operator_releases import RELEASES, Release
+from infra.operators.objects import OperatorObjects, save_objects
+from infra.operators.releases import RELEASES, Release
 
 
 def save_made_up_objects() -> None:

@@ -1,5 +1,5 @@
 """The recording engine of the previews, by the name that tests use."""
 
-from commands.recording import LOCAL_CLUSTER, Record, RecordingEngine, run
+from commands.review.recording import LOCAL_CLUSTER, Record, RecordingEngine, run
 
 __all__ = ["LOCAL_CLUSTER", "Record", "RecordingEngine", "run"]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import torch
 
-from trainer.batch import Data
+from trainer.checkpoints.state import RunState
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.flops import flops_per_sample, peak_flops
+from trainer.data.batch import Data
 from trainer.models import build_model
-from trainer.state import RunState
-from trainer.step_clock import StepClock, StepTimes
+from trainer.report.flops import flops_per_sample, peak_flops
+from trainer.report.step_clock import StepClock, StepTimes
 
 STATM = Path("/proc/self/statm")
 """The process's memory in pages, its second number what is resident."""

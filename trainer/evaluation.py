@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.batch import NO_LABEL, Data
-from trainer.gallery import Collector, Gallery
+from trainer.data.batch import NO_LABEL, Data
+from trainer.report.gallery import Collector, Gallery
 from trainer.runtime import Runtime
 
 MOST = 5

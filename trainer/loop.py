@@ -7,14 +7,14 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from trainer.batch import Batch
+from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.config import DigitsConfig, ImagenetConfig, step_range
+from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
 from trainer.exit_codes import DivergedError, PreemptedError
-from trainer.metrics import Reporter
 from trainer.models import learning_rate
 from trainer.parts import build_parts, name_broken
-from trainer.run_checkpoints import RunCheckpoints
+from trainer.report.metrics import Reporter
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.step_log import StepLog

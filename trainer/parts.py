@@ -7,14 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from trainer.batch import Data
+from trainer.checkpoints.state import RunState
 from trainer.config import DigitsConfig, ImagenetConfig, recipe
-from trainer.data import load_data
-from trainer.metrics import Reporter, node_name
+from trainer.data.batch import Data
+from trainer.data.datasets import load_data
+from trainer.data.sampler import EpochSampler
 from trainer.models import build_model, build_optimizer, signature
+from trainer.report.metrics import Reporter, node_name
 from trainer.runtime import Runtime
-from trainer.sampler import EpochSampler
-from trainer.state import RunState
 
 LONGEST_LIST = 10
 """Broken samples that are named one by one."""

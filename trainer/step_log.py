@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.efficiency import Efficiency
-from trainer.metrics import LazyMeter, Meter, RateClock, Reporter
 from trainer.parts import Parts
+from trainer.report.metrics import LazyMeter, Meter, RateClock, Reporter
+from trainer.report.step_clock import StepClock
 from trainer.runtime import Runtime
-from trainer.step_clock import StepClock
 from trainer.watch import Watch
 
 

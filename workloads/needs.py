@@ -17,7 +17,7 @@ OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
         "train-job": frozenset({"trainer", "jobset"}),
     }
 )
-"""Names of operators, as in infra/operator_releases.py, by the kind of job."""
+"""Names of operators, as in infra/operators/releases.py, by the kind of job."""
 
 
 KUEUE = "kueue"

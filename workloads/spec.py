@@ -20,7 +20,7 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
 
 XLA_IMAGE = "xla"
-"""Trainyard's own image with PyTorch/XLA, by the name that infra.own_images gives it."""
+"""Trainyard's own image with PyTorch/XLA, by the name that infra.image.own_images gives it."""
 ETCD_IMAGE = "etcd"
 """The same with etcd."""
 

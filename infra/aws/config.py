@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
-from infra.image_config import ImageConfig
+from infra.image.config import ImageConfig
 from infra.scalars import ONE_OR_MANY, Cidr, NamespaceName, Section, matched
 
 CLUSTER_NAME_LIMIT = 100

@@ -9,7 +9,7 @@ from infra.aws.cloud import EksCloud, build_cloud
 from infra.aws.cluster import context_name
 from infra.aws.config import EksConfig
 from infra.aws.device_plugins import DevicePlugins, DevicePluginsArgs
-from infra.cloud_image import trainer_images
+from infra.image.cloud_image import trainer_images
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes
 
-from infra.cloud_image import trainer_images
 from infra.gcp.accelerator_network import PodNetworks, PodNetworksArgs
 from infra.gcp.cloud import GkeCloud, build_cloud
 from infra.gcp.cluster import context_name
 from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
 from infra.gcp.config import GkeConfig
 from infra.gcp.host_folder import HostFolder, HostFolderArgs
+from infra.image.cloud_image import trainer_images
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 

@@ -6,6 +6,7 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.config import LocalConfig
+from infra.image.own_images import TRAINER
 from infra.local import preflight
 from infra.local.cluster import LocalCluster, LocalClusterArgs
 from infra.local.program_image import program_reference
@@ -13,8 +14,7 @@ from infra.local.programs import BUCKET_IN_NODE
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import own_image_reference, trainer_image_reference
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operator_releases import needed_releases
-from infra.own_images import TRAINER
+from infra.operators.releases import needed_releases
 from infra.platform import CLAIM_URL, Platform
 
 BUCKET_SIZE = "20Gi"

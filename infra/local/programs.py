@@ -20,7 +20,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
-from infra.operator_room import reserved
+from infra.operators.room import reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import IO
 
+from infra.image.own_images import OWN_IMAGES
 from infra.local.image_builder import Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
-from infra.own_images import OWN_IMAGES
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"

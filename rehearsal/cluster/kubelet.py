@@ -18,7 +18,7 @@ from setup.stand_ins.kubernetes import kubeconfig
 from setup.stand_ins.kubernetes.api import Api, ApiError, Unreachable
 
 NAMESPACE = "trainyard-operators"
-"""Where the stack puts operators: `infra.operators.NAMESPACE`, which is slow to import."""
+"""Where the stack puts operators: `infra.operators.operators.NAMESPACE`, which is slow to import."""
 FIRST_INDEX = 100
 """Place on the cluster's bridge of the first pod: far above any node's."""
 EVERY_SECONDS = 0.3

@@ -23,7 +23,7 @@ from typing import Any
 
 from infra.local.network import join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, cache_folder, node_address
-from infra.operator_releases import RELEASES
+from infra.operators.releases import RELEASES
 from rehearsal.cluster.kubelet import inside_api
 
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.jobs import Cluster
+from commands.watching.jobs import Cluster
 from infra.local import lifecycle, traces
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.naming import JOB_LABEL

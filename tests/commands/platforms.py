@@ -6,8 +6,8 @@ import functools
 import json
 from typing import Any
 
-from commands.listings import Listing
-from commands.ours import Ours, ours
+from commands.remains.listings import Listing
+from commands.remains.ours import Ours, ours
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
 

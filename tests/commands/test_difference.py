@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from commands.difference import difference
-from commands.plan import Step
-from commands.recorded import recorded
-from commands.recording import Record
+from commands.review.difference import difference
+from commands.review.plan import Step
+from commands.review.recorded import recorded
+from commands.review.recording import Record
 from tests.commands.pull_requests import STACK, changed, report, text
 
 EKS: dict[str, Any] = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from commands.exec import job_named, pod_of, words
-from commands.jobs import NoStack, StackOutputs
-from commands.pod_state import PodState
+from commands.watching.jobs import NoStack, StackOutputs
+from commands.watching.pod_state import PodState
 
 FOUND = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
 HOST = PodState(uid="0", name="a-0-x", job="a", index=0, processes=2, node="n", state="running")

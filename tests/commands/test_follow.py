@@ -16,9 +16,9 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower, follow
-from commands.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
-from commands.screen import Screen
 from commands.status import show
+from commands.watching.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
+from commands.watching.screen import Screen
 from infra.local import traces
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from commands.listers import real
-from commands.listings import AMAZON, GOOGLE, read
-from commands.ours import clusters_named
+from commands.remains.listers import real
+from commands.remains.listings import AMAZON, GOOGLE, read
+from commands.remains.ours import clusters_named
 from tests.commands.platforms import eks, gke, known, listing
 
 

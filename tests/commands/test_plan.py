@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.plan import by_kind, forbidden, steps_of
+from commands.review.plan import by_kind, forbidden, steps_of
 
 POOL = "gcp:container/nodePool:NodePool"
 BUCKET = "gcp:storage/bucket:Bucket"

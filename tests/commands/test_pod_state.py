@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands.job_state import job_state
-from commands.pod_state import (
+from commands.watching.job_state import job_state
+from commands.watching.pod_state import (
     EXIT_CODES,
     STUCK,
     count_restarts,

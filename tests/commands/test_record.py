@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from commands.job_state import JobState
 from commands.record import NotWritten, completed, write
 from commands.up import write_records
+from commands.watching.job_state import JobState
 from run_record import commit, plan_digest, run_record
 from stack_config import parse
 from tests.commands.pull_requests import JOB, STACK, changed

@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from commands.difference import difference
-from commands.plan import Step
-from commands.recorded import recorded
-from commands.report import Report, as_json, markdown
+from commands.review.difference import difference
+from commands.review.plan import Step
+from commands.review.recorded import recorded
+from commands.review.report import Report, as_json, markdown
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from commands import recording, verify_empty
-from commands.listers import simulated
-from commands.listings import AMAZON, GOOGLE
+from commands import verify_empty
+from commands.remains.listers import simulated
+from commands.remains.listings import AMAZON, GOOGLE
+from commands.review import recording
 from commands.verify_empty import main, verify
 from infra.aws import cloud as aws
 from infra.aws.config import EksConfig
@@ -73,7 +74,9 @@ MADE = {
 def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
     listed = {each for listing in (*GOOGLE, *AMAZON) for each in listing.types}
     missing = {each for each in KINDS if each not in listed and each not in WITH_THEIR_OWNERS}
-    assert {each for each in missing if not each.startswith("aws:s3/")} == set(), "list it in commands/listings.py"
+    assert {each for each in missing if not each.startswith("aws:s3/")} == set(), (
+        "list it in commands/remains/listings.py"
+    )
     assert not listed & WITH_THEIR_OWNERS.keys()
 
 

@@ -10,8 +10,8 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity, parse_cpu, parse_memory
-from infra.operator_releases import RELEASES, REQUEST
-from infra.operators import NAMESPACE, Operators, OperatorsArgs
+from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
+from infra.operators.releases import RELEASES, REQUEST
 from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.gcp.fabrics import GIB
-from infra.operator_releases import RELEASES
+from infra.operators.releases import RELEASES
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, pod_templates, spec, workers
 from tests.golden.manifests import (
     ELASTIC,

@@ -10,8 +10,8 @@ sys.path.insert(0, {project!r})
 
 from infra.hardware import Capacity
 from infra.local.program_image import program_reference
-from infra.operator_releases import RELEASES
-from infra.operators import Operators, OperatorsArgs
+from infra.operators.releases import RELEASES
+from infra.operators.operators import Operators, OperatorsArgs
 from infra.pool_room import PoolRoom
 from tests.local.operator_jobs import jobs, queued, two
 from workloads.queues import Queues, QueuesArgs

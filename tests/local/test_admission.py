@@ -14,8 +14,8 @@ import yaml
 
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings
-from infra.operator_objects import load_objects
-from infra.operator_releases import RELEASES
+from infra.operators.objects import load_objects
+from infra.operators.releases import RELEASES
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import FOLDER

@@ -23,7 +23,7 @@ from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-from infra.operator_releases import ROOM
+from infra.operators.releases import ROOM
 from tests.local.conftest import Kubectl
 
 WAIT_SECONDS = 60.0

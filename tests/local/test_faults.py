@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from commands.job_state import JobState
-from commands.jobs import Cluster
-from commands.pod_state import PodState, latest_by_place
 from commands.status import notes_of
+from commands.watching.job_state import JobState
+from commands.watching.jobs import Cluster
+from commands.watching.pod_state import PodState, latest_by_place
 from infra.local import lifecycle
 from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operator_releases import RELEASES
+from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
@@ -45,8 +45,8 @@ sys.path.insert(0, {project!r})
 from infra.local.program_image import program_reference
 from infra.local.programs import BUCKET_IN_NODE
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operator_releases import RELEASES
-from infra.operators import Operators, OperatorsArgs
+from infra.operators.releases import RELEASES
+from infra.operators.operators import Operators, OperatorsArgs
 
 on_cluster = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})
 images = {{name: program_reference(name) for name in RELEASES}}

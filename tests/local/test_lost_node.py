@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from commands.jobs import Cluster, StackOutputs
 from commands.status import show
+from commands.watching.jobs import Cluster, StackOutputs
 from infra.local import traces
 from infra.local.api import ready_nodes
 from infra.local.settings import ClusterSettings

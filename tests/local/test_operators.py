@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from commands.jobs import Cluster
+from commands.watching.jobs import Cluster
 from infra.local import lifecycle
 from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operator_releases import RELEASES
-from infra.operators import NAMESPACE
+from infra.operators.operators import NAMESPACE
+from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.local.operator_jobs import OVER, jobs

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.plan import Step, steps_of
-from commands.report import Report, as_json, markdown
+from commands.review.plan import Step, steps_of
+from commands.review.report import Report, as_json, markdown
 from commands.stack import settings_without_salt
 from rehearsal.cloud.state import new_state
 from rehearsal.folder import environment

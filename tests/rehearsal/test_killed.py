@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from commands.checkpoint import repair
-from commands.listers import simulated
-from commands.ours import ours
 from commands.pending import adopt, looked_up
+from commands.remains.listers import simulated
+from commands.remains.ours import ours
 from commands.verify_empty import verify
 from rehearsal.cloud.state import changing, read_state
 from tests.conftest import ALL

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from commands.listers import Lister
-from commands.listings import AMAZON, PARTS, Found, read
 from commands.pending import REPEATABLE, adopt, looked_up
+from commands.remains.listers import Lister
+from commands.remains.listings import AMAZON, PARTS, Found, read
 from infra.cloud_ids import TEMPLATES, known_id
 from rehearsal.cloud.kind import filled
 from rehearsal.cloud.kinds import KINDS
@@ -88,7 +88,9 @@ def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
 def test_every_creation_of_a_cloud_can_be_found_again() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
-    assert kinds - looked_up_types == set(), "give its id in infra/cloud_ids.py, or list it in commands/listings.py"
+    assert kinds - looked_up_types == set(), (
+        "give its id in infra/cloud_ids.py, or list it in commands/remains/listings.py"
+    )
 
 
 def test_nothing_is_touched_where_nothing_is_pending() -> None:

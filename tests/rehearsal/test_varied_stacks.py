@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.recorded import recorded
+from commands.review.recorded import recorded
 from infra.naming import JOB_LABEL
 from rehearsal.autoscaler import takes
 from rehearsal.cloud import checking

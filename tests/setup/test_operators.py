@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from infra.local import program_image
-from infra.operator_objects import load_objects, objects_file, save_objects
-from infra.operator_releases import JOBSET, RELEASES, Release, Webhooks
+from infra.operators.objects import load_objects, objects_file, save_objects
+from infra.operators.releases import JOBSET, RELEASES, Release, Webhooks
 from setup import operators
 
 RELEASE = Release(

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from trainer.__main__ import main
-from trainer.data import Digits
+from trainer.data.datasets import Digits
 from trainer.loop import Training
 
 FIRST_STEP = 20

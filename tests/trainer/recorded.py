@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trainer.__main__ import main
-from trainer.batch import Batch
-from trainer.data import Digits
+from trainer.data.batch import Batch
+from trainer.data.datasets import Digits
+from trainer.data.sampler import Share
 from trainer.loop import Training
-from trainer.sampler import Share
 
 
 def record(path: Path) -> None:

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from trainer.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, Saved
 from trainer.config import parse
 from trainer.runtime import start_runtime
 from trainer.storage import Folder

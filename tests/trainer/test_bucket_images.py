@@ -13,11 +13,11 @@ import torch
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
+from trainer.data.image_files import Place, find_images
+from trainer.data.images import FolderImages
+from trainer.data.made_images import imagenet, shards, tiny_imagenet
+from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE
-from trainer.image_files import Place, find_images
-from trainer.images import FolderImages
-from trainer.made_images import imagenet, shards, tiny_imagenet
-from trainer.sampler import EpochSampler
 from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE, EPOCHS = 3, 16, 4, 32, 2

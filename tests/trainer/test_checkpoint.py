@@ -14,14 +14,14 @@ import pytest
 import torch
 
 from tests.trainer.saving import save_for_ever
-from trainer.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
 from trainer.config import parse
+from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.runtime import Runtime, start_runtime
-from trainer.sampler import EpochSampler
-from trainer.state import RunState
 from trainer.storage import Folder
-from trainer.tensor_files import MANIFEST, seal, unseal
 
 KILLS = 100
 TENSORS = "rank-0.tensors"
@@ -222,7 +222,9 @@ def test_a_process_killed_while_it_saves_leaves_a_whole_one(tmp_path: Path, runt
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     # Forked from one that has imported torch, and no more: an import takes longer than a hundred saves.
     processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.tensor_files"])
+    processes.set_forkserver_preload(
+        ["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.checkpoints.tensor_files"]
+    )
     unfinished = 0
     for kill in range(KILLS):
         here, there = processes.Pipe(duplex=False)

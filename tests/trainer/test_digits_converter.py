@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from setup.digits import IMAGES, LABELS, SIDE, convert
-from trainer.data import read_idx
+from trainer.data.datasets import read_idx
 
 SIZE = SIDE * SIDE
 

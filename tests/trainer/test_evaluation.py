@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.batch import NO_LABEL
 from trainer.config import ImagenetConfig, parse
+from trainer.data.batch import NO_LABEL
+from trainer.data.image_files import Place
+from trainer.data.images import FolderImages
+from trainer.data.made_images import imagenet
 from trainer.evaluation import Scores, evaluate
-from trainer.image_files import Place
-from trainer.images import FolderImages
-from trainer.made_images import imagenet
 from trainer.runtime import Runtime, start_runtime
 
 

@@ -13,9 +13,9 @@ import torch
 from wandb.proto import wandb_internal_pb2
 
 from tests.trainer.processes import run
+from trainer.data.made_images import tiny_imagenet
 from trainer.exit_codes import DONE
-from trainer.gallery import SAMPLES, Collector
-from trainer.made_images import tiny_imagenet
+from trainer.report.gallery import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
 """Of the log format that a run is kept in: https://github.com/google/leveldb/blob/main/doc/log_format.md"""

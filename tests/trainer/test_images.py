@@ -12,12 +12,12 @@ import torch
 
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
+from trainer.data.image_cache import cached
+from trainer.data.image_files import ImageFile, Place, find_images
+from trainer.data.images import FolderImages
+from trainer.data.made_images import imagenet, jpegs, shards, tiny_imagenet
+from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE, DataError, StorageError
-from trainer.image_cache import cached
-from trainer.image_files import ImageFile, Place, find_images
-from trainer.images import FolderImages
-from trainer.made_images import imagenet, jpegs, shards, tiny_imagenet
-from trainer.sampler import EpochSampler
 from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32

@@ -19,9 +19,9 @@ import torch
 
 from tests.trainer.processes import PROJECT, descendants
 from trainer.config import DigitsConfig
-from trainer.data import Digits
+from trainer.data.datasets import Digits
+from trainer.data.sampler import EpochSampler
 from trainer.models import digits_network
-from trainer.sampler import EpochSampler
 from trainer.scripts.elastic_steps import Steps
 
 SCRIPT = "trainer/scripts/elastic_lightning.py"

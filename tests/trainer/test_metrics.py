@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.metrics import HELD, LazyMeter, Meter
+from trainer.report.metrics import HELD, LazyMeter, Meter
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:

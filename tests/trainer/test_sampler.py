@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.sampler import EpochSampler
+from trainer.data.sampler import EpochSampler
 
 SIZES = st.integers(1, 300)
 WORLDS = st.integers(1, 9)

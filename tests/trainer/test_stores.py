@@ -18,12 +18,12 @@ import torch
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
 from tests.trainer.test_checkpoint import newest, save, saved
-from trainer.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import parse
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
-from trainer.tensor_files import MANIFEST
 
 
 @pytest.fixture(scope="module")

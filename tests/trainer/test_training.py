@@ -12,9 +12,9 @@ import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from tests.trainer.processes import Ended, json_lines, run, started
+from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR
 from trainer.storage import Folder
-from trainer.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 
 EPOCHS = 8
 STEPS_PER_EPOCH = 25

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operator_releases import RELEASES, REQUEST, needed_releases
-from infra.operator_room import left_for_jobs, reserved
+from infra.operators.releases import RELEASES, REQUEST, needed_releases
+from infra.operators.room import left_for_jobs, reserved
 from workloads.kind_rules import RULES
 from workloads.needs import OPERATORS
 

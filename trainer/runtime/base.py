@@ -19,10 +19,10 @@ from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.batch import Batch, Data
 from trainer.config import TrainConfig
+from trainer.data.batch import Batch, Data
 from trainer.exit_codes import HangError, PreemptedError
-from trainer.profile import StepProfile
+from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
 SLACK = 20.0

@@ -11,15 +11,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.batch import Batch, Data
 from trainer.config import TrainConfig
+from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
 from trainer.runtime.base import Runtime
 from trainer.runtime.tpu_hosts import meeting
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
-    from trainer.profile import StepProfile
+    from trainer.runtime.profile import StepProfile
 
 try:
     import torch_xla

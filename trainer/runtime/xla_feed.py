@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 
-from trainer.batch import NO_LABEL, Batch, Data
-from trainer.data import GeneratedImages
-from trainer.sampler import EpochSampler, Share
+from trainer.data.batch import NO_LABEL, Batch, Data
+from trainer.data.datasets import GeneratedImages
+from trainer.data.sampler import EpochSampler, Share
 
 AHEAD = 3
 """Steps whose batches are sent before they are asked for."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch_xla
 import torch_xla.debug.profiler as xp
 
-from trainer.profile import StepProfile
+from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
 

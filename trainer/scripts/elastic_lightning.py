@@ -24,11 +24,11 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
 from trainer.config import DigitsConfig
-from trainer.data import Digits
+from trainer.data.datasets import Digits
+from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
-from trainer.metrics import RateClock, Reporter, node_name
 from trainer.models import digits_network
-from trainer.sampler import EpochSampler
+from trainer.report.metrics import RateClock, Reporter, node_name
 from trainer.scripts.elastic_steps import Step, Steps
 from trainer.storage import Folder
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from trainer.data import Digits
-from trainer.sampler import EpochSampler
+from trainer.data.datasets import Digits
+from trainer.data.sampler import EpochSampler
 
 
 class Step(NamedTuple):

@@ -1,0 +1,1 @@
+"""What a stack has in its cloud, by the cloud's own listing."""

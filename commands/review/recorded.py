@@ -1,0 +1,48 @@
+"""The resources that the program declares for a stack's settings, with no cloud, no credentials and no engine."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pulumi
+from pulumi.runtime.proto import resource_pb2
+
+from commands.environment import PROJECT
+from commands.review.recording import Record, run
+from infra.image import cloud_image
+from infra.local import preflight
+
+STAND_IN = "not the secret"
+"""What every secret of a stack is here."""
+
+
+def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
+    """What the program registers for the values of `trainyard:` keys. Raises RunError as the program does."""
+    named = [f"secrets:{name}" for name in secrets]
+
+    def program() -> None:
+        settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}
+        pulumi.runtime.set_all_config(settings | dict.fromkeys(named, STAND_IN), named)
+        runpy.run_path(str(PROJECT / "__main__.py"), run_name="__main__")
+
+    with (
+        mock.patch.object(cloud_image, "prepare_context", return_value=None),
+        mock.patch.object(preflight, "check_machine", return_value=[]),
+    ):
+        engine = run(program)
+    requests = {f"{each.type}::{each.name}": each for each in engine.registered}
+    return [_with_options(each, requests[each.key]) for each in engine.records]
+
+
+def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest) -> Record:
+    return replace(
+        record,
+        kept=request.retainOnDelete,
+        provider=request.provider.rpartition("::")[0],
+        depends={name: tuple(found.urns) for name, found in request.propertyDependencies.items()},
+    )

@@ -1,0 +1,232 @@
+"""Report: what a reviewer must see of a change, as Markdown and as JSON; nothing that is empty takes a line."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any
+
+from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
+from infra.cost import Bill, bill, over_budget
+from infra.quota import Quota, quota_needed
+from policy.rules import Finding
+from stack_config import StackConfig
+from workloads.command import host_command
+from workloads.topology import topology
+
+MOST_RESOURCES = 12
+"""Resources of one action that are named one by one."""
+ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
+"""Ends of the types that are named whatever happens to them."""
+NO_REHEARSAL = "not rehearsed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything about one stack."""
+
+    stack: str
+    """Its name."""
+    after: StackConfig
+    """Its settings."""
+    before: StackConfig | None
+    """Its settings before the change; None for a new stack."""
+    steps: Sequence[Step]
+    """What would happen."""
+    engine: bool
+    """Whether Pulumi's engine said so; else two recordings of the program were compared."""
+    findings: Sequence[Finding]
+    """Rules that are broken."""
+    running: dict[str, list[str]]
+    """Pool -> jobs that run there."""
+    rehearsal: str = NO_REHEARSAL
+    """The rehearsal's verdict."""
+    left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
+
+    @property
+    def new(self) -> bool:
+        """Whether there is nothing to compare with: a new stack, or one that the change leaves as it is."""
+        return self.before is None or all(each.action == "same" for each in self.steps)
+
+    @property
+    def too_much(self) -> list[str]:
+        """Quotas of which the change needs more than is left beside what the stack has already."""
+        had = {_key(each): each.amount for each in quota_needed(self.before.platform)} if self.before else {}
+        found = []
+        for each in quota_needed(self.after.platform):
+            more = each.amount - had.get(_key(each), 0)
+            left = self.left.get(_key(each))
+            if left is not None and more > left:
+                found.append(f"needs {more} more of {each.location} {each.name}, of which {left} are left")
+        return found
+
+    @property
+    def failures(self) -> list[str]:
+        """Why the change must not be merged."""
+        price = over_budget(bill(self.after.platform), self.after.budget)
+        return [
+            *forbidden(self.steps, self.running, self.after.policy.may_replace),
+            *([f"stack {price}"] if price else []),
+            *(f"stack {each}" for each in self.too_much),
+            *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
+        ]
+
+
+def markdown(report: Report, today: date) -> str:
+    """The report as a comment of a pull request."""
+    verdict = "fails" if report.failures else "passes"
+    lines = [f"### Stack `{report.stack}` {verdict}", ""]
+    lines += [*(f"- **{each}**" for each in report.failures), ""] if report.failures else []
+    lines += _resources(report)
+    lines += _price(report, today)
+    lines += _quota(report)
+    notes = [each for each in report.findings if not each.fails]
+    if notes:
+        lines += ["", "Policy:"]
+        lines += [f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}" for each in notes]
+    lines += _jobs(report)
+    lines += ["", f"Rehearsal: {report.rehearsal}."]
+    return "\n".join(lines) + "\n"
+
+
+def verdict(rehearsal: Mapping[str, Any]) -> str:
+    """What a rehearsal's JSON report says, in a sentence without its full stop."""
+    pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
+    placed = sum(bool(each["node"]) for each in pods)
+    if problems:
+        return f"**failed**, {placed} of {len(pods)} pods placed: {'; '.join(problems)}"
+    return f"passed, all {placed} pods placed on {len(rehearsal['nodes'])} nodes, nothing left after destroy"
+
+
+def refusal(stack: str, reason: str) -> str:
+    """The report of settings that cannot be read."""
+    return f"### Stack `{stack}` is refused\n\n```\n{reason.strip()}\n```\n"
+
+
+def as_json(report: Report, today: date) -> dict[str, Any]:
+    """The same for programs."""
+    found = bill(report.after.platform)
+    return {
+        "stack": report.stack,
+        "passes": not report.failures,
+        "failures": report.failures,
+        "source": "engine" if report.engine else "recording",
+        "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
+        "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "quota": [asdict(each) for each in quota_needed(report.after.platform)],
+        "policy": [
+            {"rule": each.rule.name, "resource": each.resource, "message": each.message, "fails": each.fails}
+            for each in report.findings
+        ],
+        "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},
+        "rehearsal": report.rehearsal,
+    }
+
+
+def _excuse(finding: Finding) -> str:
+    return f" (excused: {finding.excused})" if finding.excused else ""
+
+
+def _resources(report: Report) -> list[str]:
+    counts = by_kind(report.steps)
+    lines: list[str] = []
+    for action, kinds in counts.items():
+        total = sum(kinds.values())
+        if action == "same":
+            lines += [f"{total} unchanged.", ""]
+            continue
+        loud = action in ("replace", "delete")
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        lines.append(f"{f'**{action.upper()}**' if loud else action.capitalize()} {total}: {listed}")
+        named = [each for each in report.steps if each.action == action and not each.component]
+        if loud or (action == "update" and len(named) <= MOST_RESOURCES):
+            lines += _named(named)
+        # What follows a list without an empty line is read as its last item.
+        lines.append("")
+    if not report.engine and "update" in counts:
+        lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
+    return lines
+
+
+def _named(steps: Iterable[Step]) -> Iterator[str]:
+    """A line for each; what only goes along with its provider is counted, save for what costs or keeps most."""
+    along: Counter[str] = Counter()
+    for step in steps:
+        if step.provider and not step.type.endswith(ALWAYS_NAMED):
+            along[step.provider] += 1
+            continue
+        why = f": {', '.join(step.changed)}" if step.changed else ""
+        stays = (
+            "; what is there now stays in the cloud and goes on costing"
+            if step.kept and step.action != "update"
+            else ""
+        )
+        yield f"- `{step.name}`{why}{stays}"
+    yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
+
+
+def _price(report: Report, today: date) -> list[str]:
+    now = bill(report.after.platform)
+    if not now.lines:
+        return []
+    then = bill(report.before.platform) if report.before else Bill(lines=())
+    lines = ["| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
+    old, new = then.by_part(), now.by_part()
+    columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
+    for part in dict.fromkeys([*new, *old]):
+        lines.append(f"| {part} | {' | '.join(column.get(part, '-') for column in columns)} |")
+    more = ("", " + what has no price")
+    sums = [f"{then.total}{more[bool(then.unpriced)]}" if old else "-", f"**{now.total}{more[bool(now.unpriced)]}**"]
+    lines.append(f"| **sum** | {sums[0]} | {sums[1]} | | |")
+    if now.unpriced:
+        lines.append(f"\nNo price is known for {'; '.join(now.unpriced)}.")
+    return [*lines, *(f"- {each}" for each in now.warnings(today))]
+
+
+def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
+    """Part -> its price; a part that is not priced as a whole says so and is never shown as cheap."""
+    incomplete = found.incomplete(spot=spot)
+    return {
+        part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"
+        for part, money in found.by_part(spot=spot).items()
+    }
+
+
+def _quota(report: Report) -> list[str]:
+    before = None if report.new else report.before
+    then = {_key(each): each.amount for each in quota_needed(before.platform)} if before else {}
+    changed = [each for each in quota_needed(report.after.platform) if then.get(_key(each)) != each.amount]
+    if not changed:
+        return []
+    return [
+        "",
+        "Quota:",
+        *(
+            f"- {each.location} {each.name}: {_amounts(then.get(_key(each), 0) if before else None, each.amount)}"
+            for each in changed
+        ),
+    ]
+
+
+def _amounts(then: int | None, now: int) -> str:
+    return str(now) if then is None else f"{then} -> {now}"
+
+
+def _key(quota: Quota) -> tuple[str, str]:
+    return quota.name, quota.location
+
+
+def _jobs(report: Report) -> list[str]:
+    was = {job.name: job for job in report.before.jobs} if report.before and not report.new else {}
+    changed = [job for job in report.after.jobs if was.get(job.name) != job]
+    if not changed:
+        return []
+    return [
+        "",
+        "Worker commands:",
+        *(f"- {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed),
+    ]

@@ -1,0 +1,204 @@
+"""Derives the state of a job from the object that is the job: an Indexed Job or a resource of an operator.
+
+The operators say it in conditions, each in words of its own; the sources are their code at the versions of setup/go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from commands.watching.pod_state import Object, find_condition, one_line
+from infra.naming import QUEUE_LABEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobState:
+    """What one job does."""
+
+    name: str
+    """Name of the job."""
+    kind: str
+    """Kind of the job in the stack's words."""
+    state: str
+    """pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
+    absent."""
+    reason: str = ""
+    """Why it failed, or why it is not running, a word of Kubernetes' and its explanation."""
+    hosts: int = 0
+    """Number of its hosts."""
+    started: str = ""
+    """When Kubernetes took it up (RFC 3339)."""
+    finished: str = ""
+    """When it completed or failed (RFC 3339); empty before."""
+    uid: str = ""
+    """Identity: a job made again under the same name has another one."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end."""
+        return self.state in ("complete", "failed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomKind:
+    """How one custom resource says what it does."""
+
+    kind: str
+    """The stack's word for it."""
+    group: str
+    """Group of its API."""
+    version: str
+    """Version of its API."""
+    plural: str
+    """Its name in the API's paths."""
+    complete: str
+    """Type of the condition that says it is complete."""
+    running: Callable[[Object], bool]
+    """Whether a host of it runs, by its status."""
+    hosts: Callable[[Object], int]
+    """Number of its hosts, by its spec."""
+
+
+def _condition_is_true(kind: str) -> Callable[[Object], bool]:
+    return lambda status: find_condition(status, kind).get("status") == "True"
+
+
+def _any_job(key: str) -> Callable[[Object], bool]:
+    """Whether a Job of a set has pods that run."""
+    return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
+
+
+def _replicas(key: str, *roles: str) -> Callable[[Object], int]:
+    return lambda spec: sum(spec[key][role].get("replicas", 1) for role in roles if role in spec[key])
+
+
+def _hosts_of_set(spec: Object) -> int:
+    return sum(
+        each.get("replicas", 1) * each["template"]["spec"].get("completions", 1) for each in spec["replicatedJobs"]
+    )
+
+
+CUSTOM_KINDS: Mapping[str, CustomKind] = {
+    "PyTorchJob": CustomKind(
+        kind="pytorch-job",
+        group="kubeflow.org",
+        version="v1",
+        plural="pytorchjobs",
+        complete="Succeeded",
+        running=_condition_is_true("Running"),
+        hosts=_replicas("pytorchReplicaSpecs", "Master", "Worker"),
+    ),
+    "MXJob": CustomKind(
+        kind="mx-job",
+        group="kubeflow.org",
+        version="v1",
+        plural="mxjobs",
+        complete="Succeeded",
+        running=_condition_is_true("Running"),
+        hosts=_replicas("mxReplicaSpecs", "Worker"),
+    ),
+    "MPIJob": CustomKind(
+        kind="mpi-job",
+        group="kubeflow.org",
+        version="v2beta1",
+        plural="mpijobs",
+        complete="Succeeded",
+        running=_condition_is_true("Running"),
+        hosts=_replicas("mpiReplicaSpecs", "Worker"),
+    ),
+    "JobSet": CustomKind(
+        kind="jobset",
+        group="jobset.x-k8s.io",
+        version="v1alpha2",
+        plural="jobsets",
+        complete="Completed",
+        running=_any_job("replicatedJobsStatus"),
+        hosts=_hosts_of_set,
+    ),
+    "TrainJob": CustomKind(
+        kind="train-job",
+        group="trainer.kubeflow.org",
+        version="v1alpha1",
+        plural="trainjobs",
+        complete="Complete",
+        running=_any_job("jobsStatus"),
+        hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
+    ),
+}
+"""By the kind of the API."""
+
+
+def job_state(job: Object) -> JobState:
+    """What a job does, whatever its kind; a Job of batch/v1 where it says none."""
+    kind = job.get("kind", "Job")
+    return _custom_state(job, CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
+
+
+def _batch_state(job: Object) -> JobState:
+    meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
+    state, reason, finished = "running" if status.get("ready") else "pending", "", ""
+    for condition in status.get("conditions") or []:
+        if condition["status"] != "True":
+            continue
+        if condition["type"] == "Complete":
+            state, finished = "complete", status.get("completionTime") or condition["lastTransitionTime"]
+        elif condition["type"] == "Failed":
+            state, finished, reason = "failed", condition["lastTransitionTime"], _why(condition)
+        elif condition["type"] == "Suspended":
+            state, reason = _suspended(meta)
+    return JobState(
+        name=meta["name"],
+        kind="indexed-job" if spec.get("completionMode") == "Indexed" else "job",
+        state=state,
+        reason=reason,
+        hosts=spec.get("completions") or spec.get("parallelism") or 1,
+        started=status.get("startTime") or "",
+        finished=finished,
+        uid=meta["uid"],
+    )
+
+
+def _custom_state(job: Object, rules: CustomKind) -> JobState:
+    """An operator may leave older conditions true: the end of a job counts more than what it did before."""
+    meta, status = job["metadata"], job.get("status", {})
+    conditions = {each["type"]: each for each in status.get("conditions") or [] if each["status"] == "True"}
+    state, reason, finished = "running" if rules.running(status) else "pending", "", ""
+    if end := conditions.get(rules.complete):
+        state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
+    elif end := conditions.get("Failed"):
+        state, finished, reason = "failed", status.get("completionTime") or end["lastTransitionTime"], _why(end)
+    elif "Suspended" in conditions:
+        state, reason = _suspended(meta)
+    elif state == "pending" and "Restarting" in conditions:
+        reason = _why(conditions["Restarting"])
+    return JobState(
+        name=meta["name"],
+        kind=rules.kind,
+        state=state,
+        reason=reason,
+        hosts=rules.hosts(job["spec"]),
+        started=status.get("startTime") or meta["creationTimestamp"],
+        finished=finished,
+        uid=meta["uid"],
+    )
+
+
+def _suspended(metadata: Object) -> tuple[str, str]:
+    """State and reason of a suspended job: one in a queue is suspended by Kueue until there is room for it."""
+    queue = (metadata.get("labels") or {}).get(QUEUE_LABEL)
+    return ("queued", f"waits in queue {queue}") if queue else ("suspended", "")
+
+
+def why_queued(workload: Object) -> str:
+    """What Kueue says of a job that it has not admitted, or not yet; empty where it says nothing."""
+    status = workload.get("status") or {}
+    reserved = find_condition(status, "QuotaReserved")
+    if reserved.get("status") != "True":
+        return one_line(reserved.get("message", ""))
+    checks = (each for each in status.get("admissionChecks") or [] if each.get("state") != "Ready")
+    return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
+
+
+def _why(condition: Object) -> str:
+    return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

@@ -1,0 +1,269 @@
+"""Reads a stack's jobs, their pods, logs and events from its cluster, through the official Kubernetes client."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
+from kubernetes.config import ConfigException, load_kube_config
+from urllib3.exceptions import HTTPError
+
+from commands.stack import PulumiFailed, kubeconfig_of, outputs
+from commands.watching.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
+from commands.watching.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
+from infra.naming import JOB_LABEL
+
+TIMEOUT = (5.0, 15.0)
+"""Seconds for a connection and for each answer."""
+NOT_SET_UP = "nothing is up: this checkout is not set up yet; run `make up`"
+QUIET_SECONDS = 30.0
+"""A followed log that says nothing for so long is asked for again: its connection may be dead."""
+
+
+EXITED_REASON = "ExitedWithCode"
+"""Reason of the training-operator's events about the ends of pods."""
+NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
+"""Why a job in a queue stays suspended there."""
+
+
+class Unreachable(RuntimeError):
+    """The cluster cannot be asked; the message says why."""
+
+
+class NotThere(Unreachable):
+    """The API server does not know what it is asked for."""
+
+
+class NotAllowed(Unreachable):
+    """The cluster answers, but not to this user."""
+
+
+class NoStack(RuntimeError):
+    """The stack has no jobs to look at; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOutputs:
+    """What the commands need of a stack's outputs."""
+
+    kubeconfig_path: str
+    """The kubeconfig file of its cluster; several are joined as in `$KUBECONFIG`."""
+    namespace: str
+    """The namespace of its jobs."""
+    jobs: tuple[str, ...]
+    """Names of its jobs."""
+    context: str | None = None
+    """The kubeconfig's context; None for its current one."""
+
+
+def stack_outputs() -> StackOutputs:
+    """The outputs of the stack that $STACK names (`local` by default); raises NoStack where it is not up."""
+    stack = os.environ.get("STACK", "local")
+    try:
+        found = outputs(stack)
+    except FileNotFoundError as error:
+        raise NoStack(NOT_SET_UP) from error
+    except PulumiFailed as error:
+        if "no stack named" in str(error):
+            raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`") from error
+        raise
+    missing = {"kubeconfig_path", "namespace", "jobs"} - found.keys()
+    if missing:
+        raise NoStack(f"stack {stack} is not up (no output {', '.join(sorted(missing))}); run `make up STACK={stack}`")
+    return StackOutputs(
+        kubeconfig_path=kubeconfig_of(stack, found),
+        namespace=found["namespace"],
+        jobs=tuple(found["jobs"]),
+        context=found.get("context"),
+    )
+
+
+class Cluster:
+    """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
+
+    def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
+        settings = Configuration()
+        settings.retries = False
+        settings.connection_pool_maxsize = 100
+        load: Any = load_kube_config
+        try:
+            load(kubeconfig_path, context=context, client_configuration=settings)
+        except (ConfigException, OSError) as error:
+            raise Unreachable(f"kubeconfig {kubeconfig_path} cannot be used: {error}") from error
+        api = ApiClient(settings)
+        self.namespace = namespace
+        # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
+        self._core: Any = CoreV1Api(api)
+        self._batch: Any = BatchV1Api(api)
+        self._custom: Any = CustomObjectsApi(api)
+        self._kinds = list(CUSTOM_KINDS)
+        self._refused: NotAllowed | None = None
+        self._owners: dict[str, str] = {}
+
+    def pods(self, jobs: Sequence[str]) -> list[PodState]:
+        """The pods of the jobs, also those of earlier attempts; their owners as of the last call of `jobs`."""
+        selector = f"{JOB_LABEL} in ({','.join(jobs)})"
+        call = self._core.list_namespaced_pod
+        found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
+        return [replace(pod, owner=self._root(pod.owner)) for pod in found]
+
+    def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
+        """The jobs by name, of whatever kind; one that does not exist is `absent`."""
+        objects = [*_items(self._batch.list_namespaced_job, self.namespace), *self._custom_objects()]
+        # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
+        owners = {each["metadata"]["uid"]: owner for each in objects if (owner := owner_of(each))}
+        self._owners = owners
+        found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
+        if any(each.state == "queued" for each in found.values()):
+            found = self._with_reasons(found)
+        unseen = f"or of a kind that you may not list: {self._refused}" if self._refused else ""
+        return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
+
+    def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
+        """The same jobs; those that wait in a queue say what Kueue says of them."""
+        call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta1", self.namespace)
+        try:
+            said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+        except NotThere:
+            said = {job.uid: NO_KUEUE for job in jobs.values()}
+        except NotAllowed as error:
+            said = {job.uid: f"what Kueue says of it you may not read: {error}" for job in jobs.values()}
+        return {
+            name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
+            if job.state == "queued" and said.get(job.uid)
+            else job
+            for name, job in jobs.items()
+        }
+
+    def _custom_objects(self) -> Iterator[Object]:
+        """The operators' jobs; a kind that the cluster does not know, or not for this user, is not asked for again."""
+        for kind in list(self._kinds):
+            rules = CUSTOM_KINDS[kind]
+            call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
+            try:
+                yield from ({**each, "kind": kind} for each in _items(call, rules.plural))
+            except NotThere:
+                self._kinds.remove(kind)
+            except NotAllowed as error:
+                # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.
+                self._kinds.remove(kind)
+                self._refused = error
+
+    def _root(self, uid: str) -> str:
+        """The object at the top of those that own the one of this identity."""
+        while uid in self._owners:
+            uid = self._owners[uid]
+        return uid
+
+    def warnings(self, uid: str) -> list[str]:
+        """The warning events about one object and those that it owns, oldest first: `Reason: message`."""
+        call = partial(self._core.list_namespaced_event, self.namespace)
+        below = [each for each in self._owners if self._root(each) == uid]
+        events = [
+            event
+            for each in (uid, *below)
+            for event in _items(call, field_selector=f"involvedObject.uid={each},type=Warning")
+        ]
+        events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
+        return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
+
+    def exit_codes(self, job: JobState) -> dict[str, int]:
+        """The last exit code of the pods that the job's operator has made again, by their names."""
+        selector = f"involvedObject.uid={job.uid},reason={EXITED_REASON}"
+        return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
+
+    def nodes(self) -> list[Object]:
+        """The cluster's nodes as the API has them. Raises NotAllowed where only a namespace is the user's."""
+        return _items(self._core.list_node)
+
+    def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
+        """The lines of a pod's log, or only its last; nothing where it has none."""
+        with _asking():
+            answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
+            return [] if answer is None else answer.data.decode(errors="replace").splitlines()
+
+    def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
+        """Time (RFC 3339) and text of each line of a pod's log so far."""
+        with _asking():
+            answer = self._log(pod, TIMEOUT, timestamps=True)
+            return [] if answer is None else [_stamped(line) for line in answer.data.splitlines()]
+
+    def follow_log(
+        self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
+    ) -> Iterator[tuple[str, str]]:
+        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends.
+
+        `opened` is given a function that ends the stream; another thread may call it.
+        """
+        with _asking():
+            timeout = (TIMEOUT[0], QUIET_SECONDS)
+            answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
+            if answer is None:
+                return
+            opened(partial(_end, answer))
+            with closing(answer):
+                rest = b""
+                for chunk in answer.stream(amt=65536):
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    yield from map(_stamped, whole)
+
+    def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
+        """The answer to a request for a log; None where the pod is gone or has not begun to print."""
+        try:
+            return self._core.read_namespaced_pod_log(
+                pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout
+            )
+        except ApiException as error:
+            if error.status in (400, 404):
+                return None
+            raise
+
+
+def _end(answer: Any) -> None:
+    """End an answer that another thread is reading."""
+    try:
+        answer.shutdown()
+    except (ValueError, RuntimeError):
+        return  # It has ended by itself.
+
+
+def _stamped(line: bytes) -> tuple[str, str]:
+    time, _, text = line.decode(errors="replace").partition(" ")
+    return time, text
+
+
+def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
+    """The objects of a list, as JSON: the client's own models cost more time than the answer."""
+    with _asking():
+        answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
+        return list(json.loads(answer.data)["items"])
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    """Turn every failure of a request into Unreachable."""
+    try:
+        yield
+    except ApiException as error:
+        kind = {403: NotAllowed, 404: NotThere}.get(error.status, Unreachable)
+        raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
+    except (HTTPError, OSError, ValueError) as error:
+        raise Unreachable(f"the API server does not answer: {_short(error)}") from error
+
+
+def _detail(body: Any) -> str:
+    text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return text.strip()[:200]
+
+
+def _short(error: BaseException) -> str:
+    return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__

@@ -1,0 +1,111 @@
+"""Follows the logs of many pods at once: a thread for each, all lines in one queue, none lost or given twice."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+from commands.watching.jobs import Cluster, Unreachable
+from commands.watching.pod_state import PodState
+
+RETRY_SECONDS = 1.0
+STOP_SECONDS = 5.0
+OVERLAP_SECONDS = 30
+"""A log is asked for again from this long before its last line: clocks of nodes differ."""
+
+
+@dataclass
+class _Stream:
+    """What has been read of one pod's log."""
+
+    thread: threading.Thread | None = None
+    """The thread that reads it now or has done."""
+    end: Callable[[], None] | None = None
+    """Ends the request that is under way."""
+    last: str = ""
+    """Time of the last line that was read (RFC 3339, nanoseconds)."""
+    is_over: threading.Event = field(default_factory=threading.Event)
+    """Set when the pod has ended or is gone: the next end of the stream is the end of the log."""
+
+
+class LogStreams:
+    """The logs of the pods that `update` has named, as one stream of lines."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lines: queue.SimpleQueue[tuple[PodState, str]] = queue.SimpleQueue()
+        self._streams: dict[str, _Stream] = {}
+        self._stopped = threading.Event()
+
+    def update(self, pods: list[PodState]) -> None:
+        """Begin to read pods that print, and note which have ended; `pods` are all that exist."""
+        existing = {pod.uid: pod for pod in pods}
+        for uid, stream in self._streams.items():
+            pod = existing.get(uid)
+            if pod is None or pod.is_over:
+                stream.is_over.set()
+        for pod in pods:
+            if pod.has_log and pod.uid not in self._streams:
+                stream = self._streams[pod.uid] = _Stream()
+                if pod.is_over:
+                    stream.is_over.set()
+                stream.thread = threading.Thread(target=self._read, args=(pod, stream), name=pod.name, daemon=True)
+                stream.thread.start()
+
+    def next_line(self, timeout: float) -> tuple[PodState, str] | None:
+        """The next line and the pod that printed it; None when none comes in `timeout` seconds."""
+        try:
+            return self._lines.get(timeout=timeout)
+        except queue.Empty:
+            return None
+
+    def are_over(self) -> bool:
+        """Whether every log was read to its end and every line was taken."""
+        alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
+        return not alive and self._lines.empty()
+
+    def stop(self) -> None:
+        """End all reading; what was not taken yet is dropped."""
+        self._stopped.set()
+        for stream in self._streams.values():
+            if stream.end is not None:
+                stream.end()
+        for stream in self._streams.values():
+            if stream.thread is not None:
+                stream.thread.join(STOP_SECONDS)
+
+    def _opened(self, stream: _Stream, end: Callable[[], None]) -> None:
+        stream.end = end
+        if self._stopped.is_set():
+            end()
+
+    def _read(self, pod: PodState, stream: _Stream) -> None:
+        while not self._stopped.is_set():
+            was_over, answered = stream.is_over.is_set(), True
+            try:
+                for time, text in self._cluster.follow_log(pod, _since(stream.last), partial(self._opened, stream)):
+                    if self._stopped.is_set():
+                        return
+                    if time > stream.last:
+                        stream.last = time
+                        self._lines.put((pod, text))
+            except Unreachable:
+                # The loop that lists the pods tells of a cluster that cannot be reached; here it is only asked again.
+                answered = False
+            if was_over and answered:
+                return
+            # A pod that has ended is read once more, at once, for what it printed last.
+            if not (stream.is_over.is_set() and answered):
+                self._stopped.wait(RETRY_SECONDS)
+
+
+def _since(last: str) -> int | None:
+    """Seconds before now from which a log is to be read again; None for all of it."""
+    if not last:
+        return None
+    then = datetime.fromisoformat(last[:19] + "+00:00")
+    return max(1, int((datetime.now(UTC) - then).total_seconds())) + OVERLAP_SECONDS

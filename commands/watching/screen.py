@@ -1,0 +1,168 @@
+"""What following a job shows: its hosts' lines, what they wait for, how it ended; plain where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.status import Status
+from rich.text import Text
+
+from commands.watching.job_state import JobState
+from commands.watching.log_lines import Progress, before_report, exit_codes, looks_like_an_error, parse_event
+from commands.watching.pod_state import (
+    PodState,
+    count_restarts,
+    exit_meaning,
+    latest_by_place,
+    seconds_between,
+)
+
+MANY_RANKS = 4
+"""With more ranks than that only rank 0 is shown in full, of the others their start and their errors."""
+SHOWN_LINES = 20
+FIRST_OWN_CODE = 64
+"""Codes from here on say what happened (sysexits.h); a rank that only lost its peers ends with 1."""
+STYLES = {"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"}
+
+
+class Screen:
+    """Writes to one text stream; on a terminal with colours and a live line below."""
+
+    def __init__(self, out: TextIO, *, only_rank: int | None = None) -> None:
+        self._console = Console(file=out, highlight=False, markup=False, emoji=False)
+        self._only_rank = only_rank
+        self._status: Status | None = None
+
+    def live(self) -> AbstractContextManager[Any]:
+        """Keep a live line at the bottom while the context lasts; nothing without a terminal."""
+        if not self._console.is_terminal:
+            return nullcontext()
+        self._status = self._console.status("asking the cluster")
+        return self._status
+
+    def now(self, text: str) -> None:
+        """Set the live line."""
+        if self._status is not None:
+            self._status.update(Text(text))
+
+    def note(self, text: str, style: str = "yellow") -> None:
+        """One line of our own."""
+        self._print(Text(text, style=style))
+
+    def line(self, pod: PodState, text: str, ranks: int) -> None:
+        """One line of a host's log, if it is to be shown; `ranks` is their number in all that is followed."""
+        event = parse_event(text)
+        said = None if event is None else event.rank
+        # A launcher prints what the ranks print: without one of its own, all of it is worth showing.
+        here = list(pod.ranks) or [0] if said is None else [said]
+        place = (pod.ranks[0] if pod.ranks else pod.label) if said is None else said
+        if self._only_rank is not None:
+            if self._only_rank not in here:
+                return
+        elif ranks > MANY_RANKS and 0 not in here and not _matters(text):
+            return
+        style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
+        prefix = Text(f"{pod.job}/{place} | " if ranks > 1 else "", style="dim")
+        body = Text.from_ansi(text)
+        body.stylize_before(style)
+        self._print(prefix + body)
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+
+
+def _matters(text: str) -> bool:
+    event = parse_event(text)
+    return event.name == "start" if event is not None else looks_like_an_error(text)
+
+
+def describe(pod: PodState, earlier: int) -> str:
+    """What a pod does, in one line; `earlier` is how often its host was started before."""
+    again = f" (restart {earlier})" if earlier else ""
+    node = f" on {pod.node}" if pod.node else ""
+    why = f": {pod.why}" if pod.why else ""
+    return f"{_label(pod)} {pod.state}{node}{again}{why}"
+
+
+def describe_many(name: str, pods: Iterable[PodState]) -> str:
+    """What the many pods of a job do, counted, with the reasons of those that wait."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        words = pod.state if not pod.why else f"{pod.state} ({pod.why})"
+        counts[words] = counts.get(words, 0) + 1
+    return f"{name}: " + ", ".join(f"{count} {words}" for words, count in sorted(counts.items()))
+
+
+def progress_text(job: JobState, progress: Progress | None, seconds: float | None) -> str:
+    """The live line of one job: state, time, step, loss, accuracy, rate."""
+    words = [job.name, job.state, spell(seconds)]
+    if progress is not None:
+        for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
+            value = progress.value(key, "train")
+            words.append(f"{key.removeprefix('global_')} {value}" if value else "")
+        tested = progress.value("accuracy", "test")
+        words.append(f"test accuracy {tested} %" if tested else "")
+    return "  ".join(filter(None, words))
+
+
+def summary(
+    job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
+) -> list[str]:
+    """How a job ended: one line when it is complete; else also why, the exit code of each rank, and the last lines."""
+    duration = spell(seconds_between(job.started, job.finished))
+    words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
+    if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
+        best = progress.value("best_accuracy", "done")
+        words.append(f"test accuracy {accuracy} %" + (f" (best {best} %)" if best else ""))
+    words.append(f"restarts {count_restarts(pods)}")
+    lines = ["; ".join(words)]
+    if job.state == "complete":
+        return lines
+    if job.reason:
+        lines.append(f"  reason: {job.reason}")
+    newest = latest_by_place(pods)
+    for pod in newest:
+        lines += [f"  {text}" for text in _rank_ends(pod, tails.get(pod.uid, []))]
+    culprit = _culprit(newest, tails)
+    if culprit is not None:
+        lines.append(f"  last lines of {_label(culprit)}:")
+        lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
+    return lines
+
+
+def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
+    """The failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
+
+    def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
+        codes = exit_codes(tails[pod.uid]).values()
+        return not any(code >= FIRST_OWN_CODE for code in codes), pod.finished or "9", pod.place
+
+    return min((pod for pod in pods if pod.state == "failed" and tails.get(pod.uid)), key=blame, default=None)
+
+
+def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
+    """How each rank of a pod ended: by torchrun's report where there is one, else by the container's end."""
+    if not pod.is_over:
+        return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
+    reported = exit_codes(tail) if pod.state == "failed" else {}
+    lines = [
+        f"{pod.job}/{rank} on {pod.node}: exit code {code}: {exit_meaning(code)}" for rank, code in reported.items()
+    ]
+    if lines and pod.reason in ("", "Error"):
+        return lines
+    return [describe(pod, 0), *lines]
+
+
+def _label(pod: PodState) -> str:
+    return f"{pod.job}/{pod.label}"
+
+
+def spell(seconds: float | None) -> str:
+    """A duration for people; empty where it is not known."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    return f"{whole // 60} min {whole % 60:02d} s" if whole >= 60 else f"{whole} s"

@@ -1,0 +1,95 @@
+"""TrainerImage: the trainer image built with buildx and pushed to a cloud's registry, or one that is there already."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pulumi
+import pulumi_docker_build as docker
+
+from infra.image.config import ImageConfig, ImagePlatform
+from infra.image.own_images import OWN_IMAGES, TRAINER
+from infra.local.trainer_image import digits_folder, trainer_sources
+
+PROJECT = Path(__file__).resolve().parents[2]
+CONTEXT = PROJECT / ".trainyard" / "image"
+"""What the build may read: the trainer's sources and the digits, nothing else of this checkout."""
+
+X86_ALONE: tuple[ImagePlatform, ...] = ("linux/amd64",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerImageArgs:
+    """What the image is made from."""
+
+    name: pulumi.Input[str]
+    """Name of the image with its registry, without a tag."""
+    config: ImageConfig
+    """Settings."""
+    variant: str = ""
+    """Which of Trainyard's own images is built in the trainer's place, as a tag of its own; empty for the trainer's."""
+
+
+class TrainerImage(pulumi.ComponentResource):
+    """The trainer image for every architecture that is asked for, named by its digest.
+
+    It is pushed with the credentials that Docker has on this machine; the stack's state holds none.
+    """
+
+    reference: pulumi.Output[str]
+    """Name, tag and digest, known when the registry has the image."""
+
+    def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:TrainerImage", name, None, opts)
+        config = args.config
+        tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
+        own = OWN_IMAGES.get(args.variant)
+        dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
+        # PyTorch/XLA is published for x86-64 alone.
+        platforms = X86_ALONE if own else config.platforms
+        prepare_context()
+        image = docker.Image(
+            f"{name}-build",
+            tags=[pulumi.Output.concat(args.name, f":{tag}")],
+            context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
+            dockerfile=docker.DockerfileArgs(location=str(dockerfile.relative_to(PROJECT))),
+            build_args={"BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm"},
+            platforms=[docker.Platform(platform) for platform in platforms],
+            push=True,
+            # A preview needs neither Docker nor a registry.
+            build_on_preview=False,
+            opts=pulumi.ResourceOptions(
+                parent=self, custom_timeouts=pulumi.CustomTimeouts(create="120m", update="120m")
+            ),
+        )
+        self.reference = image.ref
+        self.register_outputs({"reference": self.reference})
+
+
+def trainer_images(
+    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str]
+) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
+    """The trainer's image, empty where it is none of them, and by name the others of Trainyard's own."""
+    first: pulumi.Output[str] = pulumi.Output.from_input("")
+    if TRAINER in variants:
+        first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
+    others: dict[str, pulumi.Input[str]] = {
+        variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
+        for variant in sorted(variants - {TRAINER})
+        if OWN_IMAGES[variant].everywhere
+    }
+    return first, others
+
+
+def prepare_context() -> None:
+    """Bring the build's folder to the sources as they are now. Raises ValueError where set-up has not run."""
+    if not digits_folder().is_dir():
+        raise ValueError("the digits for the trainer image are missing: run `make setup`")
+    shutil.rmtree(CONTEXT, ignore_errors=True)
+    for path in trainer_sources():
+        target = CONTEXT / path.relative_to(PROJECT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    shutil.copytree(digits_folder(), CONTEXT / "digits")

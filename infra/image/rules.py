@@ -1,0 +1,23 @@
+"""What the settings of a cloud platform's image may not say together, whichever cloud it is. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.image.config import ImageConfig
+from infra.problems import Problem
+
+OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
+
+
+def image_problems(image: ImageConfig) -> Iterator[Problem]:
+    """Keys of a build beside an image that is there already, and a build that no node can run."""
+    if image.prebuilt:
+        for key in OF_A_BUILD:
+            if key in image.model_fields_set:
+                message = "says how the image is built, and with `prebuilt` none is; remove one of the two"
+                value = getattr(image, key)
+                yield Problem(("platform", "image", key), message, list(value) if key == "platforms" else value)
+    elif "linux/amd64" not in image.platforms:
+        message = "every machine type that Trainyard knows is x86-64; add linux/amd64"
+        yield Problem(("platform", "image", "platforms"), message, list(image.platforms))

@@ -1,0 +1,188 @@
+"""The Operator component: one controller with its CRDs, webhooks and rights, awaited until its webhooks answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi_kubernetes.admissionregistration.v1 import MutatingWebhookConfiguration, ValidatingWebhookConfiguration
+from pulumi_kubernetes.apiextensions.v1 import CustomResourceDefinition
+from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs
+from pulumi_kubernetes.core.v1 import (
+    ConfigMap,
+    Secret,
+    Service,
+    ServiceAccount,
+    ServicePortArgs,
+    ServiceSpecArgs,
+)
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
+from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, PolicyRuleArgs, RoleRefArgs, SubjectArgs
+
+from infra.naming import stack_labels
+from infra.operators.objects import OperatorObjects, load_objects
+from infra.operators.pod import WEBHOOK_PORT, operator_pod
+from infra.operators.releases import Release, Webhooks
+
+CONFIGURATIONS = {
+    "MutatingWebhookConfiguration": MutatingWebhookConfiguration,
+    "ValidatingWebhookConfiguration": ValidatingWebhookConfiguration,
+}
+CERTIFIED = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
+"""The operator has made its certificate and told the API server whom to trust."""
+ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
+"""The API server serves the kind."""
+UNAWAITED = {"pulumi.com/skipAwait": "true"}
+"""The Deployment is awaited; its pods' addresses are in the Service by then."""
+SETTLE_SECONDS = 2
+"""How long a pod must be ready to count: until every API server and proxy knows its address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorArgs:
+    """Which operator, and where."""
+
+    release: Release
+    """The operator and its version."""
+    image: pulumi.Input[str]
+    """Its image."""
+    namespace: pulumi.Input[str]
+    """Namespace of its pod."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before its pod starts, the operators that it requires among it."""
+
+
+class Operator(pulumi.ComponentResource):
+    """One operator. The CRDs, rules and webhooks are its project's own, the rest is made here."""
+
+    version: pulumi.Output[str]
+    """Version of the operator, known when it works."""
+
+    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:Operator", name, None, opts)
+        self._name, self._args = name, args
+        self._child = pulumi.ResourceOptions(parent=self)
+        release = args.release
+        objects = load_objects(release)
+        before = [*self._definitions(objects), *self._rights(objects), *self._configuration()]
+        if release.webhooks is not None:
+            before += self._webhook_entrance(release.webhooks)
+        deployment = self._deployment(before)
+        certified = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
+        answers = [deployment.id, *(each.id for each in certified)]
+        self.version = pulumi.Output.all(*answers).apply(lambda _: release.version)
+        self.register_outputs({"version": self.version})
+
+    def _metadata(self, name: str | None = None, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
+        return ObjectMetaArgs(
+            name=name or self._args.release.name,
+            namespace=self._args.namespace,
+            labels=self._labels(),
+            annotations=annotations,
+        )
+
+    def _cluster_metadata(self, name: str, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, labels=self._labels(), annotations=annotations)
+
+    def _labels(self) -> dict[str, str]:
+        return {
+            **stack_labels(),
+            "app.kubernetes.io/name": self._args.release.name,
+            "app.kubernetes.io/version": self._args.release.version,
+        }
+
+    def _definitions(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
+        return [
+            CustomResourceDefinition(
+                f"{self._name}-{definition['spec']['names']['plural']}",
+                metadata=self._cluster_metadata(
+                    definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
+                ),
+                spec=definition["spec"],
+                opts=self._child,
+            )
+            for definition in objects.definitions
+        ]
+
+    def _rights(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
+        name = f"trainyard:{self._args.release.name}"
+        account = ServiceAccount(f"{self._name}-account", metadata=self._metadata(), opts=self._child)
+        role = ClusterRole(
+            f"{self._name}-role",
+            metadata=self._cluster_metadata(name),
+            rules=[_rule(each) for each in objects.rules],
+            opts=self._child,
+        )
+        binding = ClusterRoleBinding(
+            f"{self._name}-binding",
+            metadata=self._cluster_metadata(name),
+            role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name=name),
+            subjects=[SubjectArgs(kind="ServiceAccount", name=self._args.release.name, namespace=self._args.namespace)],
+            opts=self._child,
+        )
+        return [account, role, binding]
+
+    def _configuration(self) -> Sequence[pulumi.Resource]:
+        files = self._args.release.files
+        if not files:
+            return []
+        data = {path.rpartition("/")[2]: content for path, content in files}
+        return [ConfigMap(f"{self._name}-files", metadata=self._metadata(), data=data, opts=self._child)]
+
+    def _webhook_entrance(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
+        """The Secret that the operator fills, and the Service by which the API server reaches its webhooks."""
+        secret = Secret(f"{self._name}-certificate", metadata=self._metadata(webhooks.secret), opts=self._child)
+        service = Service(
+            f"{self._name}-webhooks",
+            metadata=self._metadata(webhooks.service, UNAWAITED),
+            spec=ServiceSpecArgs(
+                selector=self._selector(),
+                ports=[ServicePortArgs(name="webhooks", port=443, target_port=WEBHOOK_PORT)],
+            ),
+            opts=self._child,
+        )
+        return [secret, service]
+
+    def _webhook_configurations(self, webhooks: Webhooks, objects: OperatorObjects) -> Sequence[pulumi.CustomResource]:
+        made = []
+        for kind, name in webhooks.configurations:
+            rows = [self._reached(webhook, webhooks.service) for webhook in objects.webhooks[name]]
+            made.append(
+                CONFIGURATIONS[kind](
+                    f"{self._name}-{kind.partition('Webhook')[0].lower()}",
+                    metadata=self._cluster_metadata(name, CERTIFIED),
+                    webhooks=rows,
+                    opts=self._child,
+                )
+            )
+        return made
+
+    def _reached(self, webhook: dict[str, Any], service: str) -> dict[str, Any]:
+        path = webhook["clientConfig"]["service"]["path"]
+        where = {"name": service, "namespace": self._args.namespace, "path": path}
+        return {**webhook, "clientConfig": {"service": where}}
+
+    def _selector(self) -> dict[str, str]:
+        return {"app.kubernetes.io/name": self._args.release.name}
+
+    def _deployment(self, before: Sequence[pulumi.Resource]) -> Deployment:
+        release = self._args.release
+        return Deployment(
+            f"{self._name}-controller",
+            metadata=self._metadata(),
+            spec=DeploymentSpecArgs(
+                replicas=1,
+                # Two at once would work on the same jobs.
+                strategy=DeploymentStrategyArgs(type="Recreate"),
+                min_ready_seconds=None if release.webhooks is None else SETTLE_SECONDS,
+                selector=LabelSelectorArgs(match_labels=self._selector()),
+                template=operator_pod(release, self._args.image, self._labels()),
+            ),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*before, *self._args.after]),
+        )
+
+
+def _rule(rule: dict[str, list[str]]) -> PolicyRuleArgs:
+    return PolicyRuleArgs(api_groups=rule["apiGroups"], resources=rule["resources"], verbs=rule["verbs"])

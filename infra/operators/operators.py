@@ -1,0 +1,64 @@
+"""The Operators component: the controllers that some kinds of job need, with their CRDs, webhooks and rights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pulumi
+from pulumi_kubernetes.core.v1 import Namespace
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import stack_labels
+from infra.operators.operator import Operator, OperatorArgs
+from infra.operators.releases import needed_releases
+
+NAMESPACE = "trainyard-operators"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorsArgs:
+    """Which operators there are to be."""
+
+    needed: frozenset[str]
+    """Names of the operators that the jobs need; those that they require come with them."""
+    images: Mapping[str, str] = field(default_factory=dict)
+    """Images by the operator's name; for others the one that its project publishes."""
+    after: Sequence[pulumi.Resource] = ()
+    """What must be there before a pod can start."""
+
+
+class Operators(pulumi.ComponentResource):
+    """The operators in a namespace of their own that enforces the `restricted` Pod Security Standard.
+
+    Everything of one operator is there, and its webhooks answer, before what depends on this component is made; and
+    it goes after that is gone, the controller first and its CRDs last.
+    """
+
+    versions: pulumi.Output[Mapping[str, str]]
+    """Version of each operator by its name, known when all work."""
+
+    def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:Operators", name, None, opts)
+        releases = needed_releases(args.needed)
+        enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        namespace = Namespace(
+            f"{name}-namespace",
+            metadata=ObjectMetaArgs(name=NAMESPACE, labels={**stack_labels(), **enforced}),
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        made: dict[str, Operator] = {}
+        for release in releases:
+            earlier = [made[each] for each in sorted(release.requires | release.follows) if each in made]
+            made[release.name] = Operator(
+                f"{name}-{release.name}",
+                OperatorArgs(
+                    release=release,
+                    image=args.images.get(release.name, release.image),
+                    namespace=namespace.metadata.name,
+                    after=[*args.after, *earlier],
+                ),
+                pulumi.ResourceOptions(parent=self),
+            )
+        self.versions = pulumi.Output.all(**{each: operator.version for each, operator in made.items()})
+        self.register_outputs({"versions": self.versions})

@@ -1,0 +1,1 @@
+"""What a run saves, and goes on from."""

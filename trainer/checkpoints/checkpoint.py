@@ -1,0 +1,212 @@
+"""Checkpoints of a run: saved beside the training, kept by number and age; the newest whole one is found by looking."""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import torch
+
+from trainer.exit_codes import DataError, StorageError, TrainerError
+from trainer.runtime.base import Runtime
+from trainer.storage import Folder, MissingFileError
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.staging import DefaultStager
+
+    from trainer.checkpoints.tensor_files import Facts
+
+NAME = re.compile(r"step-(\d{9})")
+# One rank alone saves and loads without torch.distributed: we ask for that, and need not be told.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What a checkpoint holds."""
+
+    tensors: Tensors
+    """Every tensor by its name; what all ranks hold alike is written once."""
+    facts: Facts
+    """Step, signature, place in the data and whatever else is no tensor; the same on all ranks."""
+
+
+class Checkpoints:
+    """The checkpoints of one run: a folder a step.
+
+    Every rank makes one and calls its methods at the same step: they save and load together.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        runtime: Runtime,
+        *,
+        keep: int,
+        keep_hours: float = 0.0,
+        on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
+    ) -> None:
+        self.folder = folder
+        self._runtime = runtime
+        self._keep, self._keep_seconds = keep, keep_hours * 3600
+        self._on_saved = on_saved
+        self._stager: DefaultStager | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._copying: Future[Tensors] | None = None
+        self._saving: Future[Metadata] | None = None
+
+    def save(self, step: int, saved: Saved) -> None:
+        """Copy the state and write it, both in the background; waits where the save before is not done.
+
+        Until `copied` has come back no tensor may change that was given. On CUDA the device must have made them: they
+        are copied in a stream of their own.
+
+        Raises StorageError, on all ranks, where the save before failed on any.
+        """
+        # Imported at the first save and not before the first step.
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+        from torch.distributed.checkpoint.state_dict_saver import save as write
+
+        from trainer.checkpoints.tensor_files import TensorFilesWriter
+
+        self.wait()
+        if self._stager is None:
+            # Its buffers are used again at every save: fresh memory costs more than the copy itself.
+            on_cuda = self._runtime.device.type == "cuda"
+            self._stager = DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=on_cuda,
+                    use_shared_memory=False,
+                    use_async_staging=True,
+                    use_non_blocking_copy=on_cuda,
+                )
+            )
+        started = time.monotonic()
+        folder = self.folder.child(f"step-{step:09d}")
+
+        def sealed() -> None:
+            self._on_saved(step, folder.url, time.monotonic() - started)
+            self._delete_old(before=step)
+
+        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, sealed=sealed)
+        group, alone = self._runtime.background_group(), self._runtime.world == 1
+        # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
+        copying = self._copying = cast("Future[Tensors]", self._stager.stage(dict(saved.tensors)))
+        self._saving = self._thread.submit(
+            lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
+        )
+
+    def copied(self) -> None:
+        """Wait until what was given to `save` may change."""
+        if self._copying is not None:
+            copying, self._copying = self._copying, None
+            copying.result()
+
+    def wait(self) -> None:
+        """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any."""
+        from torch.distributed.checkpoint.api import CheckpointException
+
+        if self._saving is None:
+            return
+        saving, self._saving, self._copying = self._saving, None, None
+        try:
+            self._runtime.wait_for(saving)
+        except CheckpointException as error:
+            _raise_cause(error)
+
+    def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
+        """The newest checkpoint that is whole and fits, on every rank; None where there never was one.
+
+        `fits` raises ValueError for one that this run cannot go on from. One that is not used is reported to `skipped`
+        with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
+        would hide the loss.
+        """
+        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
+        unusable = 0
+        for name in names:
+            folder = self.folder.child(name)
+            try:
+                return self._load(folder, fits)
+            except _NotSealedError as error:
+                skipped(name, str(error))
+            except (ValueError, MissingFileError) as error:
+                unusable += 1
+                skipped(name, str(error))
+        if unusable:
+            raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
+        return None
+
+    def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
+        from torch.distributed.checkpoint.api import CheckpointException
+        from torch.distributed.checkpoint.state_dict_loader import load
+
+        from trainer.checkpoints.tensor_files import TensorFilesReader, destination
+
+        manifest = self._manifest(folder)
+        saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
+        fits(saved)
+        try:
+            load(
+                saved.tensors,
+                storage_reader=TensorFilesReader(folder, manifest),
+                process_group=self._runtime.background_group(),
+                no_dist=self._runtime.world == 1,
+            )
+        except CheckpointException as error:
+            _raise_cause(error)
+        return saved
+
+    def _manifest(self, folder: Folder) -> dict[str, Any]:
+        """The manifest, read by one rank for all."""
+        from trainer.checkpoints.tensor_files import MANIFEST, unseal
+
+        found: dict[str, Any] | Exception | None = None
+        if self._runtime.rank == 0:
+            try:
+                if MANIFEST not in folder.names():
+                    raise _NotSealedError("it was not finished")
+                found = unseal(folder.read(MANIFEST))
+            except (ValueError, StorageError) as error:
+                found = error
+        found = self._runtime.share(found)
+        if isinstance(found, Exception):
+            raise found
+        assert found is not None
+        return found
+
+    def _delete_old(self, *, before: int) -> None:
+        from trainer.checkpoints.tensor_files import MANIFEST
+
+        older = [name for name in self._newest_first() if int(name.removeprefix("step-")) < before]
+        for number, name in enumerate(older, start=2):
+            folder = self.folder.child(name)
+            if number <= self._keep and MANIFEST in folder.names():
+                continue
+            if folder.age(MANIFEST) >= self._keep_seconds:
+                # The seal first: a checkpoint that is half deleted must not be taken for one.
+                folder.delete(MANIFEST)
+                self.folder.delete(name)
+
+    def _newest_first(self) -> list[str]:
+        return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)
+
+
+class _NotSealedError(ValueError):
+    """A checkpoint was never finished; a run that was killed during its first save has only such."""
+
+
+def _raise_cause(error: CheckpointException) -> NoReturn:
+    """Raise what happened on the rank that failed first."""
+    failures = error.failures
+    cause = failures[min(failures)][0]
+    if isinstance(cause, TrainerError | ValueError):
+        raise cause from None
+    raise error

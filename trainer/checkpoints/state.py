@@ -1,0 +1,125 @@
+"""What a checkpoint holds, and how training goes on from it exactly as if it had not stopped."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from trainer.checkpoints.checkpoint import Saved, Tensors
+from trainer.data.sampler import EpochSampler
+from trainer.runtime.base import Runtime
+
+MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
+"""What the names of a checkpoint's tensors start with; a rank's number follows the last two."""
+
+
+@dataclass(kw_only=True)
+class RunState:
+    """Everything that changes while training runs.
+
+    The learning rate is a function of the sampler's place and needs no state of its own.
+    """
+
+    signature: str
+    """What model and optimiser the tensors belong to."""
+    model: nn.Module
+    """The model, not wrapped for several ranks."""
+    optimizer: torch.optim.Optimizer
+    """The optimiser of the model's weights."""
+    sampler: EpochSampler
+    """Where in which epoch training stands."""
+    scaler: torch.amp.GradScaler
+    """What losses are multiplied with in float16; empty of state for all other types."""
+    step: int = 0
+    """Optimiser steps so far, over all restarts."""
+    test_accuracy: float = 0.0
+    """Accuracy of the last evaluation, in percent."""
+    best_accuracy: float = 0.0
+    """Highest accuracy of an evaluation so far, in percent."""
+    began: float = field(default_factory=time.time)
+    """When the run began, before its first restart, in seconds since 1970."""
+    useful_seconds: float = 0.0
+    """Time of the steps that led here, over all restarts."""
+
+    def capture(self, runtime: Runtime) -> Saved:
+        """The state to save. What only the optimiser changes is the live tensor: copy it before the next update."""
+        buffers = {name for name, _ in self.model.named_buffers()}
+        tensors = {
+            # A forward pass changes these.
+            MODEL + name: tensor.clone() if name in buffers else tensor
+            for name, tensor in self.model.state_dict().items()
+        }
+        for name, parameter in self.model.named_parameters():
+            for key, tensor in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(tensor, torch.Tensor):
+                    tensors[f"{OPTIMIZER}{key}.{name}"] = tensor
+        tensors = runtime.on_host(tensors)
+        tensors[f"{RANDOM}{runtime.rank}"] = torch.get_rng_state()
+        if runtime.device.type == "cuda":
+            tensors[f"{RANDOM_CUDA}{runtime.rank}"] = torch.cuda.get_rng_state()
+            torch.cuda.synchronize()
+        facts = {
+            "signature": self.signature,
+            "step": self.step,
+            "world": runtime.world,
+            "sampler": self.sampler.place(),
+            "scaler": self.scaler.state_dict(),
+            "test_accuracy": self.test_accuracy,
+            "best_accuracy": self.best_accuracy,
+            "began": self.began,
+            "useful_seconds": self.useful_seconds,
+        }
+        return Saved(tensors=tensors, facts=facts)
+
+    def fits(self, saved: Saved) -> None:
+        """Raises ValueError where a checkpoint is of another model or optimiser."""
+        found = saved.facts["signature"]
+        if found != self.signature:
+            raise ValueError(f"it is of {found}, not {self.signature}")
+        mine = {MODEL + name: tensor.shape for name, tensor in self.model.state_dict().items()}
+        theirs = {name: tensor.shape for name, tensor in saved.tensors.items() if name.startswith(MODEL)}
+        different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        if different:
+            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or is missing")
+
+    @torch.no_grad()
+    def restore(self, saved: Saved, runtime: Runtime, *, seed: int) -> None:
+        """Go on from a saved state, also with another number of ranks or on another device."""
+        tensors, facts = saved.tensors, saved.facts
+        self.model.load_state_dict(_under(MODEL, tensors))
+        of_optimizer = self.optimizer.state_dict()
+        numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
+        of_optimizer["state"] = {}
+        weights = dict(self.model.named_parameters())
+        for name, tensor in _under(OPTIMIZER, tensors).items():
+            key, _, weight_name = name.partition(".")
+            weight = weights[weight_name]
+            if tensor.shape == weight.shape:
+                # In the weight's own memory format: the fused update walks through both side by side.
+                tensor = torch.empty_like(weight).copy_(tensor)
+            of_optimizer["state"].setdefault(numbers[id(weight)], {})[key] = tensor
+        self.optimizer.load_state_dict(of_optimizer)
+        self.sampler.go_to(facts["sampler"])
+        if self.scaler.is_enabled() and facts.get("scaler"):
+            self.scaler.load_state_dict(facts["scaler"])
+        self.step = facts["step"]
+        self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
+        self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
+        if facts["world"] == runtime.world:
+            torch.set_rng_state(tensors[f"{RANDOM}{runtime.rank}"])
+        else:
+            torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
+        of_cuda = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
+        if runtime.device.type == "cuda" and facts["world"] == runtime.world and of_cuda is not None:
+            torch.cuda.set_rng_state(of_cuda)
+
+    def _parameters(self) -> list[torch.Tensor]:
+        """The weights in the order in which the optimiser numbers them."""
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+
+def _under(start: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}

@@ -1,0 +1,1 @@
+"""What training and evaluation take their samples from."""

@@ -1,0 +1,31 @@
+"""Random small shifts, turns and scalings of a whole batch of images at once."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional
+
+from trainer.data.sampler import Share
+
+MOST_DEGREES = 10.0
+MOST_PIXELS = 2.0
+MOST_SCALE = 0.1
+
+
+def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
+    """Shift, turn and scale each image by its own random amount.
+
+    The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks
+    and after a restart.
+    """
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + share.epoch) * 1_000_003 + share.position)
+    amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
+    angle = amounts[:, 0] * math.radians(MOST_DEGREES)
+    scale = 1 + amounts[:, 1] * MOST_SCALE
+    shift = amounts[:, 2:] * (2 * MOST_PIXELS / images.shape[-1])
+    cosine, sine = angle.cos() * scale, angle.sin() * scale
+    rows = torch.stack([cosine, -sine, shift[:, 0], sine, cosine, shift[:, 1]], dim=1).view(-1, 2, 3)
+    grid = functional.affine_grid(rows.to(images.device), list(images.shape), align_corners=False)
+    return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

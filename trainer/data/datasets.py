@@ -1,0 +1,136 @@
+"""Where samples come from: handwritten digits in IDX files, images generated on the device, and folders of images."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from math import prod
+from pathlib import Path
+
+import torch
+
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.data.augment import distort
+from trainer.data.batch import Batch, Data
+from trainer.data.sampler import EpochSampler, Share
+from trainer.exit_codes import DataError
+from trainer.runtime.base import Runtime
+
+DIGIT_IMAGES = "digits-images-idx3-ubyte"
+DIGIT_LABELS = "digits-labels-idx1-ubyte"
+TEST_EVERY = 5
+"""Every fifth digit of each class is held out for the test."""
+TEST_BATCH = 250
+"""Samples in a batch of the digits' evaluation."""
+UNSIGNED_BYTES = 8
+"""The IDX format's code of its element type."""
+
+
+class Digits:
+    """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
+
+    channels = 1
+    broken: Sequence[str] = ()
+
+    def __init__(self, config: DigitsConfig, device: torch.device) -> None:
+        folder = Path(config.data_dir)
+        pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
+        labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
+        if len(pixels) != len(labels) or len(labels) < TEST_EVERY:
+            raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
+        self.classes = int(labels.max()) + 1
+        self.side = pixels.shape[-1]
+        images = pixels.unsqueeze(1).float()
+        images = ((images - images.mean()) / images.std()).to(device)
+        by_class = labels.argsort(stable=True)
+        held_out = torch.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+        train, test = by_class[~held_out].to(device), by_class[held_out].to(device)
+        labels = labels.to(device)
+        self._train_images, self._train_labels = images[train], labels[train]
+        self._test_images, self._test_labels = images[test], labels[test]
+        self.num_samples, self.num_tests = len(train), len(test)
+        self._augment, self._seed = config.augment, config.seed
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """All digits are there already."""
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """This rank's digits of one training step."""
+        indices = share.indices.to(self._train_images.device)
+        images = self._train_images[indices]
+        if self._augment:
+            images = distort(images, share, seed=self._seed)
+        return Batch(images=images, labels=self._train_labels[indices], scale=world / share.total)
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Every world-th digit of the test set, from the rank-th on."""
+        images, labels = self._test_images[rank::world], self._test_labels[rank::world]
+        for start in range(0, len(labels), TEST_BATCH):
+            yield images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH]
+
+
+class GeneratedImages:
+    """One batch of random images, made once on the device and used at every step."""
+
+    channels = 3
+    broken: Sequence[str] = ()
+
+    def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
+        generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
+        shape = (config.batch_size, self.channels, config.image_size, config.image_size)
+        layout = torch.channels_last if config.channels_last else torch.contiguous_format
+        self._images = torch.randn(shape, generator=generator, device=device).contiguous(memory_format=layout)
+        self._labels = torch.randint(config.num_classes, (config.batch_size,), generator=generator, device=device)
+        self.classes, self.side = config.num_classes, config.image_size
+        self.num_samples = config.steps_per_epoch * config.batch_size * world
+        self.num_tests = config.test_steps * config.batch_size * world
+        self._test_steps = config.test_steps
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """All steps take the same images."""
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """The images that there are, as many as the step asks for."""
+        count = len(share.indices)
+        return Batch(images=self._images[:count], labels=self._labels[:count], scale=world / share.total)
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The same images again: what is measured is how fast, and whether a model can learn them by heart."""
+        del rank, world
+        for _ in range(self._test_steps):
+            yield self._images, self._labels
+
+
+def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
+    """The data of a recipe; raises DataError where files are missing or broken."""
+    device, rank, world = runtime.feed_device, runtime.rank, runtime.world
+    if isinstance(config, DigitsConfig):
+        return Digits(config, device)
+    if not config.fake_data:
+        # Imported here: the other recipes do without it.
+        from trainer.data.image_files import Place
+        from trainer.data.images import FolderImages
+
+        place = Place(
+            builds=runtime.local_rank == 0, alive=runtime.alive, rank=rank, world=world, gather=runtime.gather
+        )
+        return FolderImages(config, device, place)
+    return GeneratedImages(config, device, rank=rank, world=world)
+
+
+def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
+    """The unsigned bytes of an IDX file (two zero bytes, type, number of dimensions, sizes, elements; big-endian).
+
+    Raises DataError naming the file.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}): set --data-dir to the digits' folder") from None
+    start = 4 + 4 * dimensions
+    if content[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]) or len(content) < start:
+        raise DataError(f"{path} is no IDX file of bytes in {dimensions} dimensions; make it again")
+    sizes = struct.unpack(f">{dimensions}I", content[4:start])
+    if len(content) - start != prod(sizes):
+        raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; make it again")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)

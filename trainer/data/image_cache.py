@@ -1,0 +1,147 @@
+"""Images decoded once, into a file that every rank of the host maps into its memory; broken ones are named."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.data.image_files import ImageFile
+from trainer.exit_codes import DataError, StorageError
+from trainer.storage import Folder
+
+Pixels = npt.NDArray[np.uint8]
+INDEX = "index.json"
+"""Says which images are in the cache: written last."""
+VERSION = 1
+"""Raised when images are decoded another way: older caches are then made again."""
+SPARE = 0.1
+"""Share of the disk that a cache leaves free."""
+CHUNK = 256
+"""Images decoded between two signs of life."""
+BROKEN_SHARE = 0.1
+"""A training set with more broken images than this share is refused: something else is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodedImages:
+    """The good images of a split, decoded once."""
+
+    pixels: Pixels
+    """Images x height x width x 3 bytes, mapped from a file."""
+    labels: npt.NDArray[np.int64]
+    """Class of each image."""
+    broken: Sequence[str]
+    """Names of the images that could not be decoded, each with the reason."""
+
+    def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
+        """The pixels of these images, height x width x 3."""
+        return [self.pixels[index] for index in indices]
+
+
+def decode(content: bytes, side: int) -> Pixels:
+    """An image as `side` x `side` x 3 bytes: scaled so that the shorter edge fits, and cut in the middle.
+
+    Raises ValueError for what is no whole image.
+    """
+    # Imported here: runs on digits and on generated images do without it.
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            # A JPEG is decoded at a fraction of its size where that is enough.
+            image.draft("RGB", (side, side))
+            rgb = image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
+    scale = side / min(rgb.size)
+    if scale != 1:
+        rgb = rgb.resize(
+            (max(side, round(rgb.width * scale)), max(side, round(rgb.height * scale))), Image.Resampling.BILINEAR
+        )
+    left, top = (rgb.width - side) // 2, (rgb.height - side) // 2
+    return np.asarray(rgb.crop((left, top, left + side, top + side)), dtype=np.uint8)
+
+
+def cached(
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, alive: Callable[[], None]
+) -> DecodedImages:
+    """The images of `source` decoded, from the cache in `folder`; made first where it is not there yet.
+
+    One rank of a host `builds`, the others wait for it. Raises StorageError where the disk is too small and DataError
+    where too many images are broken.
+    """
+    known = hashlib.sha256(json.dumps([VERSION, side, [(i.name, i.start, i.size, i.label) for i in images]]).encode())
+    place = folder / known.hexdigest()[:16]
+    try:
+        if builds and not (place / INDEX).exists():
+            _build(source, images, side, place, alive)
+        while not (place / INDEX).exists():
+            time.sleep(0.1)
+            alive()
+        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
+    good = np.array(index["good"], dtype=np.int64)
+    broken: list[str] = index["broken"]
+    if len(broken) > BROKEN_SHARE * len(images):
+        raise DataError(
+            f"{len(broken)} of {len(images)} images are broken, the first: {broken[0]}; look at the data set"
+        )
+    pixels: Pixels = np.memmap(place / "pixels", dtype=np.uint8, mode="r", shape=(len(good), side, side, 3))
+    return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
+
+
+def _build(source: Folder, images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
+    """Decode all images into a new folder, which takes its name once it is whole."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    needed = len(images) * side * side * 3
+    disk = shutil.disk_usage(place.parent)
+    if needed > disk.free - SPARE * disk.total:
+        raise StorageError(
+            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
+            f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
+        )
+    draft = place.with_name(f"{place.name}.{os.getpid()}")
+    draft.mkdir()
+    good: list[int] = []
+    broken: list[str] = []
+    with (draft / "pixels").open("wb") as file, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        for start in range(0, len(images), CHUNK):
+            part = images[start : start + CHUNK]
+            for number, found in enumerate(threads.map(lambda image: decoded(source, image, side), part), start=start):
+                if isinstance(found, str):
+                    broken.append(f"{images[number].name}: {found}")
+                else:
+                    good.append(number)
+                    file.write(found.data)
+            alive()
+    (draft / INDEX).write_text(json.dumps({"good": good, "broken": broken}), encoding="utf-8")
+    try:
+        draft.rename(place)
+    except OSError:
+        if not place.exists():
+            raise
+        shutil.rmtree(draft)  # another run made the same
+
+
+def decoded(source: Folder, image: ImageFile, side: int) -> Pixels | str:
+    """The image's pixels, or why there are none; raises StorageError where a bucket does not answer."""
+    try:
+        return decode(image.read(source), side)
+    except ValueError as error:
+        return str(error)
+    except StorageError as error:
+        if not source.is_local:
+            raise
+        return str(error)

@@ -1,0 +1,1 @@
+"""What a run says of itself: numbers, times, curves and images."""

@@ -1,0 +1,222 @@
+"""Where events are written for tools, beside the training: JSON lines and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from trainer.exit_codes import StorageError
+from trainer.report.gallery import Gallery
+from trainer.storage import Folder
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+FLUSH_SECONDS = 1.0
+"""Seconds after which what was written to a disk is readable for others."""
+PART_SECONDS = 30.0
+"""Seconds from one part in a bucket to the next: an object store cannot append."""
+CLOSE_SECONDS = 20.0
+"""Seconds that the end of training waits for a writer."""
+NO_CURVES = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
+"""Numbers that say when and who, and are no measure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One event."""
+
+    name: str
+    time: float
+    """Seconds since 1970."""
+    values: dict[str, str | int | float]
+    global_step: int | None
+    """Optimiser steps over all restarts; None for an event that is no point of a curve."""
+    gallery: Gallery | None = None
+    """Images beside the numbers, for those who can show them."""
+
+    def line(self) -> str:
+        """The event as a line of JSON."""
+        step = {} if self.global_step is None else {"global_step": self.global_step}
+        return json.dumps({"event": self.name, "time": round(self.time, 3), **self.values, **step}) + "\n"
+
+    def curves(self) -> Iterator[tuple[str, float]]:
+        """The points that the event adds to curves."""
+        if self.global_step is not None:
+            for key, value in self.values.items():
+                if not isinstance(value, str) and key not in NO_CURVES:
+                    yield f"{self.name}/{key}", float(value)
+
+
+class Sink(Protocol):
+    """One kind of file. Its methods are called by one thread, that of its writer."""
+
+    def write(self, record: Record) -> None:
+        """Take an event."""
+
+    def flush(self) -> None:
+        """Make what was taken readable for others."""
+
+    def close(self) -> None:
+        """Write out everything; nothing comes after."""
+
+
+class Writer:
+    """A thread that hands events to sinks: training puts them into a queue and never waits."""
+
+    def __init__(self, sinks: list[Sink]) -> None:
+        self._sinks = sinks
+        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+        self._error: StorageError | None = None
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    def take(self, record: Record) -> None:
+        """Write an event soon."""
+        self._queue.put(record)
+
+    def check(self) -> None:
+        """Raises StorageError where an event could not be written."""
+        if self._error:
+            error, self._error = self._error, None
+            raise error
+
+    def close(self) -> None:
+        """Write all events that were taken."""
+        self._queue.put(None)
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            print("warning: some events are not written: the storage does not answer", file=sys.stderr, flush=True)
+
+    def _run(self) -> None:
+        try:
+            flushed = True
+            while True:
+                try:
+                    record = self._queue.get(timeout=None if flushed else FLUSH_SECONDS)
+                except queue.Empty:
+                    for sink in self._sinks:
+                        sink.flush()
+                    flushed = True
+                    continue
+                if record is None:
+                    break
+                for sink in self._sinks:
+                    sink.write(record)
+                flushed = False
+            for sink in self._sinks:
+                sink.close()
+        except StorageError as error:
+            self._error = error
+
+
+def json_lines(folder: Folder, name: str) -> Sink:
+    """A file of JSON lines on a disk; in a bucket, a file for each half minute."""
+    return JsonFile(folder, f"{name}.jsonl") if folder.is_local else JsonParts(folder, name)
+
+
+class JsonFile:
+    """JSON lines at the end of a file on a disk."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._file: IO[str] = folder.append(name)
+        self._url = f"{folder.url}/{name}"
+
+    def write(self, record: Record) -> None:
+        """Take an event."""
+        self._guarded(lambda: self._file.write(record.line()))
+
+    def flush(self) -> None:
+        """Make what was taken readable for others."""
+        self._guarded(self._file.flush)
+
+    def close(self) -> None:
+        """Write out everything."""
+        self._guarded(self._file.close)
+
+    def _guarded(self, work: Any) -> None:
+        try:
+            work()
+        except OSError as error:
+            raise StorageError(f"{self._url} cannot be written: {error.strerror or error}") from None
+
+
+class JsonParts:
+    """JSON lines in one object after the other, named by the time of their first event."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder.child(name)
+        self._lines: list[str] = []
+        self._first = 0.0
+
+    def write(self, record: Record) -> None:
+        """Take an event."""
+        if not self._lines:
+            self._first = record.time
+        self._lines.append(record.line())
+        if record.time - self._first >= PART_SECONDS:
+            self.close()
+
+    def flush(self) -> None:
+        """Write a part where the last one is old enough."""
+        if self._lines and time.time() - self._first >= PART_SECONDS:
+            self.close()
+
+    def close(self) -> None:
+        """Write out everything."""
+        if self._lines:
+            self._folder.write(f"{self._first:.3f}.jsonl", "".join(self._lines).encode())
+            self._lines.clear()
+
+
+class TensorBoard:
+    """TensorBoard's event files; for a bucket they are made on this machine and copied."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+        self._path = ""
+        self._copied = time.monotonic()
+
+    def write(self, record: Record) -> None:
+        """Take an event."""
+        for name, value in record.curves():
+            self._open().add_scalar(name, value, record.global_step)
+
+    def flush(self) -> None:
+        """Make what was taken readable for others."""
+        if self._writer:
+            self._writer.flush()
+            if not self._folder.is_local and time.monotonic() - self._copied >= PART_SECONDS:
+                self._copy()
+
+    def close(self) -> None:
+        """Write out everything."""
+        if self._writer:
+            self._writer.close()
+            if not self._folder.is_local:
+                self._copy()
+                shutil.rmtree(self._path)
+
+    def _open(self) -> SummaryWriter:
+        if self._writer is None:
+            # Imported at the first event that has a curve, to keep it out of the way to the first step.
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
+            self._writer = SummaryWriter(self._path, flush_secs=10)
+        return self._writer
+
+    def _copy(self) -> None:
+        self._copied = time.monotonic()
+        for path in sorted(Path(self._path).iterdir()):
+            self._folder.upload(str(path), path.name)
