@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.measure import PROJECT, RESULT, BenchError, Measure, in_turn, machine
-from bench.trainer_rank import BUCKET, write_digits
+from bench.trainer_rank import BUCKET
+from bench.trainer_restart import restart
 from bench.trainer_xla import Count, compilations
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
@@ -194,41 +194,6 @@ def processes(name: str, goal: float, *, cores: int) -> Measure:
         return in_turn(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
 
 
-def restart(launcher: str) -> float:
-    """Seconds from the SIGKILL of one of two ranks to the first step after it, below a launcher with its defaults."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_digits(Path(folder), samples=1000)
-        flags = ["--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=16"]
-        ranks_twice = ["--nproc-per-node=2", "--max-restarts=1"]
-        places = [f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", launcher, *ranks_twice, "-m", "trainer", "digits", *flags, *places],
-            cwd=PROJECT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout
-            for event, times in (("checkpoint", 3), ("resume", 1), ("train", 1)):
-                for _ in range(times):
-                    if not any(line.startswith(f"{event} ") for line in process.stdout):
-                        raise BenchError(f"{launcher} ended before an event {event!r}")
-                if event == "checkpoint":
-                    os.kill(rank_process(process.pid, 1), signal.SIGKILL)
-                    killed = time.perf_counter()
-            return time.perf_counter() - killed
-        finally:
-            # At once: a launcher that is asked to end waits for its ranks, and they save first.
-            left = [rank_process(process.pid, rank) for rank in (0, 1)]
-            os.killpg(process.pid, signal.SIGKILL)
-            for rank in left:
-                os.kill(rank, signal.SIGKILL)
-            process.communicate()
-
-
 def digits(name: str, *, threads: int) -> Measure:
     """Seconds until the digits recipe, as it is, is done and as good as promised, against two minutes."""
     if not has_digits():
@@ -241,17 +206,6 @@ def digits(name: str, *, threads: int) -> Measure:
     if not found or float(found[1]) < PROMISED:
         raise BenchError(f"the digits recipe ended with {done.returncode}, below {PROMISED} %:\n{done.stdout[-2000:]}")
     return Measure(name=name, ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
-
-
-def rank_process(parent: int, rank: int) -> int:
-    """The process below `parent` that is this rank: the trainer names itself so."""
-    waiting = [parent]
-    while waiting:
-        found = waiting.pop()
-        if Path(f"/proc/{found}/comm").read_text(encoding="ascii").strip() == f"rank-{rank}":
-            return found
-        waiting += map(int, Path(f"/proc/{found}/task/{found}/children").read_text(encoding="ascii").split())
-    raise BenchError(f"there is no process of rank {rank}")
 
 
 def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure, ...]]]:

@@ -1,0 +1,53 @@
+"""Settings of the cloud platforms, right ones and ways to make them wrong, and how one that is wrong is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.problems import ConfigError
+from stack_config import parse
+
+
+def gke(**changes: Any) -> dict[str, Any]:
+    """A GKE platform that differs from the default one."""
+    return {"kind": "gke", **changes}
+
+
+def pool(**keys: Any) -> dict[str, Any]:
+    """A GKE platform with one pool."""
+    platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
+    return gke(pools=[{"name": "a", **keys}], **platform)
+
+
+def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
+    """A GKE platform with one pool of TPUs in its zone."""
+    return pool(accelerator=accelerator, platform_zone=zone, **keys)
+
+
+def eks(**changes: Any) -> dict[str, Any]:
+    """An EKS platform that differs from the default one."""
+    return {"kind": "eks", **changes}
+
+
+def group(**keys: Any) -> dict[str, Any]:
+    """An EKS platform with one pool."""
+    return eks(pools=[{"name": "a", **keys}])
+
+
+A3 = {"machine_type": "a3-highgpu-8g"}
+P5 = {"machine_type": "p5.48xlarge"}
+RESERVATION = "reservation:cr-0123456789abcdef0"
+BLOCK = "capacity-block:cr-0123456789abcdef0"
+
+
+def refused_line(platform: dict[str, Any]) -> str:
+    """The one line with which a platform is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse({"platform": platform, "jobs": []})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("trainyard:platform.")
+    assert "Input should" not in lines[0]
+    return lines[0]

@@ -1,0 +1,91 @@
+"""Wrong settings of EKS are refused when they are read: key, value, what is allowed, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stack_config import parse
+from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group, refused_line
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.31 to 1.36")),
+    "zone that AWS has not": (
+        eks(zones=["us-west-2a", "us-west-2z"]),
+        ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
+    ),
+    "zones that differ by account": (eks(region="us-west-1"), ("platform.zones", "write yours", "us-west-1c")),
+    "P5 where there is none": (
+        eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
+        ("pools[0].machine_type", "sa-east-1 has no p5", "us-east-1"),
+    ),
+    "region that AWS has not": (eks(region="us-west-9"), ("platform.region", "us-west-1, us-west-2")),
+    "small disk on AWS": (group(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 20")),
+    "region of Google": (eks(region="us-central1"), ("platform.region", "us-west-2")),
+    "account in a number": (eks(account="123"), ("platform.account", "12 digits")),
+    "EKS name of 101": (eks(name="a" * 101), ("platform.name", "1 to 100")),
+    "old EKS": (eks(kubernetes_version="1.23"), ("kubernetes_version", "no longer offered")),
+    "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
+    "one zone": (eks(zones=["us-west-2a"]), ("platform.zones", "two or three")),
+    "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
+    "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
+    "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
+    "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
+    "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "S3 keeps for itself")),
+    "name too long for the bucket's": (eks(name="a" * 60), ("platform.name", "at most 48", "`bucket.name`")),
+    "admin twice": (
+        eks(admins=["arn:aws:iam::123456789012:role/a"] * 2),
+        ("platform.admins[1]", "is there twice"),
+    ),
+    "more nodes than addresses": (
+        group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
+        ("network.vpc", "leaves 4091 addresses in each zone", "5000 nodes"),
+    ),
+    "version without quotes": (
+        eks(kubernetes_version=1.34),
+        ("kubernetes_version = 1.34", "`kubernetes_version: '1.34'`"),
+    ),
+    "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "no machine type")),
+    "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),
+    "EFA in two zones": (group(**P5, zones=["us-west-2a", "us-west-2b"]), ("zones", "EFA works inside one zone")),
+    "zone outside the VPC": (group(**P5, zones="us-west-2d"), ("zones", "us-west-2d is not a zone of the platform")),
+    "block of a type without": (
+        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
+        ("capacity", "no capacity blocks"),
+    ),
+    "placement in a block": (
+        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
+        ("placement_group", "by itself"),
+    ),
+    "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
+    "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
+    "GPUs for the system": (eks(system_pool={"machine_type": "g5.xlarge"}), ("system_pool", "carries GPUs")),
+    "spread out placement": (
+        group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),
+        ("zones", "one zone"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_in_one_line(name: str) -> None:
+    platform, parts = CASES[name]
+    line = refused_line(platform)
+    for part in parts:
+        assert part in line
+
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "EKS": eks(),
+    "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
+    "an image that is there": eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
+    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_offers=False),
+    "a region without zone b": eks(region="ap-northeast-1"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_accepted(name: str) -> None:
+    assert parse({"platform": RIGHT[name], "jobs": []}).platform.kind == "eks"
