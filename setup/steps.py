@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from infra.local.image_store import stored_references
@@ -35,6 +35,7 @@ KWOK = go_programs.GoProgram(
     flags=[f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{KWOK_VERSION}"],
     binary="kwok",
 )
+DEBIAN, DIGITS = "Debian packages", "handwritten digits"
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
 
@@ -75,31 +76,37 @@ def steps(
     if not cluster:
         return [*found, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
-        Step(
-            name="Debian packages",
-            is_done=lambda: not debian.missing_packages(),
-            do=lambda _say: debian.install(debian.missing_packages()),
-        ),
+        _debian(),
         *found,
         Step(
             name=f"Kubernetes {KUBERNETES_VERSION} and CoreDNS from their Go modules",
             is_done=KUBERNETES.is_built,
             do=lambda _say: go_programs.build_all([KUBERNETES]),
         ),
-        _digits(),
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),
             do=_store_pause,
         ),
+        # Beside the Go programs: they compile while this loads, unpacks and writes.
+        _digits(after=[DEBIAN]),
         Step(
             name="trainer image",
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda say: _store(trainer_image_reference(), say),
+            after=[DEBIAN, DIGITS],
         ),
         *(_own_image(name) for name in sorted(own_images)),
         *operator_steps.steps(operators, cluster=True),
     ]
+
+
+def _debian() -> Step:
+    return Step(
+        name=DEBIAN,
+        is_done=lambda: not debian.missing_packages(),
+        do=lambda _say: debian.install(debian.missing_packages()),
+    )
 
 
 def _own_image(name: str) -> Step:
@@ -111,8 +118,8 @@ def _own_image(name: str) -> Step:
     )
 
 
-def _digits() -> Step:
-    return Step(name="handwritten digits", is_done=datasets.has_digits, do=_get_digits)
+def _digits(after: Collection[str] | None = None) -> Step:
+    return Step(name=DIGITS, is_done=datasets.has_digits, do=_get_digits, after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = False) -> list[Step]:
@@ -123,11 +130,7 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
     programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [GCS_SERVER] if platform == "gke" else []
     return [
-        Step(
-            name="Debian packages",
-            is_done=lambda: not debian.missing_packages(),
-            do=lambda _say: debian.install(debian.missing_packages()),
-        ),
+        _debian(),
         Step(
             name="Go toolchain",
             is_done=lambda: _no_go_needed(programs),

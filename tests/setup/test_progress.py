@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,3 +55,42 @@ def test_the_last_duration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_step_without_its_result_is_a_defect() -> None:
     with pytest.raises(RuntimeError, match="bug in setup"):
         run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
+
+
+def test_a_step_that_need_not_wait_runs_beside_the_one_before_it() -> None:
+    together, done = threading.Barrier(2, timeout=30), set[str]()
+
+    def beside(name: str, after: list[str] | None) -> Step:
+        def do(_say: Callable[[str], None]) -> None:
+            assert "first" in done
+            together.wait()
+            done.add(name)
+
+        return Step(name=name, is_done=lambda: name in done, do=do, after=after)
+
+    last = step("last", done)
+    run_steps([step("first", done), beside("a", None), beside("b", ["first"]), last])
+    assert done == {"first", "a", "b", "last"}
+
+
+def test_when_one_fails_what_runs_beside_it_comes_to_its_end_and_nothing_else_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failed, done = threading.Event(), set[str]()
+
+    def fail(_say: Callable[[str], None]) -> None:
+        failed.set()
+        raise RuntimeError("no network")
+
+    def go_on(_say: Callable[[str], None]) -> None:
+        assert failed.wait(30)
+        done.add("b")
+
+    begun = [
+        Step(name="a", is_done=lambda: False, do=fail),
+        Step(name="b", is_done=lambda: "b" in done, do=go_on, after=[]),
+    ]
+    with pytest.raises(RuntimeError, match="no network"):
+        run_steps([*begun, step("c", done)])
+    assert done == {"b"}
+    assert "setup 3/3" not in capsys.readouterr().out

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from setup.progress import Step
-from setup.steps import rehearsal_steps, steps
-
-DIGITS = "handwritten digits"
+from setup.steps import DEBIAN, DIGITS, rehearsal_steps, steps
 
 
 def names(found: list[Step]) -> list[str]:
@@ -24,3 +22,10 @@ def test_a_stack_that_builds_an_image_has_the_digits_first(image: bool) -> None:
 def test_the_cluster_here_builds_its_trainer_image_from_them() -> None:
     found = names(steps(cluster=True))
     assert found.index(DIGITS) < found.index("trainer image")
+
+
+def test_the_trainer_image_waits_for_no_go_program() -> None:
+    found = {each.name: each for each in steps(cluster=True)}
+    assert found["trainer image"].after == [DEBIAN, DIGITS]
+    assert found[DIGITS].after == [DEBIAN]
+    assert set(found) >= {DEBIAN, DIGITS}
