@@ -47,6 +47,7 @@ def up_with_a_killed_host(checkout: Checkout, job: str, host: int, epoch: int, *
     return "".join(lines[:killed]), after
 
 
+@pytest.mark.long
 def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
     _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
     assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
