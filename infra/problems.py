@@ -24,6 +24,34 @@ SECRETS = "secrets"
 
 BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
+OURS = {
+    "backoff_limit": "restarts",
+    "max_restarts": "restarts",
+    "command": "script",
+    "entrypoint": "script",
+    "count": "nodes",
+    "num_nodes": "nodes",
+    "env": "environment",
+    "gpu_type": "accelerator",
+    "pool": "accelerator",
+    "node_pool": "accelerator",
+    "gpus": "accelerators_per_host",
+    "gpus_per_node": "accelerators_per_host",
+    "instance_type": "machine_type",
+    "nnodes": "hosts",
+    "nodes": "hosts",
+    "replicas": "hosts",
+    "workers": "hosts",
+    "node_pools": "pools",
+    "nproc_per_node": "processes_per_host",
+    "preemptible": "capacity",
+    "spot": "capacity",
+    "shm_size": "shared_memory",
+    "timeout": "deadline_seconds",
+    "ttl": "ttl_hours",
+}
+"""Our keys by what Kubernetes, torchrun, the clouds and other launchers call the same."""
+
 Path = tuple[str | int, ...]
 
 
@@ -145,7 +173,9 @@ def _example(place: _Place) -> str:
 
 
 def _unknown_key(place: _Place) -> str:
-    near = difflib.get_close_matches(str(place.path[-1]), place.siblings, n=1)
+    key = str(place.path[-1])
+    ours = [each for each in (OURS.get(key.lower().replace("-", "_")),) if each in place.siblings]
+    near = ours or difflib.get_close_matches(key, place.siblings, n=1)
     remedy = f"write {near[0]}" if near else "remove it"
     return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"
 

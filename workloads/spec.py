@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -10,6 +10,7 @@ from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, SecretName, Section, Text, VariableName
+from workloads.recipes import recipe_names
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
 Recipe = Literal["digits", "imagenet"]
@@ -170,6 +171,16 @@ class JobSpec(Section):
     `pulumi up`."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds that a host which is told to stop has to write its last checkpoint."""
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _no_whole_job(cls, value: object) -> object:
+        if value in recipe_names() and value not in get_args(Recipe):
+            raise ValueError(
+                f"is a whole job of docs/recipes: write `- {value}` in the place of this job's keys; "
+                f"a recipe of the trainer is one of {', '.join(get_args(Recipe))}"
+            )
+        return value
 
     @field_validator("topology")
     @classmethod

@@ -50,6 +50,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ('jobs[0] = "digit":', "is no recipe", "or the keys of a job"),
     ),
     "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
+    "key of torchrun": (job(nproc_per_node=2), ("jobs[0].nproc_per_node = 2: unknown key; write processes_per_host",)),
+    "key of Kubernetes": (job(replicas=2), ("jobs[0].replicas = 2: unknown key; write hosts",)),
+    "pool of a job": (job(pool="a"), ('jobs[0].pool = "a": unknown key; write accelerator',)),
+    "job in the place of its recipe": (
+        job(recipe="mnist-spmd"),
+        ('jobs[0].recipe = "mnist-spmd":', "a whole job of docs/recipes", "`- mnist-spmd`", "digits, imagenet"),
+    ),
     "foreign key": (job(zzz=2), ("jobs[0].zzz = 2: unknown key; remove it", "allowed here: name, kind")),
     "misspelt inner key": (
         job(resources={"cpus": 1}),
