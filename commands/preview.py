@@ -25,7 +25,7 @@ from commands.environment import PROJECT
 from commands.review.difference import difference
 from commands.review.plan import Step, steps_of
 from commands.review.quota_left import quota_left
-from commands.review.recorded import recorded
+from commands.review.recorded import have_objects, recorded
 from commands.review.recording import Record
 from commands.review.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
 from commands.review.running import running
@@ -56,6 +56,11 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     before = _parsed(earlier) if earlier is not None else None
+    try:
+        have_objects(after.operators | (before.operators if before else frozenset()))
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 2
     graph = _recorded(file.read_text(encoding="utf-8"), after)
     report = Report(
         stack=options.stack,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import runpy
+import sys
 from collections.abc import Iterable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -16,9 +18,20 @@ from commands.environment import PROJECT
 from commands.review.recording import Record, run
 from infra.image import cloud_image
 from infra.local import preflight
+from setup import operators as operator_steps
+from setup.progress import run_steps
 
 STAND_IN = "not the secret"
 """What every secret of a stack is here."""
+
+
+def have_objects(operators: Iterable[str]) -> None:
+    """Have what the program reads of these operators: seconds where it is not in the cache, told on standard error.
+
+    Raises RuntimeError where it cannot be had.
+    """
+    with redirect_stdout(sys.stderr):
+        run_steps(operator_steps.steps(operators, cluster=False))
 
 
 def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:

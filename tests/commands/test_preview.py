@@ -54,3 +54,23 @@ def test_without_history_a_stack_is_new(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_base_that_is_not_there_is_named(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="--base gone"):
         earlier(origin, monkeypatch, "gone")
+
+
+def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert preview.main(["--stack=eks", "--base=HEAD"]) == 0
+    said = capsys.readouterr()
+    assert "Stack eks passes" in said.out
+    assert "objects of" not in said.out
+    assert "objects of training-operator, mpi-operator" in said.err
+
+
+def test_without_a_module_proxy_it_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
+    assert preview.main(["--stack=eks", "--base=HEAD"]) == 2
+    assert "set GOPROXY to a module proxy that this machine reaches" in capsys.readouterr().err
