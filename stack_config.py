@@ -108,7 +108,8 @@ def load_file(path: Path) -> StackConfig:
     except yaml.YAMLError as error:
         raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
     except FileNotFoundError as error:
-        raise ValueError(f"{path.name}: no such file; `pulumi stack ls` names the stacks that there are") from error
+        there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
+        raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
     config = content
     if isinstance(content, dict):
         # The file of a stack without settings has other keys.

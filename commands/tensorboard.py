@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
-from commands.stack import PulumiFailed, outputs
-from commands.watching.jobs import NOT_SET_UP, NoStack
+from commands.stack import PulumiFailed
+from commands.watching.jobs import NoStack, outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
@@ -31,12 +31,7 @@ def main() -> int:
     """Serve until Ctrl-C; returns the exit status."""
     stack = os.environ.get("STACK", "local")
     try:
-        try:
-            found = outputs(stack)
-        except FileNotFoundError as error:
-            raise NoStack(NOT_SET_UP) from error
-        if "bucket_url" not in found:
-            raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`")
+        found = outputs_with(stack, "bucket_url")
     except (NoStack, PulumiFailed) as error:
         print(f"make tensorboard: {error}", file=sys.stderr)
         return 1

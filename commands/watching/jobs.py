@@ -62,9 +62,8 @@ class StackOutputs:
     """The kubeconfig's context; None for its current one."""
 
 
-def stack_outputs() -> StackOutputs:
-    """The outputs of the stack that $STACK names (`local` by default); raises NoStack where it is not up."""
-    stack = os.environ.get("STACK", "local")
+def outputs_with(stack: str, *names: str) -> dict[str, Any]:
+    """The outputs of a stack, these among them; raises NoStack where it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -73,9 +72,15 @@ def stack_outputs() -> StackOutputs:
         if "no stack named" in str(error):
             raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`") from error
         raise
-    missing = {"kubeconfig_path", "namespace", "jobs"} - found.keys()
-    if missing:
-        raise NoStack(f"stack {stack} is not up (no output {', '.join(sorted(missing))}); run `make up STACK={stack}`")
+    if missing := sorted(set(names) - found.keys()):
+        raise NoStack(f"stack {stack} is not up (no output {', '.join(missing)}); run `make up STACK={stack}`")
+    return found
+
+
+def stack_outputs() -> StackOutputs:
+    """The outputs of the stack that $STACK names (`local` by default); raises NoStack where it is not up."""
+    stack = os.environ.get("STACK", "local")
+    found = outputs_with(stack, "kubeconfig_path", "namespace", "jobs")
     return StackOutputs(
         kubeconfig_path=kubeconfig_of(stack, found),
         namespace=found["namespace"],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commands.environment import PROJECT
-from commands.tensorboard import folder, words
+from commands.tensorboard import folder, main, words
 from trainer.report.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
@@ -74,3 +74,9 @@ def test_curves_and_the_profiler_are_served(server: str) -> None:
 )
 def test_the_bucket_is_a_path_here_and_a_url_elsewhere(bucket: str, job: str, expected: str) -> None:
     assert folder(bucket, job) == expected
+
+
+def test_a_stack_that_is_not_up_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("STACK", "never-made")
+    assert main() == 1
+    assert "stack never-made is not up; run `make up STACK=never-made`" in capsys.readouterr().err

@@ -81,7 +81,8 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["Pulumi.none.yaml"]) == 1
-    assert "Pulumi.none.yaml: no such file" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Pulumi.none.yaml: no such file; the stacks that have one are dev, eks, gke-tpu" in said
 
 
 def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> None:
