@@ -79,6 +79,7 @@ def is_model(path: Path) -> bool:
     return path.is_file() and path.read_bytes()[:2] == b"PK"
 
 
+@pytest.mark.long
 def test_lightning_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
     before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, f"JOB={LIGHTNING}")
     assert_lightning(before, after, 1)
