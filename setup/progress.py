@@ -38,14 +38,15 @@ def run_steps(steps: Sequence[Step]) -> None:
     """
     durations = _durations()
     pending = [step for step in steps if not step.is_done()]
-    numbers = {step.name: f"setup {number}/{len(pending)}: {step.name}" for number, step in enumerate(pending, start=1)}
-    left, waiting, running = set(numbers), pending, dict[Future[float], Step]()
+    left, waiting, running = {step.name for step in pending}, pending, dict[Future[float], Step]()
+    titles: dict[str, str] = {}
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool, _board() as board:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_first(step, pending))]
             for step in ready[: AT_ONCE - len(running)]:
                 last = f", {_spell(durations[step.name])} last time" if step.name in durations else ""
-                board.begins(step.name, numbers[step.name] + last)
+                titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
+                board.begins(step.name, titles[step.name] + last)
                 running[pool.submit(_run, step, board)] = step
             waiting = [step for step in waiting if step not in running.values()]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -53,11 +54,11 @@ def run_steps(steps: Sequence[Step]) -> None:
                 board.ends(step.name)
                 if future.exception() and running:
                     names = " and ".join(each.name for each in running.values())
-                    board.say(f"{numbers[step.name]} failed; {names} comes to its end first")
+                    board.say(f"{titles[step.name]} failed; {names} comes to its end first")
                 durations[step.name] = future.result()
                 left.discard(step.name)
                 _save(durations)
-                board.say(f"{numbers[step.name]} done in {_spell(durations[step.name])}")
+                board.say(f"{titles[step.name]} done in {_spell(durations[step.name])}")
 
 
 def _first(step: Step, steps: Sequence[Step]) -> Collection[str]:
