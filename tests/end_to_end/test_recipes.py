@@ -29,11 +29,15 @@ print("{word}", f"sum={{mine.item()}}", flush=True)
 """A user's script; `word` tells its versions apart."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
 """Recipes and the number of ranks that must train in each."""
+SHORT = "pytorch-gloo"
+"""The recipe whose ranks are looked at where long tests are left out: it needs an operator."""
 LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
 """Recipes whose network must have learned the digits."""
 
 
-@pytest.mark.parametrize("name", RANKS)
+@pytest.mark.parametrize(
+    "name", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT)]
+)
 def test_every_rank_trains_to_the_end(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1200)
     ranks = RANKS[name]
@@ -48,6 +52,7 @@ def test_every_rank_trains_to_the_end(checkout: Checkout, name: str) -> None:
     assert f"{name}-" in checkout.run("make", "status")
 
 
+@pytest.mark.long
 def test_every_link_is_measured(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
@@ -71,6 +76,7 @@ def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: C
         checkout.stack_file.write_bytes(settings)
 
 
+@pytest.mark.long
 def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
     checkout.run("make", "up", "JOB=interactive", seconds=600)
     checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")

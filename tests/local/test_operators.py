@@ -26,7 +26,7 @@ from tests.local.test_cluster import wait_for
 from tests.stand_ins.stack import ROOT, Stack
 
 # The first run on a machine builds five operators.
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 FINISHED = {
     "PyTorchJob": "Succeeded",

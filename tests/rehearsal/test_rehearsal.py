@@ -60,6 +60,7 @@ def test_two_hosts_with_two_gpus_each() -> None:
     assert report["without_rules"] == []
 
 
+@pytest.mark.long
 def test_two_hosts_with_two_v100_each() -> None:
     report = rehearse("gke-v100")
     pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
@@ -81,6 +82,7 @@ def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
     assert len({pod["node"] for pod in pods}) == 4
 
 
+@pytest.mark.long
 def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
     report = rehearse("multi", "--file", str(STACKS / "multislice.yaml"))
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
@@ -93,6 +95,7 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
     assert by_slice["0"] != by_slice["1"]
 
 
+@pytest.mark.long
 def test_jobs_of_queues_have_their_turn() -> None:
     """Three of them each want every GPU; whichever queues they name, one runs and two wait."""
     report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
@@ -106,6 +109,7 @@ def test_jobs_of_queues_have_their_turn() -> None:
     assert set(report["waited"]) < {"indexed", "set", "mpi"}
 
 
+@pytest.mark.long
 def test_queued_nodes_are_asked_for_all_at_once() -> None:
     """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does."""
     report = rehearse("later", "--file", str(STACKS / "queued-provisioning.yaml"))
@@ -115,6 +119,7 @@ def test_queued_nodes_are_asked_for_all_at_once() -> None:
     assert report["waited"] == []
 
 
+@pytest.mark.long
 def test_hosts_of_a3_have_their_networks_and_start_from_their_hosts_profile() -> None:
     report = rehearse("a3", "--file", str(STACKS / "a3.yaml"))
     hosts = {pod["node"]: pod["asks"] for pod in report["pods"] if pod["job"]}
@@ -135,7 +140,16 @@ def test_operators_of_eks_place_their_jobs() -> None:
     }
 
 
-@pytest.mark.parametrize("fault", ["stockout:nodepool", "crash:nodepool", "timeout:cluster", "eventual:account"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "crash:nodepool",
+        *(
+            pytest.param(each, marks=pytest.mark.long)
+            for each in ("stockout:nodepool", "timeout:cluster", "eventual:account")
+        ),
+    ],
+)
 def test_after_a_fault_a_second_up_converges(fault: str) -> None:
     report = rehearse("dev", "--fault", fault)
     assert report["problems"] == []
