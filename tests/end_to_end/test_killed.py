@@ -1,7 +1,7 @@
 """Pulumi killed after the k-th creation and removal of a local stack: `make up` converges, `make down` empties.
 
-Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone; without either, test_local_stack.py
-kills Pulumi once.
+Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone; without either,
+test_local_stack.py kills Pulumi once.
 """
 
 from __future__ import annotations
