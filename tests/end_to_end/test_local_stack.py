@@ -82,6 +82,7 @@ def test_a_wrong_setting_is_refused_before_anything_happens(checkout: Checkout) 
 
 def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
     checkout.run("make", "down")
+    checkout.change(flags={"epochs": 4})
     up = subprocess.Popen(
         ["make", "up"],
         cwd=checkout.folder,
