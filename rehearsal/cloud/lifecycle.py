@@ -251,13 +251,18 @@ def _merged(first: Any, second: Any) -> Any:
 
 def _owned(state: CloudState, owner: Record) -> list[Record]:
     """What the cloud removes together with its owner."""
-    return [
-        record
-        for record in state.resources.values()
-        for reference in kind_of(record.type).references
-        if reference.owner
-        and any(_target(state, reference, each) is owner for each in references_of(record.inputs, reference))
-    ]
+
+    def belongs(record: Record) -> bool:
+        owners = [
+            _target(state, reference, each)
+            for reference in kind_of(record.type).references
+            if reference.owner
+            for each in references_of(record.inputs, reference)
+        ]
+        # By key: the owner may come from an earlier look at the state.
+        return any(each is not None and each.key == owner.key for each in owners)
+
+    return [record for record in state.resources.values() if belongs(record)]
 
 
 def _why_it_stays(state: CloudState, record: Record) -> str:

@@ -67,6 +67,15 @@ def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
     assert cloud.read(NETWORK, vpc) is None
 
 
+def test_a_vpc_takes_its_own_security_group_with_it(tmp_path: Path) -> None:
+    cloud = begin(tmp_path)
+    vpc = cloud.create(urn("vpc"), "aws:ec2/vpc:Vpc", {"region": "us-west-2", "cidrBlock": "10.0.0.0/16"})
+    group = {"region": "us-west-2", "vpcId": vpc.id}
+    cloud.create(urn("group"), "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup", group)
+    cloud.delete(urn("vpc"), vpc.type, vpc.id)
+    assert read_state(tmp_path).resources == {}
+
+
 def test_subnets_of_a_network_do_not_overlap(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     cloud.create(urn("nodes"), SUBNET, NODES)
