@@ -24,7 +24,7 @@ SECRETS = "secrets"
 
 BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
-OURS = {
+OUR_KEYS = {
     "backoff_limit": "restarts",
     "max_restarts": "restarts",
     "command": "script",
@@ -174,7 +174,7 @@ def _example(place: _Place) -> str:
 
 def _unknown_key(place: _Place) -> str:
     key = str(place.path[-1])
-    ours = [each for each in (OURS.get(key.lower().replace("-", "_")),) if each in place.siblings]
+    ours = [each for each in (OUR_KEYS.get(key.lower().replace("-", "_")),) if each in place.siblings]
     near = ours or difflib.get_close_matches(key, place.siblings, n=1)
     remedy = f"write {near[0]}" if near else "remove it"
     return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"

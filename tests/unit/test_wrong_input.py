@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.problems import ConfigError
+from infra.problems import OUR_KEYS, ConfigError
 from stack_config import parse
 from tests.unit.refused import (
     JOB,
@@ -207,3 +207,9 @@ def test_a_secret_of_the_stack_must_be_encrypted() -> None:
     with pytest.raises(ConfigError, match=r"has secrets:wandb in clear|have secrets:wandb in clear"):
         parse(values, {"wandb": False})
     assert parse(values, {"wandb": True}).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
+
+
+@pytest.mark.parametrize("key", sorted(set(OUR_KEYS.values())))
+def test_what_is_written_in_place_of_others_keys_is_a_key(key: str) -> None:
+    reference = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+    assert f"| `{key}` |" in reference
