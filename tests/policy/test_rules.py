@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.review.recorded import have_objects
 from docs import policy_reference
 from infra.problems import ConfigError
 from policy.catalogue import RULES
@@ -71,7 +72,9 @@ def test_the_stack_names_rules_that_exist() -> None:
 @pytest.mark.parametrize("stack", ["dev", "gke-v100", "gke-tpu", "eks"])
 def test_our_own_stacks_break_no_mandatory_rule(stack: str) -> None:
     values = yaml.safe_load((PROJECT / f"Pulumi.{stack}.yaml").read_text())["config"]
-    engine, _ = graph(values["trainyard:platform"], values["trainyard:jobs"])
+    platform, jobs = values["trainyard:platform"], values["trainyard:jobs"]
+    have_objects(parse({"platform": platform, "jobs": jobs}).operators)
+    engine, _ = graph(platform, jobs)
     settings = settings_from(PolicyConfig.model_validate(values.get("trainyard:policy", {})))
     found = findings(engine.records, RULES, settings)
     assert [(each.rule.name, each.resource, each.message) for each in found if each.fails] == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.review.recorded import recorded
+from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
 from rehearsal.autoscaler import takes
 from rehearsal.cloud import checking
@@ -50,6 +50,7 @@ def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", STACKS)
 def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     config = parse(STACKS[name])
+    have_objects(config.operators)
     records = recorded(STACKS[name], [])
     clouds = {
         f"{each.type} {each.name}": Record(
