@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
 NAME = "rehearsal-test"
 
-pytestmark = pytest.mark.cluster
+# The first rehearsal on a machine builds kwok and an object store, the first with operators builds those, too.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=2000,
         check=False,
     )
     assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-5000:]
