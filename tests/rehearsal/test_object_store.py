@@ -21,6 +21,9 @@ INPUTS: dict[str, dict[str, Any]] = {
     "eks": {"bucket": "checkpoints", "region": "us-west-2"},
 }
 
+# The first run on a machine builds one of the two stores.
+pytestmark = pytest.mark.timeout(2400)
+
 
 class Buckets:
     """A cloud with one bucket in a store of its own."""

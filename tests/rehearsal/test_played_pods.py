@@ -23,7 +23,8 @@ from setup.stand_ins.kubernetes import kubeconfig
 from setup.stand_ins.kubernetes.api import Api
 from tests.rehearsal.good_inputs import T4_POOL
 
-pytestmark = pytest.mark.cluster
+# The first run on a machine builds kwok.
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
 SOON_SECONDS = 30.0
