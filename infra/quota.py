@@ -14,37 +14,11 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.gce import gce_machine
-from infra.hardware.machines import MachineType
+from infra.hardware.quota_names import cpu_quota, disk_quota, gpu_quota, tpu_quota
 
 GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
 TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
 AWS_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
-
-_GPU_QUOTAS: Mapping[str, str] = MappingProxyType(
-    {
-        "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
-        "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
-        "nvidia-l4": "NVIDIA_L4_GPUS",
-        "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
-        "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
-    }
-)
-"""GPU model -> quota of its own; newer ones share GPUS_PER_GPU_FAMILY, one for each family."""
-_GPU_FAMILIES: Mapping[str, str] = MappingProxyType(
-    {
-        "nvidia-h100-80gb": "NVIDIA_H100",
-        "nvidia-h100-mega-80gb": "NVIDIA_H100_MEGA",
-        "nvidia-h200-141gb": "NVIDIA_H200",
-        "nvidia-b200": "NVIDIA_B200",
-    }
-)
-_TPU_FAMILIES: Mapping[str, str] = MappingProxyType(
-    {"v4": "CT4P", "v5e": "CT5LP", "v5p": "CT5P", "v6e": "CT6E", "v7x": "TPU7X"}
-)
-_CPU_QUOTAS: Mapping[str, str] = MappingProxyType(
-    {"n1": "CPUS", "e2": "CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS", "c2": "C2_CPUS"}
-)
-"""Family -> quota of its vCPUs; newer ones share CPUS_PER_VM_FAMILY; machines with accelerators are not counted."""
 
 _EC2_QUOTAS: Mapping[tuple[str, bool], tuple[str, str]] = MappingProxyType(
     {
@@ -101,8 +75,8 @@ def _sorted(needs: _Needs, region: str) -> tuple[Quota, ...]:
 def _gke(platform: GkeConfig) -> _Needs:
     needs: _Needs = Counter()
     system = gce_machine(system_machine(platform))
-    needs[(_cpu_quota(system), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
-    needs[(_disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
+    needs[(cpu_quota(system.family), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
+    needs[(disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
         # Slices of one capacity are counted together; its zones stand for each other.
@@ -117,29 +91,16 @@ def _node_pool(plan: NodePoolPlan) -> _Needs:
     needs: _Needs = Counter()
     preemptible = "PREEMPTIBLE_" if plan.rung == "spot" or plan.flexible else ""
     if plan.disk_type != "pd-standard":
-        needs[(_disk_quota(plan.disk_type), "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
+        needs[(disk_quota(plan.disk_type), "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
     if plan.tpu is not None:
-        name = f"{preemptible}TPUS_PER_TPU_FAMILY (tpu_family: {_TPU_FAMILIES[plan.tpu.generation]})"
-        needs[(name, "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
+        needs[(preemptible + tpu_quota(plan.tpu.generation), "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
     elif plan.gpu is not None:
-        if plan.gpu in _GPU_QUOTAS:
-            name = f"{preemptible}{_GPU_QUOTAS[plan.gpu]}"
-        else:
-            name = f"{preemptible}GPUS_PER_GPU_FAMILY (gpu_family: {_GPU_FAMILIES[plan.gpu]})"
-        needs[(name, "", GCP_SOURCE)] += plan.nodes * plan.gpus
+        needs[(preemptible + gpu_quota(plan.gpu), "", GCP_SOURCE)] += plan.nodes * plan.gpus
         if not preemptible:
             needs[("GPUS_ALL_REGIONS", "global", GCP_SOURCE)] += plan.nodes * plan.gpus
     if plan.machine.accelerators == 0:
-        needs[(_cpu_quota(plan.machine), "", GCP_SOURCE)] += plan.nodes * plan.machine.vcpus
+        needs[(cpu_quota(plan.machine.family), "", GCP_SOURCE)] += plan.nodes * plan.machine.vcpus
     return needs
-
-
-def _disk_quota(disk_type: str) -> str:
-    return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
-
-
-def _cpu_quota(machine: MachineType) -> str:
-    return _CPU_QUOTAS.get(machine.family, f"CPUS_PER_VM_FAMILY (vm_family: {machine.family.upper()})")
 
 
 def _eks(platform: EksConfig) -> _Needs:

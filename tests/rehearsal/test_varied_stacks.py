@@ -9,10 +9,12 @@ import pytest
 
 from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
+from infra.quota import quota_needed
 from rehearsal.autoscaler import takes
 from rehearsal.cloud import checking
 from rehearsal.cloud.aws.kinds import NODE_GROUP
 from rehearsal.cloud.gcp.kinds import NODE_POOL
+from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Record
 from rehearsal.cluster.effects import nodes_of_group, nodes_of_pool
 from stack_config import parse
@@ -61,6 +63,9 @@ def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     }
     assert [str(finding) for each in clouds.values() for finding in checking.findings(each.type, each.inputs)] == []
     state = CloudState(resources=clouds)
+    counted = {name.partition("/")[2] for name in quota_used(state)}
+    foretold = {each.name for each in quota_needed(config.platform)}
+    assert {name for name in counted if "GPU" in name or "TPU" in name} <= foretold
     nodes = [node for each in state.of_type(NODE_POOL) for node in nodes_of_pool(state, each, 1)]
     nodes += [node for each in state.of_type(NODE_GROUP) for node in nodes_of_group(state, each)]
     jobs = {job.name for job in config.jobs}

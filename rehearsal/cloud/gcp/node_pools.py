@@ -7,22 +7,10 @@ from typing import Any
 
 from infra.hardware.gce import GCE_MACHINES
 from infra.hardware.machines import MachineType
+from infra.hardware.quota_names import GCE_GPUS, cpu_quota, disk_quota, gpu_quota, tpu_quota
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
 from rehearsal.cloud.findings import at
 from rehearsal.cloud.state import Properties
-
-_QUOTA_NAMES: Mapping[str, str] = {
-    "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
-    "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
-    "nvidia-l4": "NVIDIA_L4_GPUS",
-    "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
-    "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
-    "nvidia-h100-80gb": "NVIDIA_H100_GPUS",
-    "nvidia-h100-mega-80gb": "NVIDIA_H100_MEGA_GPUS",
-    "nvidia-h200-141gb": "NVIDIA_H200_GPUS",
-    "nvidia-b200": "NVIDIA_B200_GPUS",
-}
-"""https://cloud.google.com/compute/resource-usage#gpu_quota"""
 
 
 def machine_of(inputs: Properties) -> MachineType | None:
@@ -46,12 +34,16 @@ def slice_of(inputs: Properties) -> TpuSlice | None:
     machine = machine_of(inputs)
     if machine is None or not machine.tpu_chips:
         return None
-    generation = next(name for name, row in GENERATIONS.items() if machine.name in row.machine_types.values())
+    generation = _generation(machine)
     topology = at(inputs, "placementPolicy.tpuTopology") or _policy_topology(inputs)
     if topology is None:
         row = GENERATIONS[generation]
         return tpu_slice(f"{row.type_prefix}-{machine.tpu_chips * row.cores_in_type}")
     return tpu_slice(generation, topology)
+
+
+def _generation(machine: MachineType) -> str:
+    return next(name for name, row in GENERATIONS.items() if machine.name in row.machine_types.values())
 
 
 def _policy_topology(inputs: Properties) -> Any:
@@ -103,16 +95,14 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     spot = "PREEMPTIBLE_" if at(inputs, "nodeConfig.spot") or at(inputs, "nodeConfig.flexStart") else ""
     gpu, count = gpus_of(inputs)
     found: dict[str, int] = {}
-    if gpu and gpu in _QUOTA_NAMES:
-        found[f"{region}/{spot}{_QUOTA_NAMES[gpu]}"] = count * nodes
+    if gpu is not None and gpu in GCE_GPUS:
+        found[f"{region}/{spot}{gpu_quota(gpu)}"] = count * nodes
     if machine.tpu_chips:
-        generation = machine.family.upper()
-        found[f"{region}/{spot}TPU_{generation}_CHIPS"] = machine.tpu_chips * nodes
+        found[f"{region}/{spot}{tpu_quota(_generation(machine))}"] = machine.tpu_chips * nodes
     elif machine.gpu is None:
-        family = "" if machine.family in ("n1", "e2") else f"{machine.family.upper()}_"
-        found[f"{region}/{family}CPUS"] = machine.vcpus * nodes
+        found[f"{region}/{cpu_quota(machine.family)}"] = machine.vcpus * nodes
     disk = at(inputs, "nodeConfig.diskType") or "pd-balanced"
-    kind = "DISKS_TOTAL_GB" if disk == "pd-standard" else "SSD_TOTAL_GB"
+    kind = "DISKS_TOTAL_GB" if disk == "pd-standard" else disk_quota(disk)
     found[f"{region}/{kind}"] = int(at(inputs, "nodeConfig.diskSizeGb") or 100) * nodes
     return found
 
