@@ -57,7 +57,7 @@ def checks() -> list[tuple[str, list[str]]]:
         ("lint", [str(BIN / "ruff"), "check", "."]),
         ("types", [str(BIN / "mypy"), *TYPED]),
         ("import contracts", [str(BIN / "lint-imports")]),
-        ("shell scripts", ["shellcheck", *shell_scripts()]),
+        ("shell scripts", [str(BIN / "shellcheck"), *shell_scripts()]),
         ("workflows", ["go", "-C", "setup/go/actionlint", "tool", "actionlint", *map(str, WORKFLOWS)]),
         ("workflows' security", [str(BIN / "zizmor"), "--offline", ".github/workflows"]),
         ("Dockerfiles", [str(BIN / "hadolint"), *tracked("*Dockerfile*")]),
@@ -100,7 +100,7 @@ def main() -> int:
     failed = [] if audit() else ["vulnerabilities"]
     for name, words in checks():
         if not shutil.which(words[0]):
-            print(f"-- {name}: {words[0]} is missing; Debian package {words[0]}", file=sys.stderr)
+            print(f"-- {name}: {words[0]} is missing: install it, or remove .venv-dev first", file=sys.stderr)
             failed.append(name)
             continue
         print(f"-- {name}", flush=True)
