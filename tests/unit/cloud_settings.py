@@ -1,13 +1,8 @@
-"""Settings of the cloud platforms, right ones and ways to make them wrong, and how one that is wrong is refused."""
+"""Settings of the cloud platforms, right ones and ways to make them wrong."""
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
-
-from infra.problems import ConfigError
-from stack_config import parse
 
 
 def gke(**changes: Any) -> dict[str, Any]:
@@ -40,14 +35,3 @@ A3 = {"machine_type": "a3-highgpu-8g"}
 P5 = {"machine_type": "p5.48xlarge"}
 RESERVATION = "reservation:cr-0123456789abcdef0"
 BLOCK = "capacity-block:cr-0123456789abcdef0"
-
-
-def refused_line(platform: dict[str, Any]) -> str:
-    """The one line with which a platform is refused."""
-    with pytest.raises(ConfigError) as caught:
-        parse({"platform": platform, "jobs": []})
-    lines = str(caught.value).splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("trainyard:platform.")
-    assert "Input should" not in lines[0]
-    return lines[0]
