@@ -6,6 +6,8 @@ STACK ?= local
 export STACK
 PYTHON := .venv/bin/python
 DEV := .venv-dev/bin
+# Without bytecode every start of Pulumi's program compiles the clouds' SDKs again, and every process of a job's tests torch.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
