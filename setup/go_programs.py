@@ -19,6 +19,8 @@ OLDEST_GO = (1, 26, 0)
 """What the go.mod of the newest program asks for."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 """For every package: what debuggers read is not written, as the linker would leave it out."""
+PAUSE_MODULE = "pause"
+"""One that requires no other."""
 MOST_COMPILER_BYTES = 1200 << 20
 """What one compiler may use before it collects garbage, which costs a tenth of a build."""
 
@@ -65,18 +67,7 @@ class GoProgram:
             shutil.rmtree(draft)
         draft.mkdir(parents=True)
         flags = " ".join(["-s", "-w", *self.flags])
-        words = [go(), "build", *FLAGS, "-ldflags", flags, "-o", str(draft / self.binary), self.package]
-        done = subprocess.run(
-            words,
-            cwd=MODULES / self.module,
-            env=build_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"building {self.binary} failed:\n{done.stdout[-3000:]}")
+        _compile(self.binary, self.module, ["-ldflags", flags, "-o", str(draft / self.binary), self.package])
         for name in self.names:
             (draft / name).symlink_to(self.binary)
         (draft / "sources").write_text(self.sources, encoding="ascii")
@@ -103,10 +94,10 @@ def _begin_with_standard_library() -> None:
     key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"
     if not kept.exists():
+        for old in cache_folder().glob("go-std-*"):
+            shutil.rmtree(old)
         draft = kept.with_name(f"{kept.name}.new")
-        shutil.rmtree(draft, ignore_errors=True)
-        environment = {**build_environment(), "GOCACHE": str(draft)}
-        subprocess.run([go(), "build", *FLAGS, "std"], cwd=MODULES / "pause", env=environment, check=True)
+        _compile("Go's standard library", PAUSE_MODULE, ["std"], objects=draft)
         draft.rename(kept)
     objects = _work_folder() / "objects"
     if not objects.exists():
@@ -115,6 +106,21 @@ def _begin_with_standard_library() -> None:
         # With new times: Go removes objects that nobody has used for days.
         shutil.copytree(kept, draft, copy_function=shutil.copyfile)
         draft.rename(objects)
+
+
+def _compile(what: str, module: str, words: Sequence[str], objects: Path | None = None) -> None:
+    environment = build_environment() | ({"GOCACHE": str(objects)} if objects else {})
+    done = subprocess.run(
+        [go(), "build", *FLAGS, *words],
+        cwd=MODULES / module,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"building {what} failed:\n{done.stdout[-3000:]}")
 
 
 def _work_folder() -> Path:

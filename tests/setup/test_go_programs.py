@@ -1,0 +1,68 @@
+"""Programs from Go modules: the standard library is compiled once for all, and nothing else of a build is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from infra.local.settings import cache_folder
+from setup.go_programs import GoProgram, build_all
+
+COMPILER = """#!/bin/sh
+if [ "$1" = version ]; then echo go version go1.26.8 linux/amd64; exit; fi
+echo "$*" >> "$CALLS"
+mkdir -p "$GOCACHE"
+for word in "$@"; do last=$word; [ "$before" != -o ] || result=$word; before=$word; done
+if [ "$last" = std ]; then echo compiled > "$GOCACHE/std"; exit "${STATUS:-0}"; fi
+[ -e "$GOCACHE/std" ] || exit 1
+echo "$GOGC $GOMEMLIMIT" > "$result"
+"""
+PROGRAMS = [GoProgram(module=name, package=".", binary=name) for name in ("pause", "kubernetes")]
+
+
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is asked of a compiler that compiles nothing, with a cache of the test's own."""
+    program = tmp_path / "bin" / "go"
+    program.parent.mkdir()
+    program.write_text(COMPILER, encoding="ascii")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    return tmp_path / "calls"
+
+
+def test_the_standard_library_is_compiled_once_for_all_programs(calls: Path) -> None:
+    for program in PROGRAMS:
+        build_all([program])
+    assert [line.split()[-1] for line in calls.read_text().splitlines()] == ["std", ".", "."]
+    assert all(program.is_built() for program in PROGRAMS)
+    [kept] = [each.name for each in cache_folder().iterdir() if each.name not in ("bin", "go-build.lock")]
+    assert kept.startswith("go-std-")
+
+
+def test_a_standard_library_that_was_not_compiled_to_its_end_is_compiled_again(
+    calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATUS", "1")
+    with pytest.raises(RuntimeError, match="building Go's standard library failed"):
+        build_all(PROGRAMS)
+    monkeypatch.delenv("STATUS")
+    build_all(PROGRAMS)
+    assert [line.split()[-1] for line in calls.read_text().splitlines()] == ["std", "std", ".", "."]
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.parametrize(("gigabytes", "processors", "mebibytes"), [(24, 2, 1200), (16, 16, 512), (4, 4, 512)])
+def test_compilers_that_run_at_once_leave_half_of_the_memory(
+    gigabytes: int, processors: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = {"SC_PHYS_PAGES": gigabytes << 18, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    build_all(PROGRAMS[:1])
+    program = PROGRAMS[0].folder / PROGRAMS[0].binary
+    assert program.read_text() == f"off {mebibytes << 20}\n"
