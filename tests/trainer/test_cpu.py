@@ -31,5 +31,6 @@ def test_the_kernel_clears_no_page_anew_for_a_step() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
-    assert by_default > pages / 4, "this C library keeps memory by itself: keep_freed_memory can go"
+    # Where the heap lies is chance: of the sixteen tensors of a step it may be just one that goes back to the kernel.
+    assert by_default > pages / 20, "this C library keeps memory by itself: keep_freed_memory can go"
     assert kept < pages / 100
