@@ -36,7 +36,12 @@ def cluster(settings: ClusterSettings) -> ClusterSettings:
 
 @pytest.fixture
 def kubectl(cluster: ClusterSettings) -> Kubectl:
-    """Runs kubectl on the cluster and returns its output; with `document`, that is its standard input."""
+    """Runs kubectl on the cluster, see `kubectl_of`."""
+    return kubectl_of(cluster)
+
+
+def kubectl_of(cluster: ClusterSettings) -> Kubectl:
+    """What runs kubectl on a cluster and returns its output; with `document`, that is its standard input."""
 
     def run(*words: str, document: dict[str, Any] | None = None) -> str:
         done = subprocess.run(

@@ -19,7 +19,7 @@ from infra.operators.releases import RELEASES
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import FOLDER
-from tests.local.conftest import Kubectl
+from tests.local.conftest import kubectl_of
 from tests.local.test_cluster import wait_for
 
 GOLDENS = sorted(FOLDER.glob("*.yaml"))
@@ -48,12 +48,14 @@ def objects(name: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture
-def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
+@pytest.fixture(scope="module")
+def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
     """Hands objects to the API server, which checks all it can and keeps nothing.
 
     The namespace enforces the `restricted` Pod Security Standard, and the operators' CRDs are there.
     """
+    lifecycle.start(settings, lambda _text: None)
+    kubectl = kubectl_of(settings)
     for step in steps(RELEASES, cluster=False):
         if not step.is_done():
             step.do(lambda _text: None)
@@ -85,7 +87,7 @@ def dry_run(cluster: ClusterSettings, kubectl: Kubectl) -> Iterator[Apply]:
         return subprocess.run(
             [str(lifecycle.programs_folder() / "kubectl"), *words],
             input=text,
-            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+            env={**os.environ, "KUBECONFIG": str(settings.kubeconfig)},
             capture_output=True,
             text=True,
             check=False,
