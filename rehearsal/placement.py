@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from infra.local.api import apply, request
+from infra.local.api import NotFound, annotate, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
 from rehearsal.cluster.stages import MAY_END
@@ -137,9 +138,9 @@ def let_end(settings: ClusterSettings, found: list[Pod]) -> None:
     stuck = {pod.job for pod in found if pod.phase == "Pending"}
     for pod in found:
         if pod.job and pod.job not in stuck:
-            metadata = {"name": pod.name, "namespace": pod.namespace, "annotations": {MAY_END: "true"}}
-            path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
-            apply(settings, path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+            # An operator removes a job's other pods as soon as the first has ended.
+            with suppress(NotFound):
+                annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END: "true"})
 
 
 def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:

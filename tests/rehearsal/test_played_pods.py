@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from infra.local import lifecycle
-from infra.local.api import request
+from infra.local.api import NotFound, request
 from infra.local.settings import ClusterSettings
+from rehearsal import placement
 from rehearsal.cloud.state import new_state
 from rehearsal.cluster import behind, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
@@ -86,3 +88,20 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
     os.kill(player, signal.SIGKILL)
     run_pod(cluster, "after", name)
     assert lifecycle.is_running(cluster)
+
+
+def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: ClusterSettings) -> None:
+    nodes = gke_nodes.nodes(T4_POOL, 1)
+    behind.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
+    for name in ("first", "second"):
+        run_pod(cluster, name, nodes[0]["metadata"]["name"])
+    found = [replace(pod, job="job") for pod in placement.pods(cluster)]
+    assert [pod.name for pod in found] == ["first", "second"]
+    request(cluster, "DELETE", f"{PODS}/first?gracePeriodSeconds=0")
+    with pytest.raises(NotFound):
+        phase(cluster, "first")
+    placement.let_end(cluster, found)
+    begun = time.monotonic()
+    while phase(cluster, "second") != "Succeeded":
+        assert time.monotonic() - begun < SOON_SECONDS, "the other pod does not end"
+        time.sleep(0.2)
