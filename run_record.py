@@ -44,27 +44,32 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def pools_for(platform: PlatformConfig, spec: JobSpec) -> dict[str, int]:
-    """The pools that a job's hosts may run on, each with its nodes; none where the platform has no pools."""
+def pools_for(platform: PlatformConfig, spec: JobSpec) -> dict[str, tuple[int, int]]:
+    """The pools that a job's hosts may run on: nodes, and GPUs of each; none where the platform has no pools."""
     if isinstance(platform, GkeConfig):
         plans = {pool.name: (pool_plans(platform, pool)[0], num_nodes(pool)) for pool in platform.pools}
         return {
-            name: nodes
+            name: (nodes, plan.gpus)
             for name, (plan, nodes) in plans.items()
             if (plan.tpu == spec.tpu if spec.tpu else not plan.tpu and plan.gpu == spec.accelerator)
         }
     if isinstance(platform, EksConfig):
-        return {plan.name: plan.nodes for plan in node_groups(platform) if plan.machine.gpu == spec.accelerator}
+        plans_of_groups = [plan for plan in node_groups(platform) if plan.machine.gpu == spec.accelerator]
+        return {plan.name: (plan.nodes, plan.machine.gpus) for plan in plans_of_groups}
     return {}
 
 
 def usd_per_hour(platform: PlatformConfig, spec: JobSpec) -> float | None:
-    """What the job's hosts cost an hour by the first of its pools; None where that is not priced as a whole."""
+    """What the job's hosts cost an hour by the first of its pools; None where that is not priced as a whole.
+
+    Hosts that share a node's GPUs share its price; one without GPUs, or with TPUs, has a node to itself.
+    """
     found = bill(platform)
-    for pool, nodes in pools_for(platform, spec).items():
+    for pool, (nodes, gpus) in pools_for(platform, spec).items():
         if pool in found.incomplete():
             return None
-        return round(found.by_part()[pool].amount / nodes * spec.hosts, 4)
+        share = spec.accelerators / gpus if gpus else 1
+        return round(found.by_part()[pool].amount / nodes * spec.hosts * share, 4)
     return None
 
 

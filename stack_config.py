@@ -128,7 +128,9 @@ def load_file(path: Path) -> StackConfig:
         for key, value in named.items()
         if _is_secret(key)
     }
-    return parse({key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}, secrets)
+    ours = {key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}
+    # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
+    return parse({key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}, secrets)
 
 
 def _refuse_repeated(node: Any) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from commands.checkpoint import repair
 from commands.environment import PROJECT, stack_environment
 from setup.pulumi_cli import has_cli
@@ -54,7 +56,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
 def settings_without_salt() -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it.
 
-    A file that was not there and has nothing else in it goes.
+    Pulumi writes numbers as text when it adds the salt; a file that says the same gets its own words back. One that
+    was not there and has nothing else in it goes.
     """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT not in (content := path.read_bytes())}
@@ -62,12 +65,26 @@ def settings_without_salt() -> Iterator[None]:
         yield
     finally:
         for path, content in before.items():
-            kept = [line for line in path.read_bytes().splitlines(keepends=True) if not line.startswith(SALT)]
-            if b"".join(kept) == content:
+            if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
                 path.write_bytes(content)
         for path in set(PROJECT.glob("Pulumi.*.yaml")) - set(files):
             if all(line.startswith(SALT) for line in path.read_bytes().splitlines()):
                 path.unlink()
+
+
+def _settings(content: bytes) -> dict[str, Any]:
+    """What a settings file says, without the salt; single values as Pulumi writes them."""
+    found = yaml.safe_load(content) or {}
+    config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
+    return {key: value for key, value in found.items() if not SALT.startswith(key.encode())} | {"config": config}
+
+
+def _text(value: Any) -> Any:
+    """A number as text, always in one way."""
+    try:
+        return str(float(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
+    except ValueError:
+        return value
 
 
 def stack_exists(stack: str) -> bool:

@@ -35,6 +35,15 @@ def test_a_record_says_what_a_job_ran_from() -> None:
     assert found["usd_per_hour"] == pytest.approx(0.906, abs=0.01)
 
 
+def test_hosts_that_share_a_node_share_its_price() -> None:
+    config = parse(STACK)
+    whole = run_record(config, config.jobs[0])["usd_per_hour"]
+    halves = parse(changed(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
+    found = run_record(halves, halves.jobs[0])
+    assert found["chips"] == 2
+    assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
+
+
 def test_the_plan_changes_with_the_settings_and_with_nothing_else() -> None:
     config = parse(STACK)
     digest = plan_digest(config, config.jobs[0])

@@ -25,6 +25,25 @@ def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: 
         stack.ensure_stack("mine")
 
 
+def test_a_settings_file_is_as_it_was_after_pulumi_wrote_its_salt_and_numbers_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "# Ours.\nconfig:\n  salted:budget: 20\n  salted:ttl_hours: 1.50\n  salted:platform: {nodes: 2}\n"
+    )
+    settings = tmp_path / "Pulumi.mine.yaml"
+    settings.write_text(text, encoding="utf-8")
+    (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
+    (tmp_path / "state").mkdir()
+    monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
+    stack.ensure_stack("mine")
+    assert settings.read_text(encoding="utf-8") == text
+    stack.pulumi("config", "set", "salted:budget", "30", "--stack", "mine", quiet=True)
+    assert "30" in settings.read_text(encoding="utf-8"), "what was changed on purpose stays"
+
+
 def test_the_kubeconfig_of_a_cloud_is_written_where_this_checkout_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

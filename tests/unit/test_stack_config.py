@@ -134,6 +134,15 @@ def test_a_file_whose_settings_nobody_would_read(tmp_path: Path, text: str, said
         load_file(file)
 
 
+def test_numbers_that_pulumi_wrote_as_text(tmp_path: Path) -> None:
+    """As `pulumi config set trainyard:budget 30` does."""
+    file = tmp_path / "Pulumi.text.yaml"
+    text = 'config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n  trainyard:budget: "30"\n'
+    file.write_text(text + '  trainyard:ttl_hours: "1.5"\n', encoding="utf-8")
+    config = load_file(file)
+    assert (config.budget, config.ttl_hours) == (30, 1.5)
+
+
 def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
     """YAML's readers would take the last one in silence."""
     file = tmp_path / "Pulumi.twice.yaml"
