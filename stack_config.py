@@ -23,7 +23,7 @@ from infra.image.own_images import TRAINER, own_images
 from infra.problems import ConfigError, Problem, problems_of
 from infra.scalars import Section
 from policy.config import PolicyConfig
-from stack_rules import SECRETS, contradictions, missing_here, unusable_secrets
+from stack_rules import SECRETS, contradictions, missing_here, never_ended, unusable_secrets
 from workloads.needs import KUEUE, operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 PROJECT = "trainyard"
 SELECTION = "JOB"
 """Environment variable that names recipes, separated by commas, to run in place of the stack's jobs."""
+
+
+LONGEST_TTL_HOURS = 8760
+"""A year."""
 
 
 class StackConfig(Section):
@@ -47,7 +51,7 @@ class StackConfig(Section):
     budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[20])
     """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
     no price."""
-    ttl_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[12])
+    ttl_hours: Annotated[float, Field(gt=0, le=LONGEST_TTL_HOURS)] | None = Field(default=None, examples=[12])
     """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """What holds here of the rules that a preview looks at."""
@@ -164,6 +168,7 @@ def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyT
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig)) from error
     found = contradictions(config.platform, config.jobs) or unusable_secrets(config.jobs, secrets)
+    found += never_ended(config.platform, config.ttl_hours)
     if problems := found or missing_here(config.platform, config.jobs):
         raise ConfigError(problems)
     return config

@@ -131,6 +131,14 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
     return found
 
 
+def never_ended(platform: PlatformConfig, ttl_hours: float | None) -> list[Problem]:
+    """A time to live of what may not be destroyed."""
+    if ttl_hours is None or not getattr(platform, "deletion_protection", False):
+        return []
+    message = "is for a stack that may be destroyed; remove it, or `deletion_protection` of the platform"
+    return [Problem(("ttl_hours",), message, ttl_hours)]
+
+
 def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
     scripts = unreadable_scripts(jobs)
@@ -146,7 +154,12 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
     """The jobs' scripts of the checkout that cannot be sent to pods."""
     found = []
     for index, job in enumerate(jobs):
-        if job.script is None or not own_script.is_here(job.script):
+        if job.script is None:
+            continue
+        if not own_script.is_here(job.script):
+            if job.image is None and not job.script.startswith("/") and (CHECKOUT / job.script).is_file():
+                message = f"is a file of this checkout, and not of the image; write ./{job.script}"
+                found.append(Problem(("jobs", index, "script"), message, job.script))
             continue
         try:
             if secret := shape(own_script.read(job.script, CHECKOUT).text):

@@ -21,6 +21,7 @@ from commands.stack import (
     pulumi,
     save_kubeconfig,
 )
+from infra.authorized_networks import examples
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
@@ -33,8 +34,13 @@ if TYPE_CHECKING:
 
 
 def problems(config: stack_config.StackConfig) -> list[str]:
-    """Why this machine cannot run the stack; empty when it can, and for a platform that is not this machine."""
+    """Why `up` would fail, as far as can be said beforehand: this machine, or what an example's settings still have."""
     platform = config.platform
+    if isinstance(platform, EksConfig) and (found := examples(platform.authorized_networks)):
+        return [
+            f"trainyard:platform.authorized_networks: {', '.join(found)} stands in examples, and AWS refuses it; write "
+            "the public address that this machine has, with /32 behind it"
+        ]
     if not isinstance(platform, LocalConfig):
         return []
     return check_machine(

@@ -19,6 +19,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_SECRET_NAME = 32
 """Shorter than the keys that services give, so that a key in the place of its name is noticed."""
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+OPERATORS_NAMESPACE = "trainyard-operators"
+"""Where the operators are."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
@@ -114,7 +116,7 @@ def _one_or_many(value: object) -> object:
 
 
 def _namespace(value: str) -> str:
-    if value == "default" or value.startswith("kube-"):
+    if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
         raise ValueError(
             "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
         )

@@ -12,6 +12,9 @@ ARGUMENT = re.compile(
     re.IGNORECASE,
 )
 """Names of arguments whose values are; `--pad-token` is none."""
+OPTION = re.compile(r"(.*_)?(KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE)", re.IGNORECASE)
+RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{20,}")
+"""Any argument so named has a secret if its value is long and mixed: `--wandb-key`, not `--sort-key=label`."""
 NO_SECRET = re.compile(r"/[\w./-]+|[\d.]+|true|false|none|<[^>]*>|\$\(\w+\)|", re.IGNORECASE)
 """Values that hold no secret under any name: paths, numbers, marks of a tokenizer, names of variables."""
 SHAPES: Mapping[str, re.Pattern[str]] = {
@@ -54,5 +57,11 @@ def in_arguments(arguments: Sequence[str]) -> Iterator[tuple[int, str]]:
         before = "" if given else option if argument.startswith("-") else ""
         if found := shape(argument):
             yield index, found
-        elif ARGUMENT.fullmatch(name.lstrip("-").replace("-", "_")) and not NO_SECRET.fullmatch(value):
+        elif _is_secret(name.lstrip("-").replace("-", "_"), value):
             yield index, "a secret"
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if NO_SECRET.fullmatch(value):
+        return False
+    return bool(ARGUMENT.fullmatch(name) or (OPTION.fullmatch(name) and RANDOM.fullmatch(value)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
+from infra.authorized_networks import examples, open_to_all
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
@@ -84,9 +85,10 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     if vpc.overlaps(services):
         yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
     yield from _room(config, vpc)
+    yield from open_to_all(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
-        if network.prefixlen == 0:
-            message = "is the whole internet; write the ranges that you use, or none"
+        if network.is_private and not examples([str(network)]):
+            message = "is private; the public endpoint takes public ranges alone: write that of your way out, or none"
             yield Problem(("platform", "authorized_networks", index), message, str(network))
 
 

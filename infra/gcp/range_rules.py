@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 from itertools import combinations
 
+from infra.authorized_networks import open_to_all
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes
 from infra.problems import Problem
@@ -33,10 +34,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
             yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
     yield from _reserved(ranges)
     yield from _room(config, ranges)
-    for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
-        if network.prefixlen == 0:
-            message = "is the whole internet; write the ranges that you use, or none"
-            yield Problem(("platform", "authorized_networks", index), message, str(network))
+    yield from open_to_all(config.authorized_networks)
 
 
 def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:

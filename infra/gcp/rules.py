@@ -119,7 +119,7 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
         yield Problem(("platform", "maintenance", "days"), message, list(config.maintenance.days))
 
 
-def _tpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Found:
+def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
     written, found = pool.model_fields_set, slice_of(pool)
     if found is None:
@@ -127,6 +127,10 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
             yield "topology", "is for TPUs; remove it or write a TPU as accelerator", pool.topology
         if pool.slices != 1:
             yield "slices", "is for TPUs; write `nodes` instead", pool.slices
+        if plans[0].machine.tpu_chips:
+            tpu = plans[0].machine.family
+            message = f"is a host of TPU {tpu}; write `accelerator: {tpu}-...`, or {tpu} with `topology`, in its place"
+            yield "machine_type", message, pool.machine_type
         return
     if "nodes" in written and pool.nodes != (total := found.hosts * pool.slices):
         message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or leave it out"

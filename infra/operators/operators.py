@@ -12,8 +12,9 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.naming import stack_labels
 from infra.operators.operator import Operator, OperatorArgs
 from infra.operators.releases import needed_releases
+from infra.scalars import OPERATORS_NAMESPACE
 
-NAMESPACE = "trainyard-operators"
+NAMESPACE = OPERATORS_NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,7 @@ def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: 
 def test_a_settings_file_is_as_it_was_after_pulumi_wrote_its_salt_and_numbers_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = (
-        "# Ours.\nconfig:\n  salted:budget: 20\n  salted:ttl_hours: 1.50\n  salted:platform: {nodes: 2}\n"
-    )
+    text = "# Ours.\nconfig:\n  salted:budget: 20\n  salted:ttl_hours: 1.50\n  salted:platform: {nodes: 2}\n"
     settings = tmp_path / "Pulumi.mine.yaml"
     settings.write_text(text, encoding="utf-8")
     (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")

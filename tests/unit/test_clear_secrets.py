@@ -51,6 +51,7 @@ def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
         (["--epochs", "3", "--hf-token", "abcdefgh"], 3),
         (["--password=hunter2"], 0),
         (["--wandb_api_key", "0123456789abcdef0123456789abcdef01234567"], 1),
+        (["--wandb-key=0123456789abcdef0123456789abcdef01234567"], 0),
         ([f"https://me:{GITHUB}@github.com/a/b"], 0),
     ],
 )
@@ -71,6 +72,9 @@ def test_what_is_no_secret_is_taken() -> None:
             "--tokenizer",
             "gpt2",
             "--token-file=/run/t",
+            "--sort-key=label_of_the_whole_picture",
+            "--cache-key",
+            "imagenet",
         ],
         environment={
             "TOKENIZERS_PARALLELISM": "false",

@@ -32,6 +32,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
     "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
+    "EKS open to all in two halves": (
+        eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
+        ("authorized_networks[0]", "with the others the whole internet"),
+    ),
+    "EKS open to a private range": (
+        eks(authorized_networks=["10.1.0.0/16"]),
+        ('authorized_networks[0] = "10.1.0.0/16"', "is private", "your way out"),
+    ),
     "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
     "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "S3 keeps for itself")),
     "name too long for the bucket's": (eks(name="a" * 60), ("platform.name", "at most 48", "`bucket.name`")),

@@ -74,6 +74,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("network.pods", "has 256 addresses, and up to 5 nodes take 896"),
     ),
     "open to all": (gke(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
+    "namespace of the operators": (gke(namespace="trainyard-operators"), ("platform.namespace", "stack's own")),
+    "host of a TPU without its TPU": (
+        pool(machine_type="ct5p-hightpu-4t"),
+        ('pools[0].machine_type = "ct5p-hightpu-4t"', "is a host of TPU v5p", "write `accelerator: v5p-...`"),
+    ),
     "system pool with GPUs": (
         gke(system_pool={"machine_type": "g2-standard-4"}),
         ("system_pool", "carries accelerators"),

@@ -1,0 +1,26 @@
+"""Who may reach an API server from outside: what is wrong with `authorized_networks`, whatever the cloud. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, collapse_addresses
+
+from infra.problems import Problem
+
+EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
+"""Ranges of documentation, which nobody has: https://www.rfc-editor.org/rfc/rfc5737"""
+
+
+def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
+    """The ranges that are, together, the whole internet."""
+    ranges = [IPv4Network(each) for each in networks]
+    if any(each.prefixlen == 0 for each in collapse_addresses(ranges)):
+        widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
+        what = "is the whole internet" if ranges[widest].prefixlen == 0 else "is with the others the whole internet"
+        message = f"{what}; write the ranges that you use, or none"
+        yield Problem(("platform", "authorized_networks", widest), message, networks[widest])
+
+
+def examples(networks: Sequence[str]) -> list[str]:
+    """The ranges that stand in examples and can be nobody's."""
+    return [each for each in networks if any(IPv4Network(each).subnet_of(example) for example in EXAMPLES)]

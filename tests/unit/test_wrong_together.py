@@ -1,0 +1,46 @@
+"""What no single value shows and no cloud's rules: a stack that never ends, an example's ranges, a script elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stack_rules
+from commands.up import problems
+from stack_config import parse
+from tests.unit.cloud_settings import eks
+from tests.unit.refused import job, refusals
+
+GKE = {"kind": "gke", "project": "some-project"}
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"), [(1e300, "above 0 and at most 8760"), (8, "remove it, or `deletion_protection`")]
+)
+def test_a_time_to_live_that_cannot_be(hours: float, said: str) -> None:
+    values: dict[str, Any] = {"platform": {**GKE, "deletion_protection": True}, "jobs": [], "ttl_hours": hours}
+    [line] = refusals(values)
+    assert line.startswith("trainyard:ttl_hours = ")
+    assert said in line
+
+
+def test_a_protected_stack_without_a_time_to_live() -> None:
+    assert parse({"platform": {**GKE, "deletion_protection": True}, "jobs": []}).ttl_hours is None
+
+
+def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
+    config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
+    [line] = problems(config)
+    assert "platform.authorized_networks: 203.0.113.128/25 stands in examples" in line
+    assert problems(parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []})) == []
+
+
+def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
+    (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
+    [line] = refusals(job(recipe=None, script="train.py"))
+    assert "jobs[0].script" in line
+    assert "write ./train.py" in line
+    parse(job(recipe=None, script="train.py", image="example.com/team/train:1"))
