@@ -84,10 +84,13 @@ def markdown(report: Report, today: date) -> str:
     lines += _resources(report)
     lines += _price(report, today)
     lines += _quota(report)
-    notes = [each for each in report.findings if not each.fails]
+    notes = [
+        f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}"
+        for each in report.findings
+        if not each.fails
+    ] + _idle_exceptions(report)
     if notes:
-        lines += ["", "Policy:"]
-        lines += [f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}" for each in notes]
+        lines += ["", "Policy:", *notes]
     lines += _jobs(report)
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
@@ -129,6 +132,15 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
 
 def _excuse(finding: Finding) -> str:
     return f" (excused: {finding.excused})" if finding.excused else ""
+
+
+def _idle_exceptions(report: Report) -> list[str]:
+    broken = {(each.rule.name, each.resource) for each in report.findings}
+    return [
+        f"- {each.rule}: {each.resource}: breaks no such rule, so its exception excuses nothing; correct or remove it"
+        for each in report.after.policy.exceptions
+        if (each.rule, each.resource) not in broken
+    ]
 
 
 def _resources(report: Report) -> list[str]:

@@ -64,6 +64,15 @@ def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
     assert allowed.failures == []
 
 
+def test_an_exception_that_excuses_nothing_is_named() -> None:
+    rule, reason = "deletion-protection", "a stack of an afternoon"
+    exceptions = [{"rule": rule, "resource": name, "reason": reason} for name in ("cluster-control-plane", "nope")]
+    text = markdown(report(values(), values(policy={"exceptions": exceptions})), TODAY)
+    assert f"- {rule}: nope: breaks no such rule, so its exception excuses nothing; correct or remove it" in text
+    assert text.count("excuses nothing") == 1
+    assert f"(excused: {reason})" in text
+
+
 def test_a_budget_fails_the_preview() -> None:
     (failure,) = report(values(), values(budget=0.1)).failures
     assert "more than `budget: 0.1`" in failure
