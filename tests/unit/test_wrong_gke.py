@@ -51,6 +51,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "image with a tag": (gke(image={"name": "a:1"}), ("platform.image.name", "without registry and tag")),
     "image not by digest": (gke(image={"prebuilt": "a/b:1"}), ("platform.image.prebuilt", "by its digest")),
     "Python 3.8": (gke(image={"python_version": "3.8"}), ("image.python_version", "3.11, 3.12, 3.13")),
+    "Python without quotes": (gke(image={"python_version": 3.12}), ("3.11, 3.12, 3.13, in quotes: '3.12'",)),
+    "topology without quotes": (pool(topology=16), ("pools[0].topology = 16", "must be a string", "`topology: '16'`")),
     "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "range of IPv4 addresses", "/20")),
     "range with host bits": (gke(network={"nodes": "10.0.0.1/20"}), ("network.nodes", "range of IPv4 addresses")),
     "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
@@ -58,7 +60,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "small disk": (pool(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 15")),
     "unknown disk": (pool(disk_type="ssd"), ("pools[0].disk_type", "pd-ssd, pd-balanced")),
     "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
-    "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168")),
+    "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168", "`max_run_hours: 168`")),
     "no pool name": (gke(pools=[{}]), ("platform.pools[0].name: is missing", "add `name: gpus`")),
     # Contradictions
     "pods overlap nodes": (gke(network={"pods": "10.0.0.0/14"}), ("network.pods", "overlaps network.nodes")),
