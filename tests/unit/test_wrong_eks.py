@@ -71,6 +71,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
     "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
+    "two capacities on AWS": (
+        group(capacity=["spot", "on-demand"]),
+        ("pools[0].capacity", "has one", "`capacity: spot`, and a further pool"),
+    ),
+    "S3 bucket with dots": (eks(bucket={"name": "a.example.com"}), ("bucket.name", "no dots")),
     "GPUs for the system": (eks(system_pool={"machine_type": "g5.xlarge"}), ("system_pool", "carries GPUs")),
     "spread out placement": (
         group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),

@@ -54,7 +54,24 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "Python without quotes": (gke(image={"python_version": 3.12}), ("3.11, 3.12, 3.13, in quotes: '3.12'",)),
     "topology without quotes": (pool(topology=16), ("pools[0].topology = 16", "must be a string", "`topology: '16'`")),
     "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "range of IPv4 addresses", "/20")),
-    "range with host bits": (gke(network={"nodes": "10.0.0.1/20"}), ("network.nodes", "range of IPv4 addresses")),
+    "range with host bits": (
+        gke(network={"nodes": "10.0.0.1/20"}),
+        ("nodes", "range of IPv4", "itself, '10.0.0.0/20'"),
+    ),
+    "address for a range": (
+        gke(authorized_networks=["203.0.113.7/24"]),
+        ("networks[0]", "'203.0.113.0/24', or '203.0.113.7/32' for this address"),
+    ),
+    "project by its number": (
+        gke(project=123456789012),
+        ("platform.project = 123456789012", "its id", "gcloud projects describe 123456789012 "),
+    ),
+    "capacities in one text": (
+        pool(capacity="spot,reservation:x"),
+        ("capacity[0]", "list", "`capacity: [spot, reservation:x]`"),
+    ),
+    "bucket with dots": (gke(bucket={"name": "a.example.com"}), ("bucket.name", "no dots", "'team-checkpoints'")),
+    "bucket with its scheme": (gke(bucket={"name": "gs://a"}), ("bucket.name", "no gs://")),
     "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
     "yes in quotes": (gke(regional="yes"), ('platform.regional = "yes"', "must be true or false")),
     "small disk": (pool(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 15")),

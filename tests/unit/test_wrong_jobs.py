@@ -36,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
     "MPI on TPUs": (
         cloud(accelerator="v4-32", kind="mpi-job"),
-        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write indexed-job or jobset or train-job"),
+        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write `kind: indexed-job`, or else jobset or train-job"),
     ),
     "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("jobs[0].kind", "completion index")),
     "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
@@ -79,7 +79,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "elastic kind that is not": (
         job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
-        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "indexed-job or pytorch-job"),
+        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "write `kind: indexed-job`, or else pytorch-job"),
     ),
     "elastic TPUs": (
         cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
