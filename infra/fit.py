@@ -269,7 +269,8 @@ def _accelerators(offers: Sequence[_Offer]) -> str:
 def _forgotten(ask: Ask, offers: Sequence[_Offer]) -> str:
     """What to add to a job that has no room, and names no accelerator where pools have some."""
     known = "" if ask.accelerator else _accelerators(offers)
-    return f"; the job names no `accelerator`: if it is for the pools that have one, add {known}" if known else ""
+    hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
+    return hint if known else ""
 
 
 def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:

@@ -200,6 +200,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("system_pool.machine_type", "write one of e2-standard-2, e2-standard-4"),
     ),
     # TPUs
+    "TPU pool in capitals": (pool(accelerator="V5P-32"), ("pools[0].accelerator", "write v5p-32;")),
     "TPU in a zone without": (tpu("v4-32", "us-central1-a"), ("pools[0].zones", "has no v4; it is in us-central2-b")),
     "topology of other chips": (tpu("v4-32", "us-central2-b", topology="2x2x2"), ("topology", "8 chips", "16")),
     "topology of two axes": (tpu("v4", "us-central2-b", topology="4x4"), ("topology", "v4 has no slice 4x4")),

@@ -23,6 +23,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "recipe without torch": (job(kind="mx-job"), ('jobs[0].recipe = "digits":', "needs torch", "`script:`")),
     "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
+    "TPU in capitals": (cloud(accelerator="V5P-32"), ('accelerator = "V5P-32":', "write v5p-32;", "v6e (v6e-N)")),
+    "TPU by its generation": (cloud(accelerator="v5e-16"), ("jobs[0].accelerator", "write v5litepod-16;")),
+    "GPU without its maker": (cloud(accelerator="L4"), ('accelerator = "L4":', "write nvidia-l4; allowed: a GPU")),
+    "TPU of the far future": (cloud(accelerator="v9-32"), ("accelerator", "write a GPU", "generation v4 (v4-N), v5e")),
     "accelerator on this machine": (
         job(accelerator="nvidia-l4"),
         ('jobs[0].accelerator = "nvidia-l4":', "CPUs only", "remove it"),
