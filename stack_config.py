@@ -116,9 +116,14 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
     config = content
     if isinstance(content, dict):
+        outside = [str(key) for key in content if _belongs_under_config(str(key))]
+        if outside:
+            raise ValueError(
+                f"{path.name}: {', '.join(outside)}: nobody reads that at the left margin; indent it under `config:`, "
+                f"as in `config:` and `  {outside[0]}: ...`"
+            )
         # The file of a stack without settings has other keys.
-        is_without = content.keys().isdisjoint(StackConfig.model_fields)
-        config = content.get("config", {} if is_without else None)
+        config = content.get("config", {})
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
     # A key without a namespace belongs to the project.
@@ -137,24 +142,38 @@ def load_file(path: Path) -> StackConfig:
     return parse({key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}, secrets)
 
 
-def _refuse_repeated(node: Any) -> None:
-    """Refuse a YAML mapping with a key that is there twice, of which PyYAML would take the last in silence."""
+def _belongs_under_config(key: str) -> bool:
+    """Whether a key at the top of a stack's file is one of its settings."""
+    return _is_ours(key) or _is_secret(key) or key in StackConfig.model_fields
+
+
+def _refuse_repeated(node: Any, key: str = "the file", around: tuple[Any, ...] = ()) -> None:
+    """Refuse a YAML mapping with a key that is there twice, of which PyYAML would take the last in silence.
+
+    Refuse as well what has an alias of itself inside: it would have no end.
+    """
     import yaml
 
+    if any(node is each for each in around):
+        line = node.start_mark.line + 1
+        raise yaml.constructor.ConstructorError(
+            problem=f"the value of {key} is an alias of what it is in, from line {line} on; write the value itself"
+        )
+    inside = (*around, node)
     if isinstance(node, yaml.SequenceNode):
         for each in node.value:
-            _refuse_repeated(each)
+            _refuse_repeated(each, key, inside)
     if not isinstance(node, yaml.MappingNode):
         return
     lines: dict[str, int] = {}
-    for key, value in node.value:
-        name, line = str(key.value), key.start_mark.line + 1
+    for name_node, value in node.value:
+        name, line = str(name_node.value), name_node.start_mark.line + 1
         if name in lines:
             raise yaml.constructor.ConstructorError(
                 problem=f"the key {name} is in lines {lines[name]} and {line}; write it once"
             )
         lines[name] = line
-        _refuse_repeated(value)
+        _refuse_repeated(value, name, inside)
 
 
 def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyType({})) -> StackConfig:

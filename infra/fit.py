@@ -159,12 +159,12 @@ def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]
         return Misfit(job=index, key="accelerator", message=_none_has(ask, offers))
     large = [place for place in matching if _hosts_on(offers[place].whole, ask)]
     if not large:
-        return _too_large(index, ask, [offers[place] for place in matching])
+        return _too_large(index, ask, [offers[place] for place in matching], _forgotten(ask, offers))
     room = {place: _room(free[place], ask) for place in large}
     roomy = [place for place in large if room[place] >= ask.hosts]
     if not roomy:
         most = max(large, key=lambda place: room[place])
-        return _too_many(index, offers[most], room[most])
+        return _too_many(index, offers[most], room[most], _forgotten(ask, offers))
 
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
@@ -259,33 +259,42 @@ def _suits(offer: _Offer, ask: Ask) -> bool:
     return offer.gpu == ask.accelerator
 
 
-def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:
+def _accelerators(offers: Sequence[_Offer]) -> str:
     names = [
         offer.gpu or (offer.tpu and f"{offer.tpu.accelerator_type} ({offer.tpu.topology_label})") for offer in offers
     ]
-    known = ", ".join(dict.fromkeys(name for name in names if name))
+    return ", ".join(dict.fromkeys(name for name in names if name))
+
+
+def _forgotten(ask: Ask, offers: Sequence[_Offer]) -> str:
+    """What to add to a job that has no room, and names no accelerator where pools have some."""
+    known = "" if ask.accelerator else _accelerators(offers)
+    hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
+    return hint if known else ""
+
+
+def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:
+    known = _accelerators(offers)
     remedy = f"write one that there is, {known}," if known else "add a pool that has them"
     asked = " ".join(filter(None, (ask.accelerator, ask.topology))) or "nodes without accelerators"
     return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 
-def _too_large(index: int, ask: Ask, offers: Sequence[_Offer]) -> Misfit:
+def _too_large(index: int, ask: Ask, offers: Sequence[_Offer], hint: str) -> Misfit:
     best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
     if ask.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
         message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
         return Misfit(job=index, key="accelerators_per_host", message=message)
-    message = (
-        f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs; ask for less"
-    )
-    return Misfit(job=index, key="resources", message=message)
+    message = f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
+    return Misfit(job=index, key="resources", message=f"{message}; ask for less{hint}")
 
 
-def _too_many(index: int, offer: _Offer, hosts: int) -> Misfit:
+def _too_many(index: int, offer: _Offer, hosts: int, hint: str) -> Misfit:
     if offer.tpu is not None:
         slices = hosts // offer.tpu.hosts
         message = f"pool {offer.pool} has {slices} such slices left; write less, or change the pool"
         return Misfit(job=index, key="slices", message=message)
-    message = f"pool {offer.pool} has room for {hosts} more such hosts; write less, or change the pool"
+    message = f"pool {offer.pool} has room for {hosts} more such hosts; write less, or change the pool{hint}"
     return Misfit(job=index, key="hosts", message=message)
 
 

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any, get_args
 
 from annotated_types import Ge, Gt, Le
@@ -107,7 +108,11 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
         start = "is missing" if found is PydanticUndefined else "is unknown"
         tags = ", ".join(filter(None, map(_tag, place.sections)))
         return Problem((*place.path, "kind"), f"{start}; write one of {tags}", found)
-    return Problem(place.path, _allowed(kind, str(error["msg"]), context, place), value)
+    message = _allowed(kind, str(error["msg"]), context, place, value)
+    if error["loc"][-1] == "[key]":
+        # What is wrong with a key says the path; the value is another.
+        return Problem(place.path, f"the name {message}")
+    return Problem(place.path, message, value)
 
 
 @dataclass(frozen=True)
@@ -180,19 +185,21 @@ def _unknown_key(place: _Place) -> str:
     return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"
 
 
-def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) -> str:
-    """What may stand there instead."""
+def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, value: object) -> str:
+    """What may stand there instead of a value."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        return f"is unknown; write one of {_listed(context['expected'])}"
+        return f"is unknown; write {_meant(context['expected'], value)}"
     if kind.startswith(("int_", "float_")) or kind in BOUNDS:
-        return f"must be {_range(place.field)}; write {_example(place)}"
+        return f"must be {_range(place.field)}; write {_nearest(place, value)}"
     if kind in ("string_too_long", "string_too_short"):
         limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
         return f"must have {limit} characters; write {_example(place)}"
     if kind == "string_type":
-        return f"must be a string, in quotes where YAML sees something else; write {_example(place)}"
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        example = f"`{place.path[-1]}: '{value}'`" if is_number and isinstance(place.path[-1], str) else _example(place)
+        return f"must be a string, in quotes where YAML sees something else; write {example}"
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
         if len(place.sections) > 1:
@@ -205,21 +212,45 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place) ->
     return f"is not allowed: {message}; {_sentence(place.field)}"
 
 
-def _listed(expected: str) -> str:
-    """pydantic's list of legal values, as people write it."""
-    return expected.replace(" or ", ", ").replace("'", "")
+def _meant(expected: str, value: object) -> str:
+    """The legal values, of pydantic's list of them, and where quotes alone are wrong, the value as it is right."""
+    legal = expected.replace(" or ", ", ").split(", ")
+    values = "one of " + ", ".join(legal).replace("'", "")
+    if f"'{value}'" in legal:
+        return f"{values}, in quotes: '{value}'"
+    return f"{values}, without quotes: {value}" if isinstance(value, str) and value in legal else values
+
+
+def _nearest(place: _Place, value: object) -> str:
+    """The key with the number in its range that is the nearest to what is there, or else an example."""
+    above, least, most = _bounds(place.field)
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
+    except (ValueError, OverflowError):
+        number = inf
+    if not isfinite(number) or (above is not None and number <= above) or (most is None and number < (least or 0)):
+        return _example(place)
+    number = float(min(max(number, -inf if least is None else least), inf if most is None else most))
+    if above is None or number.is_integer():
+        number = round(number)
+    return f"`{place.path[-1]}: {number}`{', without quotes' if isinstance(value, str) else ''}"
+
+
+def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float | None]:
+    """The number that a field is above, its least and its most; None where it has no such bound."""
+    bounds: dict[type, Any] = {type(bound): bound for bound in _constraints(field)}
+    above, least, most = (getattr(bounds.get(kind), name, None) for kind, name in ((Gt, "gt"), (Ge, "ge"), (Le, "le")))
+    return above, least, most
 
 
 def _range(field: FieldInfo | None) -> str:
     """The numbers that a field takes."""
-    bounds = {type(bound): bound for bound in _constraints(field)}
-    above, highest = bounds.get(Gt), bounds.get(Le)
-    if isinstance(above, Gt):
-        return f"a number above {above.gt}" + (f" and at most {highest.le}" if isinstance(highest, Le) else "")
-    lowest = bounds.get(Ge)
-    if isinstance(lowest, Ge) and isinstance(highest, Le):
-        return f"an integer from {lowest.ge} to {highest.le}"
-    return f"an integer of at least {lowest.ge}" if isinstance(lowest, Ge) else "an integer"
+    above, least, most = _bounds(field)
+    if above is not None:
+        return f"a number above {above}" + (f" and at most {most}" if most is not None else "")
+    if least is not None and most is not None:
+        return f"an integer from {least} to {most}"
+    return f"an integer of at least {least}" if least is not None else "an integer"
 
 
 def _constraints(field: FieldInfo | None) -> Iterator[object]:

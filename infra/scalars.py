@@ -21,6 +21,8 @@ LONGEST_SECRET_NAME = 32
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 OPERATORS_NAMESPACE = "trainyard-operators"
 """Where the operators are."""
+BARE_BUCKET = "no dots, no gs:// and no s3://; write for example 'team-checkpoints'"
+"""Ends the message about a bucket's name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
@@ -105,9 +107,28 @@ def _cidr(value: str) -> str:
     try:
         if "/" not in value:
             raise ValueError("has no prefix length")
-        return str(IPv4Network(value))
+        network = IPv4Network(value, strict=False)
     except ValueError as error:
         raise ValueError("must be a range of IPv4 addresses; write for example '10.0.0.0/20'") from error
+    address = value.partition("/")[0]
+    if address != str(network.network_address):
+        raise ValueError(
+            f"must be a range of IPv4 addresses, and {address} is inside one: write the range itself, '{network}'"
+        )
+    return str(network)
+
+
+def _reaching(value: str) -> str:
+    """Accept a range; say how one address is written where it is one that is meant."""
+    try:
+        return _cidr(value)
+    except ValueError as error:
+        address = value.partition("/")[0]
+        try:
+            alone = IPv4Network(address)
+        except ValueError:
+            raise error from None
+        raise ValueError(f"{error}, or '{alone}' for this address alone") from error
 
 
 def _one_or_many(value: object) -> object:
@@ -141,6 +162,8 @@ FlagName = Annotated[str, AfterValidator(_flag)]
 """Name of a trainer flag."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 """A range of IPv4 addresses."""
+ReachingCidr = Annotated[str, AfterValidator(_reaching)]
+"""A range of IPv4 addresses that reach something, which may well be one address."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 """Value of a trainer flag."""
 Text = Annotated[str, PlainValidator(_text)]

@@ -125,9 +125,7 @@ def _elastic(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("elastic.min_hosts", f"must be at most max_hosts, {high}; lower this or raise that", low)
     if not RULES[spec.kind].elastic:
         able = kinds_where(lambda each: each.elastic)
-        yield Conflict(
-            "elastic", f"a job of kind {spec.kind} cannot shrink and grow; write `kind: {able}`", [low, high]
-        )
+        yield Conflict("elastic", f"a job of kind {spec.kind} cannot shrink and grow; write {able}", [low, high])
     if spec.tpu:
         yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", [low, high])
 

@@ -89,5 +89,6 @@ def longest_name(spec: JobSpec) -> int:
 
 
 def kinds_where(able: Callable[[KindRules], object]) -> str:
-    """The kinds that are able, as a message names them."""
-    return " or ".join(kind for kind, rules in RULES.items() if able(rules))
+    """The kinds that are able, as a message says what to write: one, and in words the others."""
+    first, *others = (kind for kind, rules in RULES.items() if able(rules))
+    return f"`kind: {first}`{', or else ' if others else ''}{' or '.join(others)}"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
-from infra.hardware.gpus import GPUS
+from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, SecretName, Section, Text, VariableName
 from workloads.recipes import recipe_names
@@ -27,10 +27,8 @@ ETCD_IMAGE = "etcd"
 
 
 def _accelerator(value: str) -> str:
-    if value not in GPUS and not is_tpu(value):
-        raise ValueError(
-            f"is no accelerator; write a GPU, one of {', '.join(GPUS)}, or a TPU, for example v4-32 or v6e"
-        )
+    if not is_accelerator(value):
+        raise ValueError(what_is_one(value))
     return value
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.image.config import ImageConfig
-from infra.scalars import ONE_OR_MANY, Cidr, NamespaceName, Section, matched
+from infra.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 100
 """https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""
@@ -35,8 +35,21 @@ def _name(limit: int, example: str) -> AfterValidator:
     return matched(_NAME, message, limit)
 
 
+def _one_capacity(value: object) -> object:
+    """Refuse several ways to get nodes: a managed node group has one."""
+    several = value.split(",") if isinstance(value, str) else value
+    if isinstance(several, list) and len(several) > 1:
+        raise ValueError(
+            "a pool of EKS has one: on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID'; write "
+            f"`capacity: {several[0]}`, and a further pool for each other"
+        )
+    return value
+
+
 EksZone = Annotated[str, matched(_ZONE, "must be an availability zone; write for example 'us-west-2a'")]
 """An availability zone of AWS."""
+S3BucketName = Annotated[str, matched(_BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BARE_BUCKET}")]
+"""A bucket of S3."""
 EksCapacity = Annotated[
     str,
     matched(
@@ -44,6 +57,7 @@ EksCapacity = Annotated[
         "is no way to get capacity; write on-demand, spot, 'reservation:cr-0123456789abcdef0' or "
         "'capacity-block:cr-0123456789abcdef0'",
     ),
+    BeforeValidator(_one_capacity),
 ]
 """A way to get nodes."""
 
@@ -102,7 +116,7 @@ class EksPoolConfig(Section):
 class EksBucketConfig(Section):
     """The S3 bucket of checkpoints, metrics and profiles."""
 
-    name: Annotated[str, matched(_BUCKET, "must be 3 to 63 lower-case letters, digits and '-'")] | None = None
+    name: S3BucketName | None = None
     """Name of the bucket; by default the cluster's name with a random suffix."""
     prefix: Annotated[str, _name(63, "jobs")] = "jobs"
     """Prefix in the bucket that jobs may read and write; they reach nothing else."""
@@ -145,7 +159,7 @@ class EksConfig(Section):
 refused."""
     network: EksNetworkConfig = EksNetworkConfig()
     """Address ranges."""
-    authorized_networks: tuple[Cidr, ...] = ()
+    authorized_networks: tuple[ReachingCidr, ...] = ()
     """Address ranges that may reach the API server from outside the VPC; by default there is no public endpoint, and \
 `pulumi up` must run inside the VPC or a network joined to it."""
     admins: tuple[

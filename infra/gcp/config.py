@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.image.config import ImageConfig
-from infra.scalars import ONE_OR_MANY, Cidr, NamespaceName, Section, matched
+from infra.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 40
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#Cluster"""
@@ -39,7 +39,20 @@ def _name(limit: int, example: str) -> AfterValidator:
     return matched(_NAME, message, limit)
 
 
+def _project(value: object) -> object:
+    """Refuse the number of a project, which YAML reads as an integer."""
+    if str(value).isdecimal():
+        raise ValueError(
+            "is the number of a project; write its id, of 6 to 30 lower-case letters, digits and '-', which "
+            f"`gcloud projects describe {value} --format='value(projectId)'` prints"
+        )
+    return value
+
+
 def _capacity(value: str) -> str:
+    if "," in value:
+        several = ", ".join(each.strip() for each in value.split(","))
+        raise ValueError(f"is several in one text, and a list is allowed; write `capacity: [{several}]`")
     if value not in ("on-demand", "spot", "flex-start", "queued") and not _RESERVATION.fullmatch(value):
         raise ValueError(
             "is no way to get capacity; write on-demand, spot, flex-start, queued or 'reservation:NAME', where NAME "
@@ -55,9 +68,13 @@ DiskImage = Annotated[str, matched(_DISK_IMAGE, "must be like 'projects/P/global
 KmsKey = Annotated[str, matched(_KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
 """A Cloud KMS key."""
 ProjectId = Annotated[
-    str, matched(_PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'")
+    str,
+    matched(_PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
+    BeforeValidator(_project),
 ]
 """A Google Cloud project."""
+BucketName = Annotated[str, matched(_BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BARE_BUCKET}")]
+"""A bucket of Cloud Storage."""
 GkeCapacity = Annotated[str, AfterValidator(_capacity)]
 """A way to get nodes."""
 
@@ -135,7 +152,7 @@ on-demand or spot capacity in one zone."""
 class GkeBucketConfig(Section):
     """The Cloud Storage bucket of checkpoints, metrics and profiles."""
 
-    name: Annotated[str, matched(_BUCKET, "must be 3 to 63 lower-case letters, digits, '-' and '_'")] | None = None
+    name: BucketName | None = None
     """Name of the bucket; by default the cluster's name with a random suffix."""
     location: str | None = None
     """Location of the bucket; by default the cluster's region."""
@@ -201,7 +218,7 @@ class GkeConfig(Section):
     """Address ranges."""
     secrets_key: KmsKey | None = None
     """Cloud KMS key that encrypts Kubernetes secrets once more; by default Google's own encrypts them at rest."""
-    authorized_networks: tuple[Cidr, ...] = ()
+    authorized_networks: tuple[ReachingCidr, ...] = ()
     """Address ranges that may reach the API server by its public address; by default there is none, and it is reached \
 by its DNS name with IAM alone."""
     deletion_protection: bool = False

@@ -17,6 +17,7 @@ from infra.gcp.pools import (
 )
 from infra.gcp.range_rules import range_problems
 from infra.gcp.system_rules import system_pool_problems
+from infra.hardware.accelerators import what_is_one
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import is_tpu
 from infra.hardware.versions import minor_of
@@ -82,11 +83,8 @@ def _hardware_problem(path: Path, pool: GkePoolConfig, message: str) -> Problem:
     if pool.topology is not None and is_tpu(pool.accelerator):
         return Problem((*path, "topology"), message, pool.topology)
     if is_tpu(pool.accelerator) or pool.accelerator not in GPUS:
-        known = ", ".join(GPUS)
-        hint = (
-            "" if is_tpu(pool.accelerator) else f"is no accelerator; write one of {known}, or a TPU type such as v4-32"
-        )
-        return Problem((*path, "accelerator"), hint or message, pool.accelerator)
+        hint = message if is_tpu(pool.accelerator) else what_is_one(pool.accelerator)
+        return Problem((*path, "accelerator"), hint, pool.accelerator)
     key = "accelerators_per_node" if "write one of 1, 2" in message or "exactly" in message else "machine_type"
     return Problem((*path, key), message, getattr(pool, key))
 

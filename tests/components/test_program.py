@@ -131,7 +131,7 @@ def test_wrong_settings_end_the_program_with_their_explanation() -> None:
     with pytest.raises(pulumi.RunError) as caught:
         program({**LOCAL, "nodes": 0}, job=[])
     assert str(caught.value).splitlines() == [
-        "trainyard:platform.nodes = 0: must be an integer from 1 to 8; write `nodes: 2`",
+        "trainyard:platform.nodes = 0: must be an integer from 1 to 8; write `nodes: 1`",
         "trainyard:job = []: unknown key; write jobs; allowed here: platform, jobs, budget, ttl_hours, policy",
     ]
 

@@ -57,6 +57,16 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         [{**T4, "hosts": 3}],
         ("jobs[0].hosts = 3", "pool gpus has room for 2 more such hosts"),
     ),
+    "no accelerator, and more than the system has": (
+        {"kind": "gke"},
+        [{"resources": {"cpu": 8, "memory": "16Gi"}}],
+        ("jobs[0].resources", "pool system", "names no `accelerator`", "nvidia-tesla-t4"),
+    ),
+    "no accelerator, and more hosts than the system has": (
+        {"kind": "gke"},
+        [{"hosts": 30}],
+        ("jobs[0].hosts = 30", "pool system", "names no `accelerator`", "nvidia-tesla-t4"),
+    ),
     "four GPUs of two": (
         {"kind": "gke"},
         [{**T4, "accelerators_per_host": 4}],

@@ -120,7 +120,11 @@ def test_nobody_else_reads_pulumis_configuration() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("platform: {kind: local}", r"has no mapping `config:`"),
+        ("platform: {kind: local}", r"platform: nobody reads that at the left margin; indent it under `config:`"),
+        ("trainyard:platform: {kind: local}\ntrainyard:jobs: []", r"trainyard:platform, trainyard:jobs: nobody reads"),
+        ("config: {platform: {kind: local}, jobs: []}\ntrainyard:budget: -5", r"trainyard:budget: .* left margin"),
+        ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
+        ("config: &a\n  trainyard:jobs: [*a]", r"value of trainyard:jobs is an alias of what it is in"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
             r"trainyrd:platform: nobody reads that; write trainyard:platform",

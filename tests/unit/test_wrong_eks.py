@@ -25,6 +25,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "small disk on AWS": (group(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 20")),
     "region of Google": (eks(region="us-central1"), ("platform.region", "us-west-2")),
     "account in a number": (eks(account="123"), ("platform.account", "12 digits")),
+    "account without quotes": (eks(account=123456789012), ("must be a string", "`account: '123456789012'`")),
+    "days in quotes": (eks(log_days="30"), ('log_days = "30"', "180, 365, without quotes: 30")),
     "EKS name of 101": (eks(name="a" * 101), ("platform.name", "1 to 100")),
     "old EKS": (eks(kubernetes_version="1.23"), ("kubernetes_version", "no longer offered")),
     "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
@@ -69,6 +71,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
     "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
+    "two capacities on AWS": (
+        group(capacity=["spot", "on-demand"]),
+        ("pools[0].capacity", "has one", "`capacity: spot`, and a further pool"),
+    ),
+    "S3 bucket with dots": (eks(bucket={"name": "a.example.com"}), ("bucket.name", "no dots")),
     "GPUs for the system": (eks(system_pool={"machine_type": "g5.xlarge"}), ("system_pool", "carries GPUs")),
     "spread out placement": (
         group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),

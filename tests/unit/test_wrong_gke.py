@@ -51,14 +51,33 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "image with a tag": (gke(image={"name": "a:1"}), ("platform.image.name", "without registry and tag")),
     "image not by digest": (gke(image={"prebuilt": "a/b:1"}), ("platform.image.prebuilt", "by its digest")),
     "Python 3.8": (gke(image={"python_version": "3.8"}), ("image.python_version", "3.11, 3.12, 3.13")),
+    "Python without quotes": (gke(image={"python_version": 3.12}), ("3.11, 3.12, 3.13, in quotes: '3.12'",)),
+    "topology without quotes": (pool(topology=16), ("pools[0].topology = 16", "must be a string", "`topology: '16'`")),
     "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "range of IPv4 addresses", "/20")),
-    "range with host bits": (gke(network={"nodes": "10.0.0.1/20"}), ("network.nodes", "range of IPv4 addresses")),
+    "range with host bits": (
+        gke(network={"nodes": "10.0.0.1/20"}),
+        ("nodes", "range of IPv4", "itself, '10.0.0.0/20'"),
+    ),
+    "address for a range": (
+        gke(authorized_networks=["203.0.113.7/24"]),
+        ("networks[0]", "'203.0.113.0/24', or '203.0.113.7/32' for this address"),
+    ),
+    "project by its number": (
+        gke(project=123456789012),
+        ("platform.project = 123456789012", "its id", "gcloud projects describe 123456789012 "),
+    ),
+    "capacities in one text": (
+        pool(capacity="spot,reservation:x"),
+        ("capacity[0]", "list", "`capacity: [spot, reservation:x]`"),
+    ),
+    "bucket with dots": (gke(bucket={"name": "a.example.com"}), ("bucket.name", "no dots", "'team-checkpoints'")),
+    "bucket with its scheme": (gke(bucket={"name": "gs://a"}), ("bucket.name", "no gs://")),
     "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
     "yes in quotes": (gke(regional="yes"), ('platform.regional = "yes"', "must be true or false")),
     "small disk": (pool(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 15")),
     "unknown disk": (pool(disk_type="ssd"), ("pools[0].disk_type", "pd-ssd, pd-balanced")),
     "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
-    "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168")),
+    "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168", "`max_run_hours: 168`")),
     "no pool name": (gke(pools=[{}]), ("platform.pools[0].name: is missing", "add `name: gpus`")),
     # Contradictions
     "pods overlap nodes": (gke(network={"pods": "10.0.0.0/14"}), ("network.pods", "overlaps network.nodes")),
@@ -181,6 +200,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("system_pool.machine_type", "write one of e2-standard-2, e2-standard-4"),
     ),
     # TPUs
+    "TPU pool in capitals": (pool(accelerator="V5P-32"), ("pools[0].accelerator", "write v5p-32;")),
     "TPU in a zone without": (tpu("v4-32", "us-central1-a"), ("pools[0].zones", "has no v4; it is in us-central2-b")),
     "topology of other chips": (tpu("v4-32", "us-central2-b", topology="2x2x2"), ("topology", "8 chips", "16")),
     "topology of two axes": (tpu("v4", "us-central2-b", topology="4x4"), ("topology", "v4 has no slice 4x4")),

@@ -23,6 +23,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "recipe without torch": (job(kind="mx-job"), ('jobs[0].recipe = "digits":', "needs torch", "`script:`")),
     "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
+    "TPU in capitals": (cloud(accelerator="V5P-32"), ('accelerator = "V5P-32":', "write v5p-32;", "v6e (v6e-N)")),
+    "TPU by its generation": (cloud(accelerator="v5e-16"), ("jobs[0].accelerator", "write v5litepod-16;")),
+    "GPU without its maker": (cloud(accelerator="L4"), ('accelerator = "L4":', "write nvidia-l4; allowed: a GPU")),
+    "TPU of the far future": (cloud(accelerator="v9-32"), ("accelerator", "write a GPU", "generation v4 (v4-N), v5e")),
     "accelerator on this machine": (
         job(accelerator="nvidia-l4"),
         ('jobs[0].accelerator = "nvidia-l4":', "CPUs only", "remove it"),
@@ -36,7 +40,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
     "MPI on TPUs": (
         cloud(accelerator="v4-32", kind="mpi-job"),
-        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write indexed-job or jobset or train-job"),
+        ('jobs[0].kind = "mpi-job":', "cannot run on TPUs", "write `kind: indexed-job`, or else jobset or train-job"),
     ),
     "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("jobs[0].kind", "completion index")),
     "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
@@ -79,7 +83,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "elastic kind that is not": (
         job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
-        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "indexed-job or pytorch-job"),
+        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "write `kind: indexed-job`, or else pytorch-job"),
     ),
     "elastic TPUs": (
         cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
