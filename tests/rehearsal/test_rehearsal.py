@@ -62,6 +62,15 @@ def test_two_hosts_with_two_gpus_each() -> None:
 
 
 @pytest.mark.long
+def test_a_pool_across_zones_grows_to_its_most_and_no_further() -> None:
+    report = rehearse("zones", "--file", str(STACKS / "zones.yaml"))
+    zones = Counter(node["zone"] for node in report["nodes"] if node["pool"] == "p")
+    assert zones == {"us-central1-a": 2, "us-central1-b": 1}
+    assert report["quota"]["us-central1/NVIDIA_L4_GPUS"] == 3
+    assert len({pod["node"] for pod in report["pods"] if pod["job"] == "j"}) == 3
+
+
+@pytest.mark.long
 def test_two_hosts_with_two_v100_each() -> None:
     report = rehearse("gke-v100")
     pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
