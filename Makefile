@@ -20,9 +20,9 @@ up: ## set up, bring the stack up, follow its jobs to their end
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
 
-rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool
+rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool, NAME= for a second at once
 	@setup/python .venv requirements.txt
-	@$(PYTHON) -m rehearsal $(STACK)
+	@$(PYTHON) -m rehearsal $(STACK) $(if $(NAME),--name $(NAME))
 
 logs: ## the jobs' logs, every rank
 	@setup/python .venv requirements.txt
