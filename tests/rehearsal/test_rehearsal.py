@@ -168,7 +168,11 @@ def test_after_a_fault_a_second_up_converges(fault: str) -> None:
 
 def test_a_quota_that_is_too_small_is_said() -> None:
     report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
-    assert report["problems"] == ["`pulumi up` failed"]
+    first, *reasons = report["problems"]
+    assert first == "`pulumi up` failed"
+    assert any("NodePool" in each and "NVIDIA_T4_GPUS" in each for each in reasons), reasons
+    assert report["up_failed"]
+    assert report["resources"]["gcp:container/cluster:Cluster"]
 
 
 TOO_MUCH = """
