@@ -1,12 +1,41 @@
-"""Why Pulumi failed, from what it printed. Pure."""
+"""Runs Pulumi, and says why it failed from what it printed."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 MOST_ERRORS = 5
 MOST_LETTERS = 400
 _BLOCK = re.compile(r"^  (\S.*\)):$")
+
+
+def run(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], say: Callable[[str], None] | None
+) -> tuple[int, str]:
+    """Exit status and output of a command, of which each line is said as it comes."""
+    lines = []
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                lines.append(line)
+                if say:
+                    say(line.removesuffix("\n"))
+        except BaseException:
+            # Else a rehearsal that is told to end would wait for it.
+            process.kill()
+            raise
+    return process.returncode, "".join(lines)
 
 
 def errors(output: str) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Properties, new_state, read_state
 from rehearsal.cluster import behind
 from rehearsal.cluster.effects import BUCKETS
-from rehearsal.diagnostics import errors
+from rehearsal.diagnostics import errors, run
 from rehearsal.duration import longest_chain, turned
 from rehearsal.object_store import running
 from rehearsal.report import Node, Report
@@ -73,7 +73,7 @@ class Rehearsal:
     fault: str = ""
     quotas: Mapping[str, int] | None = None
     verbose: bool = True
-    _printed: str = ""
+    _printed: str = field(default="", init=False)
     """What Pulumi's last command printed."""
 
     def run(self) -> Report:
@@ -259,27 +259,17 @@ class Rehearsal:
             else []
         )
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
-        shown, lines = self.verbose and not quiet, list[str]()
-        with (
-            settings_without_salt(),
-            subprocess.Popen(
+        shown = self.verbose and not quiet
+        with settings_without_salt():
+            status, self._printed = run(
                 ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
-                cwd=self.subject.project,
-                env=folders.environment(self.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            ) as process,
-        ):
-            for line in process.stdout or ():
-                lines.append(line)
-                if shown:
-                    self._say(line.removesuffix("\n"))
-        self._printed = "".join(lines)
-        if process.returncode != 0 and not shown:
+                self.subject.project,
+                folders.environment(self.folder),
+                self._say if shown else None,
+            )
+        if status != 0 and not shown:
             self._say(self._printed)
-        return process.returncode == 0
+        return status == 0
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
