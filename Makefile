@@ -20,9 +20,10 @@ up: ## set up, bring the stack up, follow its jobs to their end
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
 
-rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool
+# NAME from the command line alone: some machines have one of their own in the environment.
+rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool, NAME= for a second at once
 	@setup/python .venv requirements.txt
-	@$(PYTHON) -m rehearsal $(STACK)
+	@$(PYTHON) -m rehearsal $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
 
 logs: ## the jobs' logs, every rank
 	@setup/python .venv requirements.txt

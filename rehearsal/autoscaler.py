@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 from infra.local.api import apply, request
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.gcp.kinds import NODE_POOL
-from rehearsal.cloud.gcp.node_pools import most_nodes, nodes_per_zone, zones_of
-from rehearsal.cloud.state import CloudState, Record, changing, read_state
+from rehearsal.cloud.gcp.node_pools import most_nodes
+from rehearsal.cloud.state import CloudState, Record, read_state
 from rehearsal.cluster.behind import settings_of
-from rehearsal.cluster.effects import scale, with_topology
+from rehearsal.cluster.effects import GKE_POOL_LABEL, scale, with_topology
 from rehearsal.cluster.gke_nodes import nodes as nodes_of_pool
-from rehearsal.placement import Pod
+from rehearsal.placement import Pod, nodes
 
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 
@@ -30,11 +31,13 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
     state = read_state(folder)
     settings = settings_of(state.settings)
     pools = [each for each in _growing(state) if not each.inputs.get("queuedProvisioning")]
+    there = _nodes_by_pool(settings)
     for pod in waiting:
         item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         for pool in pools:
-            if _has_room(pool) and takes(nodes_of_pool(with_topology(state, pool.inputs), 1)[0], item):
-                _add(folder, pool)
+            now = there[pool.inputs["name"]]
+            if now < most_nodes(pool.inputs) and takes(nodes_of_pool(with_topology(state, pool.inputs), 1)[0], item):
+                scale(folder, pool, _next_size(pool, now))
                 return True
     return False
 
@@ -53,8 +56,7 @@ def answer_requests(folder: Path) -> bool:
         for pool in pools:
             node = nodes_of_pool(with_topology(state, pool.inputs), 1)[0]
             if all(takes(node, each) for each in templates):
-                if _has_room(pool):
-                    _add(folder, pool)
+                scale(folder, pool, most_nodes(pool.inputs))
                 _grant(settings, metadata)
                 return True
     return False
@@ -81,22 +83,14 @@ def _growing(state: CloudState) -> list[Record]:
     return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
 
 
-def _now(pool: Record) -> int:
-    return int(pool.outputs.get("nodeCount") or nodes_per_zone(pool.inputs))
+def _nodes_by_pool(settings: ClusterSettings) -> Counter[str]:
+    """How many nodes each pool has now."""
+    return Counter(each["metadata"]["labels"].get(GKE_POOL_LABEL, "") for each in nodes(settings))
 
 
-def _has_room(pool: Record) -> bool:
-    return _now(pool) * len(zones_of(pool.inputs)) < most_nodes(pool.inputs)
-
-
-def _add(folder: Path, pool: Record) -> None:
-    """One more node in each zone; all of them for a slice, which comes as a whole."""
-    whole = (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") or pool.inputs.get("queuedProvisioning")
-    most = most_nodes(pool.inputs) // len(zones_of(pool.inputs)) or 1
-    wanted = most if whole else _now(pool) + 1
-    with changing(folder) as state:
-        state.resources[pool.key].outputs["nodeCount"] = wanted
-    scale(folder, pool, wanted)
+def _next_size(pool: Record, now: int) -> int:
+    """One node more; all of them for a slice, which comes as a whole."""
+    return most_nodes(pool.inputs) if (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") else now + 1
 
 
 def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:

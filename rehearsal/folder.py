@@ -17,6 +17,7 @@ from infra.local.settings import ClusterSettings, cache_folder
 FIRST_PORT = 16821
 PORTS = 100
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
+_kept_ports: list[socket.socket] = []
 
 
 def rehearsal_folder(name: str) -> Path:
@@ -33,26 +34,35 @@ def only_one(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise RuntimeError(f"a rehearsal named {folder.name!r} is running: wait, or give --name another") from error
+            raise RuntimeError(
+                f"a rehearsal named {folder.name!r} is running: wait, or `make rehearse NAME=another`"
+            ) from error
         yield
         lock_file.unlink()
 
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
-    """The cluster of the rehearsal of that name, at a free port unless one is given."""
-    return ClusterSettings(name=name, nodes=0, port=port or free_port(), owner=str(PROJECT))
+    """The cluster of the rehearsal of that name, at a port that is kept for it unless one is given."""
+    return ClusterSettings(name=name, nodes=0, port=port or keep_port(), owner=str(PROJECT))
 
 
-def free_port() -> int:
-    """The first free port from 16821 on. Raises RuntimeError where a hundred are taken."""
+def keep_port() -> int:
+    """The first free port from 16821 on, kept while this process lives. Raises RuntimeError where a hundred are taken.
+
+    The cluster opens it half a minute later: until then neither another rehearsal nor a connection to somewhere may
+    have it. One that is bound, without anyone who listens, can be opened by those alone that set SO_REUSEADDR.
+    """
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            keeper.bind(("127.0.0.1", port))
+        except OSError:
+            keeper.close()
+            continue
+        # Only now: with it, two rehearsals would both bind the port.
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _kept_ports.append(keeper)
+        return port
     raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
 
 

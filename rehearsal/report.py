@@ -32,6 +32,8 @@ class Report:
     """Why the rehearsal failed, one line each; empty where it did not."""
     resources: dict[str, list[str]] = field(default_factory=dict)
     """Ids by type, of what the clouds had at the end of `up`."""
+    up_failed: bool = False
+    """Whether `up` came to no end: what needs a whole stack is not known then."""
     without_rules: list[str] = field(default_factory=list)
     """Types that were held to their SDK's classes alone."""
     nodes: list[Node] = field(default_factory=list)
@@ -74,15 +76,19 @@ class Report:
         """For people."""
         lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
         total = sum(map(len, self.resources.values()))
-        lines += ["", f"Would be created: {total} cloud resources"]
+        begin = "Created until `pulumi up` failed" if self.up_failed else "Would be created"
+        lines += ["", f"{begin}: {total} cloud resources"]
         lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
         if self.without_rules:
             lines.append(f"  held to the provider's types alone: {', '.join(self.without_rules)}")
-        lines += ["", *self._nodes(), "", *self._pods(), ""]
-        lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
+        lines.append("")
+        if not self.up_failed:
+            lines += [*self._nodes(), "", *self._pods(), ""]
+            lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
         lines += self._cost()
-        lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
-        lines[-1] += in_words(self.destroy_seconds)
+        if not self.up_failed:
+            lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
+            lines[-1] += in_words(self.destroy_seconds)
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Properties, new_state, read_state
 from rehearsal.cluster import behind
 from rehearsal.cluster.effects import BUCKETS
+from rehearsal.diagnostics import errors, run
 from rehearsal.duration import longest_chain, turned
 from rehearsal.object_store import running
 from rehearsal.report import Node, Report
@@ -72,6 +73,8 @@ class Rehearsal:
     fault: str = ""
     quotas: Mapping[str, int] | None = None
     verbose: bool = True
+    _printed: str = field(default="", init=False)
+    """What Pulumi's last command printed."""
 
     def run(self) -> Report:
         """Everything; whatever happens, the cluster and the folder are gone at the end."""
@@ -94,6 +97,8 @@ class Rehearsal:
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._look(report)
+                else:
+                    report.up_failed, report.resources = True, _by_type(read_state(self.folder))
                 self._destroy(report)
         finally:
             behind.stop(self.cluster)
@@ -122,6 +127,7 @@ class Rehearsal:
             done = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
         if not done:
             report.problems.append("`pulumi up` failed" + (" again after the fault" if self.fault else ""))
+            report.problems += errors(self._printed)
         return done
 
     def _recover(self) -> bool:
@@ -253,21 +259,17 @@ class Rehearsal:
             else []
         )
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
-        output = sys.stderr if self.verbose and not quiet else subprocess.PIPE
+        shown = self.verbose and not quiet
         with settings_without_salt():
-            done = subprocess.run(
+            status, self._printed = run(
                 ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
-                cwd=self.subject.project,
-                env=folders.environment(self.folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
+                self.subject.project,
+                folders.environment(self.folder),
+                self._say if shown else None,
             )
-        if done.returncode != 0 and done.stdout:
-            self._say(done.stdout)
-        return done.returncode == 0
+        if status != 0 and not shown:
+            self._say(self._printed)
+        return status == 0
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)

@@ -120,7 +120,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             node_locations=list(plan.zones),
             # GKE counts these in each zone.
             node_count=plan.nodes // len(plan.zones) if plan.min_nodes is None else None,
-            initial_node_count=None if plan.min_nodes is None else -(-plan.min_nodes // len(plan.zones)),
+            initial_node_count=_nodes_at_first(plan),
             autoscaling=_autoscaling(plan),
             management=container.NodePoolManagementArgs(
                 # Dynamic Workload Scheduler refuses auto-repair; a broken slice is otherwise made anew as a whole.
@@ -172,6 +172,14 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
+
+
+def _nodes_at_first(plan: NodePoolPlan) -> int | None:
+    """Nodes that each zone of a pool that scales begins with: its least, but never more in all than its most."""
+    if plan.min_nodes is None:
+        return None
+    zones = len(plan.zones)
+    return min(-(-plan.min_nodes // zones), plan.nodes // zones)
 
 
 def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None:

@@ -12,7 +12,7 @@ from rehearsal.cloud.aws.kinds import NODE_GROUP
 from rehearsal.cloud.findings import at
 from rehearsal.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from rehearsal.cloud.gcp.kinds import NODE_POOL, POLICY
-from rehearsal.cloud.gcp.node_pools import gpus_of, nodes_per_zone
+from rehearsal.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
 from rehearsal.cloud.lifecycle import Refused
 from rehearsal.cloud.state import CloudState, Properties, Record, read_state
 from rehearsal.cluster import behind, eks_nodes, gke_nodes
@@ -38,7 +38,7 @@ class ClusterEffects:
             except RuntimeError as error:
                 raise Refused(str(error)) from error
         elif record.type == NODE_POOL:
-            scale(self._folder, record, nodes_per_zone(record.inputs))
+            scale(self._folder, record, nodes_per_zone(record.inputs) * len(zones_of(record.inputs)))
         elif record.type == NODE_GROUP:
             self._group(record)
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
@@ -82,19 +82,19 @@ def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
     return eks_nodes.nodes(group, machine, zones, adapters)
 
 
-def scale(folder: Path, record: Record, per_zone: int) -> None:
-    """Give a GKE node pool that many nodes in each zone."""
+def scale(folder: Path, record: Record, count: int) -> None:
+    """Give a GKE node pool that many nodes."""
     state = read_state(folder)
-    wanted = nodes_of_pool(state, record, per_zone)
+    wanted = nodes_of_pool(state, record, count)
     set_nodes(settings_of(state.settings), GKE_POOL_LABEL, record.inputs["name"], wanted)
 
 
-def nodes_of_pool(state: CloudState, record: Record, per_zone: int) -> list[dict[str, Any]]:
-    """So many nodes of a GKE node pool in each zone."""
+def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[str, Any]]:
+    """So many nodes of a GKE node pool."""
     pools = [each.inputs for each in state.of_type(NODE_POOL)]
     only_accelerators = all(gpus_of(each)[0] for each in pools)
     inputs = with_topology(state, record.inputs)
-    return gke_nodes.nodes(inputs, per_zone, only_accelerators=only_accelerators)
+    return gke_nodes.nodes(inputs, count, only_accelerators=only_accelerators)
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:

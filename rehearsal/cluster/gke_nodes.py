@@ -67,8 +67,8 @@ def taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]
     return found
 
 
-def nodes(pool: Properties, count_per_zone: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
-    """The Node objects of a pool with that many nodes in each zone."""
+def nodes(pool: Properties, count: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
+    """The Node objects of a pool with that many nodes, spread over its zones."""
     machine = rules.machine_of(pool)
     if machine is None:
         raise ValueError(f"machine type {at(pool, 'nodeConfig.machineType')} is not in the hardware table")
@@ -76,8 +76,9 @@ def nodes(pool: Properties, count_per_zone: int, *, only_accelerators: bool = Fa
     accelerators = {"nvidia.com/gpu": gpus, "google.com/tpu": machine.tpu_chips}
     cluster = str(pool["cluster"]).rpartition("/")[2]
     made = []
-    for zone in rules.zones_of(pool):
-        for index in range(count_per_zone):
+    zones = rules.zones_of(pool)
+    for place, zone in enumerate(zones):
+        for index in range(len(range(place, count, len(zones)))):
             made.append(
                 node(
                     name=f"gke-{cluster}-{pool['name']}-{zone.rpartition('-')[2]}-{index}",

@@ -38,6 +38,12 @@ def test_a_slice_that_scales_says_so_for_its_zone() -> None:
     assert gpus == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
 
 
+def test_a_pool_that_scales_never_begins_with_more_than_its_most() -> None:
+    zones = ["us-central1-a", "us-central1-b"]
+    at_first = {least: pool(nodes=3, min_nodes=least, zones=zones)["initialNodeCount"] for least in range(4)}
+    assert at_first == {0: 0, 1: 1, 2: 1, 3: 1}
+
+
 def test_single_tpu_hosts_have_no_topology() -> None:
     found = pool(accelerator="v5litepod-8", platform_zone="us-west4-a", slices=3)
     assert "placementPolicy" not in found

@@ -26,6 +26,13 @@ def test_gpu_nodes_have_no_taint_where_every_pool_has_gpus() -> None:
     assert node["spec"]["taints"] == []
 
 
+def test_nodes_are_spread_over_the_zones_of_their_pool() -> None:
+    nodes = gke_nodes.nodes({**T4_POOL, "nodeLocations": ["us-central1-a", "us-central1-b"]}, 3)
+    zones = [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes]
+    assert zones == ["us-central1-a", "us-central1-a", "us-central1-b"]
+    assert len({each["metadata"]["name"] for each in nodes}) == 3
+
+
 def test_tpu_nodes_carry_slice_and_topology() -> None:
     nodes = gke_nodes.nodes(TPU_POOL, 4)
     assert len(nodes) == 4

@@ -16,8 +16,9 @@ import pytest
 from infra.local import lifecycle
 from infra.local.api import NotFound, request
 from infra.local.settings import ClusterSettings
-from rehearsal import placement
-from rehearsal.cloud.state import new_state
+from rehearsal import autoscaler, placement
+from rehearsal.cloud.gcp.kinds import NODE_POOL
+from rehearsal.cloud.state import Record, changing, new_state
 from rehearsal.cluster import behind, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
 from rehearsal.folder import cluster_settings
@@ -105,3 +106,27 @@ def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: Cl
     while phase(cluster, "second") != "Succeeded":
         assert time.monotonic() - begun < SOON_SECONDS, "the other pod does not end"
         time.sleep(0.2)
+
+
+def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSettings, tmp_path: Path) -> None:
+    """By the bounds of the whole pool, an odd number of nodes."""
+    scaling = {"totalMinNodeCount": 0, "totalMaxNodeCount": 3}
+    zones = ["us-central1-a", "us-central1-b"]
+    inputs = {**T4_POOL, "nodeLocations": zones, "nodeCount": None, "initialNodeCount": 0, "autoscaling": scaling}
+    with changing(tmp_path) as state:
+        pool = Record(id="pool", type=NODE_POOL, urn="pool", inputs=inputs, outputs={})
+        state.resources[pool.key] = pool
+    api = Api(kubeconfig.active(kubeconfig.parse(str(cluster.kubeconfig))))
+    spec = {
+        "nodeSelector": {GKE_POOL_LABEL: T4_POOL["name"]},
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "c", "image": "example.com/image:1", "resources": {"requests": {"cpu": "3"}}}],
+        "automountServiceAccountToken": False,
+    }
+    api.request("POST", PODS, body={"metadata": {"name": "waits"}, "spec": spec})
+    waiting = placement.pods(cluster)
+    sizes = []
+    while autoscaler.grow(tmp_path, waiting):
+        sizes.append(len(placement.nodes(cluster)))
+    assert sizes == [1, 2, 3]
+    assert {each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in placement.nodes(cluster)} == {*zones}

@@ -62,6 +62,15 @@ def test_two_hosts_with_two_gpus_each() -> None:
 
 
 @pytest.mark.long
+def test_a_pool_across_zones_grows_to_its_most_and_no_further() -> None:
+    report = rehearse("zones", "--file", str(STACKS / "zones.yaml"))
+    zones = Counter(node["zone"] for node in report["nodes"] if node["pool"] == "p")
+    assert zones == {"us-central1-a": 2, "us-central1-b": 1}
+    assert report["quota"]["us-central1/NVIDIA_L4_GPUS"] == 3
+    assert len({pod["node"] for pod in report["pods"] if pod["job"] == "j"}) == 3
+
+
+@pytest.mark.long
 def test_two_hosts_with_two_v100_each() -> None:
     report = rehearse("gke-v100")
     pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
@@ -159,7 +168,11 @@ def test_after_a_fault_a_second_up_converges(fault: str) -> None:
 
 def test_a_quota_that_is_too_small_is_said() -> None:
     report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
-    assert report["problems"] == ["`pulumi up` failed"]
+    first, *reasons = report["problems"]
+    assert first == "`pulumi up` failed"
+    assert any("NodePool" in each and "NVIDIA_T4_GPUS" in each for each in reasons), reasons
+    assert report["up_failed"]
+    assert report["resources"]["gcp:container/cluster:Cluster"]
 
 
 TOO_MUCH = """

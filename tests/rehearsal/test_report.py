@@ -1,8 +1,26 @@
-"""The report of a rehearsal says what the stack costs, and names what has no price."""
+"""The report of a rehearsal: what the stack costs, what has no price, and why `pulumi up` failed."""
 
 from __future__ import annotations
 
+from rehearsal.diagnostics import MOST_LETTERS, errors
 from rehearsal.report import Report
+
+FAILED = """\
+ +  gcp:container:NodePool gpus-nodes creating (0s) error: QUOTA_EXCEEDED
+Diagnostics:
+  gcp:container:NodePool (gpus-nodes):
+    error: gpus: QUOTA_EXCEEDED: 4 of NVIDIA_T4_GPUS
+    error: gpus: QUOTA_EXCEEDED: 4 of NVIDIA_T4_GPUS
+  pulumi:pulumi:Stack (trainyard-dev):
+    error: update failed
+    error: Program failed with an unhandled exception:
+    Traceback (most recent call last):
+      File "__main__.py", line 1, in <module>
+    LookupError: no such recipe
+
+Resources:
+    + 3 created
+"""
 
 
 def test_costs_are_said_by_part() -> None:
@@ -15,3 +33,21 @@ def test_costs_are_said_by_part() -> None:
 
 def test_nothing_is_said_of_costs_that_nobody_knows() -> None:
     assert "Costs" not in Report(stack="dev").to_text()
+
+
+def test_what_a_failed_update_left_open_is_not_said() -> None:
+    report = Report(stack="dev", up_failed=True, resources={"a:b:C": ["one", "two"]}, problems=["`pulumi up` failed"])
+    text = report.to_text()
+    assert "Created until `pulumi up` failed: 2 cloud resources" in text
+    for word in ("Would be", "would take", "Nodes:", "Pods:", "Quota"):
+        assert word not in text
+
+
+def test_errors_are_quoted_with_their_resource_and_once() -> None:
+    assert errors(FAILED) == [
+        "gcp:container:NodePool (gpus-nodes): gpus: QUOTA_EXCEEDED: 4 of NVIDIA_T4_GPUS",
+        "pulumi:pulumi:Stack (trainyard-dev): Program failed with an unhandled exception: LookupError: no such recipe",
+    ]
+    (long,) = errors(f"\nDiagnostics:\n  a:b:C (d):\n    error: {'x' * 1000}\n")
+    assert len(long) == MOST_LETTERS + 3
+    assert errors("") == []

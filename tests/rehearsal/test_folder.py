@@ -1,0 +1,44 @@
+"""Rehearsals beside each other: each has a port of its own, and one name is one rehearsal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.local.lifecycle import listen
+from rehearsal.folder import cluster_settings, keep_port, only_one
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_port_is_kept_for_its_own_cluster() -> None:
+    mine = keep_port()
+    words = [sys.executable, "-c", "from rehearsal.folder import keep_port; print(keep_port())"]
+    other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+    assert mine not in (other, keep_port())
+    # The cluster is another process, and it opens the port anew when it starts again.
+    words = [sys.executable, "-c", f"from infra.local.lifecycle import listen; listen({mine})"]
+    for _ in range(2):
+        subprocess.run(words, cwd=ROOT, check=True)
+
+
+def test_a_port_at_which_somebody_listens_is_left_alone() -> None:
+    port = keep_port()
+    with listen(port):
+        assert keep_port() != port
+
+
+def test_a_port_that_is_given_is_taken() -> None:
+    assert cluster_settings("some", 17000).port == 17000
+
+
+def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with (
+        only_one(tmp_path / "rehearsal"),
+        pytest.raises(RuntimeError, match="`make rehearse NAME=another`"),
+        only_one(tmp_path / "rehearsal"),
+    ):
+        pass
