@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import socket
@@ -17,7 +18,8 @@ from infra.local.settings import ClusterSettings, cache_folder
 FIRST_PORT = 16821
 PORTS = 100
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
-_kept_ports: list[socket.socket] = []
+_keepers: dict[str, socket.socket] = {}
+"""By the rehearsal's name, of which one runs at a time."""
 
 
 def rehearsal_folder(name: str) -> Path:
@@ -43,15 +45,17 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """The cluster of the rehearsal of that name, at a port that is kept for it unless one is given."""
-    return ClusterSettings(name=name, nodes=0, port=port or keep_port(), owner=str(PROJECT))
+    return ClusterSettings(name=name, nodes=0, port=port or keep_port(name), owner=str(PROJECT))
 
 
-def keep_port() -> int:
-    """The first free port from 16821 on, kept while this process lives. Raises RuntimeError where a hundred are taken.
+def keep_port(name: str) -> int:
+    """A free port from 16821 on, that rehearsal's while this process lives. Raises RuntimeError where there is none.
 
     The cluster opens it half a minute later: until then neither another rehearsal nor a connection to somewhere may
     have it. One that is bound, without anyone who listens, can be opened by those alone that set SO_REUSEADDR.
     """
+    if name in _keepers:
+        return int(_keepers[name].getsockname()[1])
     for port in range(FIRST_PORT, FIRST_PORT + PORTS):
         keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -61,7 +65,8 @@ def keep_port() -> int:
             continue
         # Only now: with it, two rehearsals would both bind the port.
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _kept_ports.append(keeper)
+        atexit.register(keeper.close)
+        _keepers[name] = keeper
         return port
     raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
 

@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_port_is_kept_for_its_own_cluster() -> None:
-    mine = keep_port()
-    words = [sys.executable, "-c", "from rehearsal.folder import keep_port; print(keep_port())"]
+    mine = keep_port("mine")
+    words = [sys.executable, "-c", "from rehearsal.folder import keep_port; print(keep_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert mine not in (other, keep_port())
+    assert mine not in (other, keep_port("another"))
+    assert mine == keep_port("mine"), "the next of that name has it too"
     # The cluster is another process, and it opens the port anew when it starts again.
     words = [sys.executable, "-c", f"from infra.local.lifecycle import listen; listen({mine})"]
     for _ in range(2):
@@ -26,9 +27,9 @@ def test_a_port_is_kept_for_its_own_cluster() -> None:
 
 
 def test_a_port_at_which_somebody_listens_is_left_alone() -> None:
-    port = keep_port()
+    port = keep_port("one")
     with listen(port):
-        assert keep_port() != port
+        assert keep_port("two") != port
 
 
 def test_a_port_that_is_given_is_taken() -> None:
