@@ -76,7 +76,7 @@ def _settings(content: bytes) -> dict[str, Any]:
     """What a settings file says, without the salt; single values as Pulumi writes them."""
     found = yaml.safe_load(content) or {}
     config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
-    return {key: value for key, value in found.items() if not SALT.startswith(key.encode())} | {"config": config}
+    return {key: value for key, value in found.items() if key.encode() + b":" != SALT} | {"config": config}
 
 
 def _text(value: Any) -> Any:

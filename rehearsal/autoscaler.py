@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from infra.local.api import apply, request
+from infra.local.api import NotFound, apply, request
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.gcp.kinds import NODE_POOL
 from rehearsal.cloud.gcp.node_pools import most_nodes
@@ -33,7 +33,11 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
     pools = [each for each in _growing(state) if not each.inputs.get("queuedProvisioning")]
     there = _nodes_by_pool(settings)
     for pod in waiting:
-        item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
+        try:
+            item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
+        except NotFound:
+            # Its controller removed it meanwhile.
+            continue
         for pool in pools:
             now = there[pool.inputs["name"]]
             if now < most_nodes(pool.inputs) and takes(nodes_of_pool(with_topology(state, pool.inputs), 1)[0], item):
