@@ -217,7 +217,8 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         return
     if plan.tpu is None and (plan.gpu is None or plan.machine.family not in FLEX_START_FAMILIES):
         message = (
-            f"{plan.machine.name} has no {dynamic[0]}: it is for GPUs of {', '.join(FLEX_START_FAMILIES)} and TPUs"
+            f"{plan.machine.name} has no {dynamic[0]}: it is for GPUs of {', '.join(FLEX_START_FAMILIES)} and TPUs; "
+            "write on-demand, spot or reservation:NAME"
         )
         yield "capacity", message, list(pool.capacity)
     if plan.tpu is not None and "queued" in dynamic:

@@ -158,7 +158,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "one capacity twice": (pool(capacity=["spot", "spot"]), ("capacity", "twice")),
     "no capacity": (pool(capacity=[]), ("pools[0].capacity", "is empty")),
     "flex-start on CPU": (pool(machine_type="n2-standard-4", capacity="flex-start"), ("capacity", "it is for GPUs")),
-    "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "it is for GPUs of g2")),
+    "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "it is for GPUs of g2", "write on-demand, spot")),
     "services of four addresses": (gke(network={"services": "10.32.0.0/30"}), ("network.services", "/16 to /27")),
     "nodes on the bridge": (gke(network={"nodes": "172.17.0.0/20"}), ("network.nodes", "the bridge of containers")),
     "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
