@@ -17,8 +17,9 @@ from infra.local.settings import cache_folder
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 0)
 """What the go.mod of the newest program asks for."""
-FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
-"""For every package: what debuggers read is not written, as the linker would leave it out."""
+FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
+"""What debuggers read is not written, as the linker would leave it out; and but for the standard library no function
+is put into its callers, which takes a quarter of a build's time and gives a sixth of the programs' speed."""
 PAUSE_MODULE = "pause"
 """One that requires no other."""
 MOST_COMPILER_BYTES = 1200 << 20
