@@ -17,23 +17,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.markdown import Markdown
 
 from commands.environment import PROJECT
 from commands.review.difference import difference
+from commands.review.earlier import records_before
 from commands.review.plan import Step, steps_of
 from commands.review.quota_left import quota_left
-from commands.review.recorded import have_objects, recorded
+from commands.review.recorded import have_objects, recorded_file
 from commands.review.recording import Record
-from commands.review.report import NO_REHEARSAL, Report, as_json, markdown, refusal, verdict
+from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
 from commands.review.running import running
 from commands.stack import ensure_stack, pulumi
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
-from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
@@ -45,29 +44,37 @@ def main(arguments: list[str]) -> int:
     options = _options(arguments)
     file = PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
+        base = _base(options.base)
+        earlier = _earlier(file.name, base)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    before = _parsed(earlier) if earlier is not None else None
+    if before and not file.exists():
+        _show(removal(options.stack, before), {"stack": options.stack, "passes": True, "removed": True}, options.output)
+        return 0
+    try:
         after = load_file(file)
     except ValueError as error:
         text = refusal(options.stack, str(error))
         _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
     try:
-        earlier = _earlier(file.name, _base(options.base))
-    except ValueError as error:
-        print(error, file=sys.stderr)
-        return 2
-    before = _parsed(earlier) if earlier is not None else None
-    try:
         have_objects(after.operators | (before.operators if before else frozenset()))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 2
-    graph = _recorded(file.read_text(encoding="utf-8"), after)
+    graph = recorded_file(file.read_text(encoding="utf-8"), after)
+    old, unseen = list[Record](), ""
+    if earlier is not None and base is not None and not options.engine:
+        old, unseen = records_before(options.stack, earlier, before, base)
     report = Report(
         stack=options.stack,
         after=after,
         before=before,
-        steps=_engine(options.stack) if options.engine else _compared(earlier, before, graph),
+        steps=_engine(options.stack) if options.engine else difference(old, graph),
         engine=options.engine,
+        unseen=unseen,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=json.loads(options.running) | (running(options.stack) if options.credentials else {}),
         rehearsal=_verdict(options.rehearsal),
@@ -86,7 +93,11 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
     parser.add_argument("--rehearsal", type=Path, help="what `python -m rehearsal STACK --json` printed")
     parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
-    parser.add_argument("--output", type=Path, help="folder for report.md and report.json")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder for report.md, report.json and comment.md, which is no longer than GitHub takes",
+    )
     return parser.parse_args(arguments)
 
 
@@ -128,18 +139,6 @@ def _parsed(text: str) -> StackConfig | None:
             return None
 
 
-def _recorded(text: str, config: StackConfig) -> list[Record]:
-    content: dict[str, Any] = yaml.safe_load(text)["config"]
-    named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
-    values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
-    secrets = {name for job in config.jobs for name in job.secrets.values()}
-    return recorded(values, sorted(secrets))
-
-
-def _compared(earlier: str | None, before: StackConfig | None, graph: list[Record]) -> list[Step]:
-    return difference(_recorded(earlier, before) if earlier and before else [], graph)
-
-
 def _engine(stack: str) -> list[Step]:
     ensure_stack(stack)
     return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
@@ -154,6 +153,7 @@ def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")
+        (folder / "comment.md").write_text(comment(text), encoding="utf-8")
         (folder / "report.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 

@@ -1,4 +1,7 @@
-"""The resources that the program declares for a stack's settings, with no cloud, no credentials and no engine."""
+"""The resources that the program declares for a stack's settings, with no cloud, no credentials and no engine.
+
+`python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares this program with another.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import runpy
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from unittest import mock
 
 import pulumi
+import yaml
 from pulumi.runtime.proto import resource_pb2
 
 from commands.environment import PROJECT
@@ -20,6 +24,8 @@ from infra.image import cloud_image
 from infra.local import preflight
 from setup import operators as operator_steps
 from setup.progress import run_steps
+from stack_config import PROJECT as NAMESPACE
+from stack_config import StackConfig, load_file
 
 STAND_IN = "not the secret"
 """What every secret of a stack is here."""
@@ -32,6 +38,14 @@ def have_objects(operators: Iterable[str]) -> None:
     """
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
+
+
+def recorded_file(text: str, config: StackConfig) -> list[Record]:
+    """What the program registers for a stack's file with that text, which gives those settings."""
+    content: dict[str, Any] = yaml.safe_load(text)["config"]
+    named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
+    values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
+    return recorded(values, sorted({name for job in config.jobs for name in job.secrets.values()}))
 
 
 def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
@@ -59,3 +73,16 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
         provider=request.provider.rpartition("::")[0],
         depends={name: tuple(found.urns) for name, found in request.propertyDependencies.items()},
     )
+
+
+def main(stack: str) -> int:
+    """Print the records of a stack of this checkout as JSON; raises what reading it and its program raise."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    config = load_file(file)
+    have_objects(config.operators)
+    print(json.dumps([asdict(each) for each in recorded_file(file.read_text(encoding="utf-8"), config)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

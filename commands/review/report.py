@@ -21,6 +21,8 @@ MOST_RESOURCES = 12
 """Resources of one action that are named one by one."""
 ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
 """Ends of the types that are named whatever happens to them."""
+LONGEST_COMMENT = 65_000
+"""Characters; GitHub takes 65,536, among them the mark by which the comment is found again."""
 NO_REHEARSAL = "not rehearsed"
 
 
@@ -38,6 +40,8 @@ class Report:
     """What would happen."""
     engine: bool
     """Whether Pulumi's engine said so; else two recordings of the program were compared."""
+    unseen: str = ""
+    """A sentence of what the comparison could not see; empty where it saw all."""
     findings: Sequence[Finding]
     """Rules that are broken."""
     running: dict[str, list[str]]
@@ -96,6 +100,20 @@ def markdown(report: Report, today: date) -> str:
     return "\n".join(lines) + "\n"
 
 
+def comment(text: str) -> str:
+    """A report as far as a comment can hold it, in whole lines."""
+    kept, room = list[str](), LONGEST_COMMENT
+    for line in text.splitlines():
+        room -= len(line) + 1
+        if room < 0:
+            return (
+                "\n".join([*kept, "", "**The rest does not fit here**: it is in the summary of the workflow's run."])
+                + "\n"
+            )
+        kept.append(line)
+    return text
+
+
 def verdict(rehearsal: Mapping[str, Any]) -> str:
     """What a rehearsal's JSON report says, in a sentence without its full stop."""
     pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
@@ -108,6 +126,18 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
 def refusal(stack: str, reason: str) -> str:
     """The report of settings that cannot be read."""
     return f"### Stack `{stack}` is refused\n\n```\n{reason.strip()}\n```\n"
+
+
+def removal(stack: str, before: StackConfig) -> str:
+    """The report of a change that removes a stack's file."""
+    found = bill(before.platform)
+    more = " and what has no price" if found.unpriced else ""
+    price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
+    return (
+        f"### Stack `{stack}` loses its settings\n\n"
+        f"**Nothing destroys what it has**, and without its file neither `make down STACK={stack}` nor the workflow "
+        f"`destroy` can: run one of them before this is merged.{price}\n"
+    )
 
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
@@ -161,7 +191,7 @@ def _resources(report: Report) -> list[str]:
         lines.append("")
     if not report.engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
-    return lines
+    return [*lines, *([report.unseen, ""] if report.unseen else [])]
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:

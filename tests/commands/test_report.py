@@ -9,7 +9,7 @@ from typing import Any
 from commands.review.difference import difference
 from commands.review.plan import Step
 from commands.review.recorded import recorded
-from commands.review.report import Report, as_json, markdown
+from commands.review.report import Report, as_json, comment, markdown
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
@@ -97,3 +97,14 @@ def test_the_engine_is_named_where_it_spoke() -> None:
     found = Report(stack="s", after=config, before=config, steps=[step], engine=False, findings=[], running={})
     assert "may turn out to be" in markdown(found, TODAY)
     assert "may turn out to be" not in markdown(replace(found, engine=True), TODAY)
+
+
+def test_a_comment_ends_where_github_would_refuse_it() -> None:
+    short = "one line\n"
+    assert comment(short) == short
+    long = "".join(f"- `resource-{count}`\n" for count in range(10_000))
+    found = comment(long)
+    assert len(found) <= 65_536
+    assert found.startswith("- `resource-0`\n- `resource-1`\n")
+    assert found.splitlines()[-3].startswith("- `resource-"), "whole lines"
+    assert "does not fit" in found.splitlines()[-1]

@@ -1,0 +1,72 @@
+"""What a stack was declared as before a change: by the program of then, where the program is another one now."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from typing import Any
+
+from commands.environment import PROJECT
+from commands.review.recorded import recorded_file
+from commands.review.recording import Record
+from commands.touched import PROGRAM
+from stack_config import StackConfig
+
+MODULE = "commands.review.recorded"
+"""What prints a program's records; programs from before it had that are not compared with."""
+
+
+def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
+    """What the stack's file of a commit declared, and a sentence of what that leaves unseen, empty for nothing.
+
+    `config` is what the file says to today's program; None where that cannot read it.
+    """
+    if config and not program_differs(commit, config):
+        return recorded_file(text, config), ""
+    try:
+        return recorded_there(stack, commit), ""
+    except RuntimeError as error:
+        why = f"the program before the change cannot be asked ({error})"
+    if config:
+        return recorded_file(text, config), f"Only the settings are compared: {why}."
+    return [], f"Nothing is compared: {why}."
+
+
+def program_differs(commit: str, config: StackConfig) -> bool:
+    """Whether the checkout's program, or a script of it that a job of those settings runs, is not that of a commit."""
+    scripts = [job.script for job in config.jobs if job.script and job.script.startswith("./")]
+    paths = [*(f"{beginning}*" for beginning in PROGRAM), *scripts]
+    words = ["git", "diff", "--quiet", commit, "--", *paths]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
+    return done.returncode == 1
+
+
+def recorded_there(stack: str, commit: str) -> list[Record]:
+    """The records of a stack by a commit's own program; raises RuntimeError where that cannot be asked."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", MODULE, stack],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    said = (done.stderr.strip().splitlines() or ["it prints no records"])[-1]
+    if done.returncode != 0 or not done.stdout.strip():
+        raise RuntimeError(said)
+    return list(_records(json.loads(done.stdout.replace(folder, str(PROJECT)))))
+
+
+def _records(found: Iterable[dict[str, Any]]) -> Iterable[Record]:
+    for each in found:
+        depends = {name: tuple(urns) for name, urns in each["depends"].items()}
+        yield Record(**{**each, "depends": depends})

@@ -1,0 +1,111 @@
+"""A pull request that changes the program, a script or the stacks there are, previewed in a repository of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from commands.environment import PROJECT
+
+STACK = """config:
+  trainyard:platform: {kind: gke, project: some-project, pools: [{name: cpu, machine_type: n2-standard-8, nodes: 2}]}
+  trainyard:jobs:
+    - {name: mine, script: ./train.py, hosts: 2}
+"""
+Edit = Callable[[str, Callable[[str], str]], None]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of the project as it is here, with a stack of its own script."""
+    folder = tmp_path_factory.mktemp("project")
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.splitlines()
+    for name in listed:
+        if (PROJECT / name).is_file() and not (PROJECT / name).is_symlink():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(PROJECT / name, folder / name)
+    (folder / "Pulumi.mine.yaml").write_text(STACK, encoding="utf-8")
+    (folder / "train.py").write_text("print('one')\n", encoding="utf-8")
+    git(folder, "init", "--quiet", "--initial-branch=main")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=before")
+    return folder
+
+
+@pytest.fixture
+def edit(project: Path) -> Edit:
+    """Edits a file of the project as it was at first."""
+    git(project, "checkout", "--quiet", "--force", "main")
+
+    def edited(name: str, change: Callable[[str], str]) -> None:
+        path = project / name
+        text = path.read_text(encoding="utf-8")
+        assert change(text) != text, f"nothing of {name} is changed"
+        path.write_text(change(text), encoding="utf-8")
+
+    return edited
+
+
+def git(folder: Path, *words: str) -> None:
+    identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.com", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
+
+
+def preview(folder: Path, stack: str = "mine") -> str:
+    """The report that a reviewer reads."""
+    words = [sys.executable, "-m", "commands.preview", f"--stack={stack}", "--base=main", f"--output={folder}/report"]
+    done = subprocess.run(
+        words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, check=False, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return (folder / "report" / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_same_program_changes_nothing(project: Path, edit: Edit) -> None:
+    edit("README.md", lambda text: text + "\n")
+    found = preview(project)
+    assert "unchanged." in found
+    assert "pdate 1" not in found
+
+
+def test_a_bucket_that_the_program_opens_is_an_update(project: Path, edit: Edit) -> None:
+    edit("infra/gcp/storage.py", lambda text: text.replace('"enforced"', '"inherited"'))
+    found = preview(project)
+    assert "Update 1: 1 Bucket" in found
+    assert "publicAccessPrevention" in found
+
+
+def test_an_edited_script_is_a_new_run_of_its_job(project: Path, edit: Edit) -> None:
+    edit("train.py", lambda text: text.replace("one", "two"))
+    found = preview(project)
+    assert "**REPLACE**" in found
+    assert "1 Job" in found
+
+
+def test_a_program_that_could_not_be_recorded_is_told(project: Path, edit: Edit) -> None:
+    git(project, "checkout", "--quiet", "-B", "broken")
+    edit("infra/gcp/storage.py", lambda text: text + "\nraise RuntimeError('broken then')\n")
+    git(project, "commit", "--quiet", "--all", "--message=broken")
+    git(project, "checkout", "--quiet", "-B", "mended")
+    git(project, "revert", "--no-edit", "HEAD")
+    words = [sys.executable, "-m", "commands.preview", "--stack=mine", "--base=broken", f"--output={project}/report"]
+    env = os.environ | {"PYTHONPATH": str(project)}
+    subprocess.run(words, cwd=project, env=env, check=True, capture_output=True)
+    found = (project / "report" / "report.md").read_text(encoding="utf-8")
+    assert "Only the settings are compared: the program before the change cannot be asked" in found
+    assert "broken then" in found
+
+
+@pytest.mark.usefixtures("edit")
+def test_a_removed_stack_is_told_to_be_destroyed_first(project: Path) -> None:
+    (project / "Pulumi.mine.yaml").unlink()
+    found = preview(project)
+    assert "Nothing destroys what it has" in found
+    assert "It costs **$" in found
