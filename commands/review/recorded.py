@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import runpy
 import sys
@@ -19,9 +20,10 @@ import yaml
 from pulumi.runtime.proto import resource_pb2
 
 from commands.environment import PROJECT
-from commands.review.recording import Record, run
+from commands.review.recording import Record, RecordingEngine, run
 from infra.image import cloud_image
 from infra.local import preflight
+from infra.local.trainer_image import trainer_image_reference
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from stack_config import PROJECT as NAMESPACE
@@ -51,6 +53,7 @@ def recorded_file(text: str, config: StackConfig) -> list[Record]:
 def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
     """What the program registers for the values of `trainyard:` keys. Raises RunError as the program does."""
     named = [f"secrets:{name}" for name in secrets]
+    digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 
     def program() -> None:
         settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}
@@ -61,7 +64,7 @@ def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
         mock.patch.object(cloud_image, "prepare_context", return_value=None),
         mock.patch.object(preflight, "check_machine", return_value=[]),
     ):
-        engine = run(program)
+        engine = run(program, RecordingEngine(image_digest=digest))
     requests = {f"{each.type}::{each.name}": each for each in engine.registered}
     return [_with_options(each, requests[each.key]) for each in engine.records]
 

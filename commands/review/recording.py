@@ -41,8 +41,6 @@ def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
         return {"name": inputs.get("name") or f"{args.name}-0123456"}
     if args.typ == "gcp:artifactregistry/repository:Repository":
         return {"name": inputs["repositoryId"]}
-    if args.typ == "docker-build:index:Image":
-        return {"ref": f"{inputs['tags'][0]}@sha256:{'0' * 64}"}
     return {}
 
 
@@ -100,6 +98,8 @@ def key_of(urn: str) -> str:
 class RecordingEngine(Mocks):
     """Accepts every resource as it is."""
 
+    image_digest: str = "0" * 64
+    """Hexadecimal digest that every image gets which the program builds: another one where its sources are others."""
     records: list[Record] = field(default_factory=list)
     """What was registered, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
@@ -112,8 +112,14 @@ class RecordingEngine(Mocks):
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource; it gets its inputs as outputs."""
-        self.records.append(Record(args.typ, args.name, args.inputs))
-        answers: dict[str, Any] = LOCAL_CLUSTER if args.typ.startswith("pulumi-python:dynamic") else {}
+        inputs, answers = args.inputs, dict[str, Any]()
+        if args.typ.startswith("pulumi-python:dynamic"):
+            answers = LOCAL_CLUSTER
+        elif args.typ == "docker-build:index:Image":
+            # By this output of its own the provider sees that sources changed.
+            inputs = {**inputs, "contextHash": self.image_digest}
+            answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
+        self.records.append(Record(args.typ, args.name, inputs))
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
         return f"{args.name}-id", {**args.inputs, **answers, **_google_answers(args), **_amazon_answers(args)}
@@ -155,9 +161,9 @@ class _Monitor(MockMonitor):
         return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
 
 
-def run(program: Callable[[], Any]) -> RecordingEngine:
-    """Run a program against a new engine until all that it registered is resolved."""
-    engine = RecordingEngine()
+def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
+    """Run a program against an engine, a new one where none is given, until all that it registered is resolved."""
+    engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine

@@ -89,6 +89,13 @@ def test_an_edited_script_is_a_new_run_of_its_job(project: Path, edit: Edit) -> 
     assert "1 Job" in found
 
 
+def test_another_trainer_is_another_image_and_a_new_run_of_its_jobs(project: Path, edit: Edit) -> None:
+    edit("trainer/Dockerfile", lambda text: text + "\n# another\n")
+    found = preview(project, "dev")
+    assert "- `image-build`: contextHash" in found
+    assert "- `tiny-imagenet-job`: spec.template" in found.partition("**REPLACE**")[2]
+
+
 def test_a_program_that_could_not_be_recorded_is_told(project: Path, edit: Edit) -> None:
     git(project, "checkout", "--quiet", "-B", "broken")
     edit("infra/gcp/storage.py", lambda text: text + "\nraise RuntimeError('broken then')\n")
