@@ -87,13 +87,19 @@ def _drawn_along(pair: _Pair, pairs: Mapping[str, _Pair]) -> tuple[str, ...]:
 
 def _there(pair: _Pair) -> Step:
     if pair.replaced:
-        return _step("replace", pair.after, pair.replaced)
-    return _step("update" if pair.changed else "same", pair.after, pair.changed)
+        return _step("replace", pair.after, pair.before, pair.replaced)
+    return _step("update" if pair.changed else "same", pair.after, pair.before, pair.changed)
 
 
-def _step(action: Action, record: Record, changed: tuple[str, ...] = ()) -> Step:
+def _step(action: Action, record: Record, before: Record | None = None, changed: tuple[str, ...] = ()) -> Step:
     return Step(
-        action=action, type=record.type, name=record.name, inputs=record.inputs, changed=changed, kept=record.kept
+        action=action,
+        type=record.type,
+        name=record.name,
+        inputs=record.inputs,
+        before=before.inputs if before else {},
+        changed=changed,
+        kept=record.kept,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Action = Literal["replace", "delete", "create", "update", "same"]
@@ -42,6 +42,8 @@ class Step:
     """Its name in the program."""
     inputs: dict[str, Any]
     """Its inputs: the new ones, or the old ones of one that goes."""
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """Its inputs until now; empty for one that is new."""
     changed: tuple[str, ...] = ()
     """Keys that differ."""
     kept: bool = False
@@ -81,6 +83,7 @@ def steps_of(preview: str) -> list[Step]:
             type=kind,
             name=urn.split("::")[-1],
             inputs=state.get("inputs") or {},
+            before=(each.get("oldState") or {}).get("inputs") or {},
             changed=tuple(each.get("replaceReasons") or each.get("diffReasons") or ()),
             kept=bool((each.get("oldState") or {}).get("retainOnDelete")),
         )

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
+from textwrap import wrap
 from typing import Any
 
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
+from commands.review.values import spelled
 from infra.cost import Bill, bill, over_budget
 from infra.quota import Quota, quota_needed
 from policy.rules import Finding
@@ -23,6 +25,8 @@ ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
 """Ends of the types that are named whatever happens to them."""
 LONGEST_COMMENT = 65_000
 """Characters; GitHub takes 65,536, among them the mark by which the comment is found again."""
+WIDTH = 96
+"""Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
 
 
@@ -125,7 +129,8 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
 
 def refusal(stack: str, reason: str) -> str:
     """The report of settings that cannot be read."""
-    return f"### Stack `{stack}` is refused\n\n```\n{reason.strip()}\n```\n"
+    lines = [each for line in reason.strip().splitlines() for each in wrap(line, WIDTH, break_on_hyphens=False) or [""]]
+    return "\n".join([f"### Stack `{stack}` is refused", "", "```", *lines, "```"]) + "\n"
 
 
 def removal(stack: str, before: StackConfig) -> str:
@@ -201,13 +206,13 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
         if step.provider and not step.type.endswith(ALWAYS_NAMED):
             along[step.provider] += 1
             continue
-        why = f": {', '.join(step.changed)}" if step.changed else ""
+        why = ", ".join(spelled(path, step.before, step.inputs) for path in step.changed)
         stays = (
             "; what is there now stays in the cloud and goes on costing"
             if step.kept and step.action != "update"
             else ""
         )
-        yield f"- `{step.name}`{why}{stays}"
+        yield f"- `{step.name}`{why and f': {why}'}{stays}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
 
