@@ -212,9 +212,9 @@ class Rehearsal:
     def _destroy(self, report: Report) -> None:
         first = ("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
         if report.pods and not self._pulumi(*first):
-            report.problems.append("the jobs could not be ended before their cluster")
+            report.problems += ["the jobs could not be ended before their cluster", *errors(self._printed)]
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
-            report.problems.append("`pulumi destroy` failed")
+            report.problems += ["`pulumi destroy` failed", *errors(self._printed)]
         left = read_state(self.folder).resources.values()
         kept = {each.key: each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
         report.kept = sorted(kept.values())

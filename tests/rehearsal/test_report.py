@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from infra.local.settings import ClusterSettings
+from rehearsal.cloud.state import new_state
 from rehearsal.diagnostics import MOST_LETTERS, errors
 from rehearsal.report import Report
+from rehearsal.run import Rehearsal, Subject
 
 FAILED = """\
  +  gcp:container:NodePool gpus-nodes creating (0s) error: QUOTA_EXCEEDED
@@ -51,3 +56,20 @@ def test_errors_are_quoted_with_their_resource_and_once() -> None:
     (long,) = errors(f"\nDiagnostics:\n  a:b:C (d):\n    error: {'x' * 1000}\n")
     assert len(long) == MOST_LETTERS + 3
     assert errors("") == []
+
+
+class Stuck(Rehearsal):
+    """A rehearsal whose Pulumi can destroy nothing."""
+
+    def _pulumi(self, *words: str, quiet: bool = False) -> bool:
+        del words, quiet
+        self._printed = "\nDiagnostics:\n  gcp:container:Cluster (cluster):\n    error: has nodes\n"
+        return False
+
+
+def test_a_destroy_that_fails_says_why(tmp_path: Path) -> None:
+    new_state(tmp_path)
+    subject = Subject(stack="dev", project=tmp_path, settings=None, jobs={})
+    report = Report(stack="dev")
+    Stuck(subject=subject, folder=tmp_path, cluster=ClusterSettings(name="stuck"))._destroy(report)
+    assert report.problems == ["`pulumi destroy` failed", "gcp:container:Cluster (cluster): has nodes"]
