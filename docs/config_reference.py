@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from infra.scalars import Section
 from stack_config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
@@ -39,10 +44,36 @@ def render() -> str:
     """The text of docs/config.md."""
     schema = StackConfig.model_json_schema()
     models = {"": schema, **schema["$defs"]}
+    for section in _descendants(Section):
+        properties = models.get("" if section is StackConfig else section.__name__, {}).get("properties", {})
+        for name, sentence in _sentences(section):
+            properties.get(name, {})["description"] = sentence
     parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
         parts.append(f"## {key}\n\n{_one_line(models[name]['description'])}\n\n{_table(models[name])}")
     return "\n".join([*parts, _flags()])
+
+
+def _descendants(section: type[Section]) -> Iterator[type[Section]]:
+    """The sections that build on one, those first that others build on."""
+    for each in section.__subclasses__():
+        yield each
+        yield from _descendants(each)
+
+
+def _sentences(section: type[Section]) -> Iterator[tuple[str, str]]:
+    """Each field of a section and of those it builds on, and the sentence below it.
+
+    Read from the source: Pydantic would do the same at each start of the program, in a quarter of the settings' time.
+    """
+    for each in reversed(section.__mro__):
+        if issubclass(each, Section):
+            (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+            assert isinstance(definition, ast.ClassDef)
+            for field, below in pairwise(definition.body):
+                match field, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
+                        yield name, inspect.cleandoc(sentence)
 
 
 def _flags() -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pulumi
-import pulumi_kubernetes
+
+if TYPE_CHECKING:
+    import pulumi_kubernetes
 
 PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
+
 import pulumi
 
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig, PlatformConfig
-from infra.existing_cluster import use_existing_cluster
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import built_everywhere
 from infra.platform import PROJECT, Platform
 
 
-def build_platform(
+async def build_platform(
     config: PlatformConfig, operators: frozenset[str] = frozenset(), images: frozenset[str] = frozenset()
 ) -> Platform:
     """Provision the platform for jobs that need `operators`, and of the images that are built here `images`.
@@ -21,9 +23,13 @@ def build_platform(
     """
     # Each platform needs what no other does, and the clouds' SDKs are slow to import.
     if isinstance(config, LocalConfig):
+        from infra.local.machine import build_machine
+
+        machine = build_machine(config, str(PROJECT), operators, images)
+        await _kubernetes_types()
         from infra.local.platform import build_local
 
-        return build_local(config, str(PROJECT), operators, images)
+        return build_local(config, machine)
     if isinstance(config, GkeConfig):
         from infra.gcp.platform import build_gke
 
@@ -32,7 +38,17 @@ def build_platform(
         from infra.aws.platform import build_eks
 
         return build_eks(config, built_everywhere(images))
+    from infra.existing_cluster import use_existing_cluster
+
     return use_existing_cluster(config)
+
+
+async def _kubernetes_types() -> None:
+    """Import the types of Kubernetes' resources in a thread, while what is declared so far goes to the engine.
+
+    They take longer than all other imports together; meanwhile the cluster's provider starts on another core.
+    """
+    await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
 
 
 def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:

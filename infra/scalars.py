@@ -29,7 +29,7 @@ _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 class Section(BaseModel):
     """A part of the stack's configuration: immutable, no unknown key, no silent conversion."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def matched(pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import runpy
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import redirect_stdout
 from dataclasses import asdict, replace
 from typing import Any
@@ -55,10 +55,11 @@ def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 
-    def program() -> None:
+    def program() -> Awaitable[None]:
         settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}
         pulumi.runtime.set_all_config(settings | dict.fromkeys(named, STAND_IN), named)
-        runpy.run_path(str(PROJECT / "__main__.py"), run_name="__main__")
+        main: Callable[[], Awaitable[None]] = runpy.run_path(str(PROJECT / "__main__.py"))["main"]
+        return main()
 
     with (
         mock.patch.object(cloud_image, "prepare_context", return_value=None),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder
 from infra.local.settings import cache_folder
@@ -14,6 +16,8 @@ OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
 DEBIAN = "bookworm"
 MADE_HERE = f"trainyard.local/base:{DEBIAN}-1"
+MOUNT_FOLDER = Path("/run/mount")
+"""Where `mount` keeps what it knows of mounts; it makes the folder whenever it is not there, also to leave it empty."""
 
 
 def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
@@ -36,6 +40,17 @@ def _registry_resolves() -> bool:
     return True
 
 
+@contextmanager
+def _no_new_folder(folder: Path) -> Iterator[None]:
+    """Remove a folder that was not there before, unless something is in it."""
+    was_there = folder.exists()
+    try:
+        yield
+    finally:
+        if not was_there and folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
 def _make_debian(builder: Builder) -> None:
     folder = cache_folder() / "images" / "base"
     if folder.exists():
@@ -43,7 +58,8 @@ def _make_debian(builder: Builder) -> None:
     root = folder / "root"
     root.mkdir(parents=True)
     command = [*PRIVATE_MOUNTS, "debootstrap", "--variant=minbase", DEBIAN, str(root)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    with _no_new_folder(MOUNT_FOLDER):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"debootstrap failed:\n{done.stdout[-2000:]}")
     archive = folder / "root.tar"

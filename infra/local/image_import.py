@@ -19,7 +19,7 @@ def ctr(*words: str) -> None:
 
 def main(store: str, orders: str) -> None:
     """Import an image from standard input into the containerd root `store`, remove images, drop blobs, as ordered."""
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(
         f'version = 2\nroot = "{store}"\nstate = "/run/containerd"\noom_score = 0\n'

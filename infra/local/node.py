@@ -20,8 +20,8 @@ from infra.local.supervisor import Program, keep_running
 
 
 def mount(*words: str) -> None:
-    """Run one `mount` command in the node's namespace."""
-    subprocess.run(["mount", *words], check=True)
+    """Run one `mount` command in the node's namespace; with -n it makes no folder of its own on the machine."""
+    subprocess.run(["mount", "-n", *words], check=True)
 
 
 def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
@@ -42,7 +42,7 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
     for name in sources:
         (NODE_ROOT / name).mkdir()
         mount("--move", f"/mnt/{name}", str(NODE_ROOT / name))
-    subprocess.run(["umount", "/mnt"], check=True)
+    subprocess.run(["umount", "-n", "/mnt"], check=True)
 
 
 def write_configuration(settings: ClusterSettings, index: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from infra.local import traces
@@ -22,11 +23,9 @@ Missing = list[tuple[int, str]]
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
     """The images among `references` that were built here and that nodes lack; a node that does not run lacks all."""
     wanted = [reference for reference in references if reference.startswith(OURS)]
-    found = []
-    for index in range(settings.nodes):
-        present = _images(settings, index)
-        found += [(index, reference) for reference in wanted if reference not in present]
-    return found
+    with ThreadPoolExecutor() as pool:
+        present = pool.map(partial(_images, settings), range(settings.nodes))
+    return [(index, reference) for index, there in enumerate(present) for reference in wanted if reference not in there]
 
 
 def load_images(settings: ClusterSettings, references: Sequence[str], progress: Callable[[str], None]) -> None:

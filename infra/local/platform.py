@@ -1,4 +1,4 @@
-"""Builds the platform `local`: the cluster on this machine, and what jobs get of it."""
+"""Builds the platform `local`: what is in the cluster on this machine, and what jobs get of both."""
 
 from __future__ import annotations
 
@@ -6,42 +6,19 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.config import LocalConfig
-from infra.image.own_images import TRAINER
-from infra.local import preflight
-from infra.local.cluster import LocalCluster, LocalClusterArgs
-from infra.local.program_image import program_reference
+from infra.local.cluster import LocalCluster
+from infra.local.machine import LocalMachine
 from infra.local.programs import BUCKET_IN_NODE
-from infra.local.settings import PAUSE_IMAGE, ClusterSettings
-from infra.local.trainer_image import own_image_reference, trainer_image_reference
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operators.releases import needed_releases
 from infra.platform import CLAIM_URL, Platform
 
 BUCKET_SIZE = "20Gi"
 """Nominal: the volume is a folder of this machine."""
 
 
-def build_local(config: LocalConfig, owner: str, operators: frozenset[str], images: frozenset[str]) -> Platform:
-    """Provision the platform for the checkout `owner`, with the images of `operators` and `images`, of ours.
-
-    Raises ValueError, one problem a line, when this machine cannot run it.
-    """
-    settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
-    if problems := preflight.check_machine(settings):
-        raise ValueError("\n".join(problems))
-    image = trainer_image_reference()
-    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
-    own_images = {name: own_image_reference(name) for name in sorted(images - {TRAINER})}
-    cluster = LocalCluster(
-        "local",
-        LocalClusterArgs(
-            owner=owner,
-            name=config.name,
-            nodes=config.nodes,
-            port=config.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
-        ),
-    )
+def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:
+    """Provision the platform in the cluster of this machine."""
+    cluster = machine.cluster
     provider = _provider(cluster)
     training = TrainingNamespace(
         "training",
@@ -55,17 +32,17 @@ def build_local(config: LocalConfig, owner: str, operators: frozenset[str], imag
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=image,
+        image=machine.image,
         bucket_url=CLAIM_URL,
         bucket_claim=training.bucket_claim,
         bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
-        context=settings.context,
+        context=machine.context,
         get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
-        operator_images=operator_images,
-        own_images=own_images,
+        operator_images=machine.operator_images,
+        own_images=machine.own_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )

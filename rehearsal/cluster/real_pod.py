@@ -188,8 +188,8 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def mount(*words: str) -> None:
-    """Run one `mount` command in the pod's namespace."""
-    subprocess.run(["mount", *words], check=True)
+    """Run one `mount` command in the pod's namespace; with -n it makes no folder of its own on the machine."""
+    subprocess.run(["mount", "-n", *words], check=True)
 
 
 def main(folder: Path, own: Path) -> None:

@@ -66,9 +66,11 @@ def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPat
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     monkeypatch.setattr(pulumi, "export", lambda _name, _value: None)
 
-    def body() -> None:
+    async def body() -> None:
         pulumi.runtime.set_all_config(texts)
-        runpy.run_path(str(program), run_name="__main__")
+        found = runpy.run_path(str(program))
+        if "main" in found:
+            await found["main"]()
 
     return run(body).manifests()
 

@@ -50,7 +50,7 @@ def program(
     """What the program registers and exports for a configuration; its secrets have the value `canary`."""
     exported: dict[str, Any] = {}
 
-    def body() -> pulumi.Output[None]:
+    async def body() -> pulumi.Output[None]:
         values = {"platform": platform, "jobs": jobs, **others}
         settings = {f"trainyard:{key}": json.dumps(value) for key, value in values.items()}
         stored = {f"secrets:{name}": "canary" for name in (*secrets, *clear)}
@@ -58,7 +58,7 @@ def program(
         waiting = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pulumi, "export", lambda key, value: waiting.append((key, value)))
-            runpy.run_path(str(PROJECT / "__main__.py"), run_name="__main__")
+            await runpy.run_path(str(PROJECT / "__main__.py"))["main"]()
         return pulumi.Output.from_input(dict(waiting)).apply(lambda found: exported.update(found))
 
     return run(body), exported

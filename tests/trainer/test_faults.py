@@ -108,9 +108,9 @@ def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digi
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of four MiB: a checkpoint of the digits' network has over five."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
+    subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
     yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    subprocess.run(["umount", "-n", str(tmp_path)], check=True)
 
 
 def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -
 
 
 def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
     ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert "Read-only file system" in ended.output

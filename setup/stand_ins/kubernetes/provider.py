@@ -6,7 +6,8 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -59,7 +60,11 @@ class KubernetesProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
         """Say the version of the SDK beside it, whose plugin this one stands in for."""
-        return plugin_pb2.PluginInfo(version=metadata.version("pulumi-kubernetes"))
+        sdk = find_spec("pulumi_kubernetes")
+        if sdk is None or sdk.origin is None:
+            raise ImportError("pulumi_kubernetes is not installed in this environment")
+        plugin = json.loads(Path(sdk.origin).with_name("pulumi-plugin.json").read_text(encoding="utf-8"))
+        return plugin_pb2.PluginInfo(version=plugin["version"])
 
     def GetSchema(
         self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import runpy
@@ -10,6 +11,8 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+# Imports make next to no garbage, and looking for it takes a tenth of their time.
+gc.disable()
 try:
     import pulumi
     import pulumi.runtime
@@ -17,6 +20,7 @@ except ImportError:
     traceback.print_exc()
     print("\nThe Pulumi SDK is not installed in this Python. Install the program's requirements.txt.", file=sys.stderr)
     sys.exit(1)
+gc.enable()
 
 SHOWN_TO_THE_USER = 32
 """Exit code by which the language host knows that the error was already printed."""

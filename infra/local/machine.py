@@ -1,0 +1,61 @@
+"""What a local stack makes on this machine, without what is inside its cluster: the nodes and the images they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from infra.config import LocalConfig
+from infra.image.own_images import TRAINER
+from infra.local import preflight
+from infra.local.cluster import LocalCluster, LocalClusterArgs
+from infra.local.program_image import program_reference
+from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.local.trainer_image import own_image_reference, trainer_image_reference
+from infra.operators.releases import needed_releases
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalMachine:
+    """What the rest of the platform stands on."""
+
+    cluster: LocalCluster
+    """The nodes."""
+    context: str
+    """Context in the cluster's kubeconfig."""
+    image: str
+    """Reference of the trainer's image."""
+    operator_images: Mapping[str, str]
+    """References of the operators' images by the operators' names."""
+    own_images: Mapping[str, str]
+    """References of further images of ours by the names that jobs give them."""
+
+
+def build_machine(config: LocalConfig, owner: str, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
+    """Provision the cluster of the checkout `owner`, with the images of `operators` and `images`, of ours.
+
+    Raises ValueError, one problem a line, when this machine cannot run it.
+    """
+    settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
+    if problems := preflight.check_machine(settings):
+        raise ValueError("\n".join(problems))
+    image = trainer_image_reference()
+    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+    own_images = {name: own_image_reference(name) for name in sorted(images - {TRAINER})}
+    cluster = LocalCluster(
+        "local",
+        LocalClusterArgs(
+            owner=owner,
+            name=config.name,
+            nodes=config.nodes,
+            port=config.port,
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
+        ),
+    )
+    return LocalMachine(
+        cluster=cluster,
+        context=settings.context,
+        image=image,
+        operator_images=operator_images,
+        own_images=own_images,
+    )
