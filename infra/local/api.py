@@ -24,13 +24,22 @@ class NotFound(ApiUnavailable):
 
 
 def request(
-    settings: ClusterSettings, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY
+    settings: ClusterSettings,
+    method: str,
+    path: str,
+    body: dict[str, Any] | None = None,
+    content: str = APPLY,
+    *,
+    server: str = "",
 ) -> Any:
-    """The decoded answer to one request; raises ApiUnavailable where there is none, and for any refusal."""
+    """The decoded answer to one request; raises ApiUnavailable where there is none, and for any refusal.
+
+    `server` is where the API server answers inside the cluster's network, for who asks from there.
+    """
     context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
     context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
     call = urllib.request.Request(
-        f"https://127.0.0.1:{settings.port}{path}",
+        f"{server or f'https://127.0.0.1:{settings.port}'}{path}",
         method=method,
         data=json.dumps(body).encode() if body is not None else None,
         headers={"Content-Type": content, "Accept": "application/json"},

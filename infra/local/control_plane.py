@@ -47,6 +47,7 @@ def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[
         program("kube-controller-manager", programs.controller_manager(binaries, keys)),
         program("kube-scheduler", programs.scheduler(binaries, keys)),
         program("coredns", programs.coredns(binaries, keys)),
+        program("repair", [sys.executable, "-m", "infra.local.repair", str(settings.folder)]),
     ]
 
 

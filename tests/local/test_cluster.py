@@ -163,6 +163,21 @@ def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
     wait_for("all nodes are ready", lambda: all_ready(cluster))
 
 
+def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> None:
+    silent = traces.node_process(cluster.folder, 1)
+    assert silent is not None
+    os.kill(silent, signal.SIGSTOP)
+    for program in ("kubelet", "containerd"):
+        for pid in processes_called(cluster, program):
+            if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") == "1":
+                os.kill(pid, signal.SIGKILL)
+    wait_for("it is seen", lambda: not all_ready(cluster))
+    wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, silent))
+    wait_for("all nodes are ready", lambda: all_ready(cluster))
+    node = "/api/v1/nodes/tests-1"
+    wait_for("it takes pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
+
+
 def test_packets_to_pod_addresses_do_not_leave(cluster: ClusterSettings) -> None:
     node = traces.node_process(cluster.folder, 0)
     for address in ("10.65.9.9", "10.66.9.9", "192.0.2.1"):

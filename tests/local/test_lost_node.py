@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from commands.status import show
 from commands.watching.jobs import Cluster, StackOutputs
 from infra.local import traces
 from infra.local.api import ready_nodes
+from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, Cause, job_name
 from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
@@ -59,9 +61,14 @@ class Lost:
         """The nodes that are ready."""
         return ready_nodes(self._settings)
 
-    def forget(self) -> None:
-        """Do as a cloud does when a machine is no more."""
-        self._core.delete_node(self.node)
+    def hold_repair(self, number: signal.Signals) -> None:
+        """Stop what takes the node out of service, or let it go on, so that what is until then can be looked at."""
+        (repair,) = (pid for pid in traces.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid))
+        os.kill(repair, number)
+
+    def taints(self) -> set[str]:
+        """Keys of the node's taints."""
+        return {taint.key for taint in self._core.read_node(self.node).spec.taints or []}
 
     def starts(self, kind: JobKind) -> Counter[str]:
         """How often each place of a job was started, but for mpirun's, which starts again when a worker does."""
@@ -92,6 +99,14 @@ class Lost:
         return pods
 
 
+def words_of(pid: int) -> list[bytes]:
+    """The command line of a process; empty when it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def seconds(pod: Any, since: datetime) -> float:
     """Seconds from a time to that at which a pod was told to go: its deletion's without its grace."""
     deadline: datetime = pod.metadata.deletion_timestamp
@@ -103,6 +118,7 @@ def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) ->
     """A job of each kind, of which pods were on the node."""
     with running(settings, tmp_path_factory.mktemp("lost"), KINDS, [CAUSE]) as stack:
         found = Lost(settings, stack.core())
+        found.hold_repair(signal.SIGSTOP)
         found.lose()
         try:
             yield found
@@ -126,9 +142,9 @@ def test_status_says_which_pods_are_lost_and_what_to_do(lost: Lost) -> None:
         assert f"its node {lost.node} has not answered since 20" in row
 
 
-def test_every_job_goes_on_with_pods_on_the_other_node_once_it_is_deleted(lost: Lost) -> None:
+def test_every_job_goes_on_with_pods_on_the_other_node(lost: Lost) -> None:
     assert all(set(lost.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
-    lost.forget()
+    lost.hold_repair(signal.SIGCONT)
     begun = time.monotonic()
     for kind in KINDS:
         gone = {place_of(name) for name in lost.on_it if name.startswith(job_name(kind, CAUSE))}
@@ -137,7 +153,8 @@ def test_every_job_goes_on_with_pods_on_the_other_node_once_it_is_deleted(lost: 
         before = lost.starts(kind)
         expected = before | Counter({place: 2 for place in gone})
         wait_for(f"{kind} has {gone} again", lambda: lost.starts(kind) == expected)  # noqa: B023  # waited for here
-    print(f"all are there again {time.monotonic() - begun:.0f} s after the node was deleted")
+    print(f"all are there again {time.monotonic() - begun:.0f} s after what is left of the node could be ended")
+    assert TAINT["key"] in lost.taints()
     for kind in KINDS:
         (lost.faults.folder / job_name(kind, CAUSE) / "done").touch()
         wait_for(f"{kind} is complete", lambda: lost.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
@@ -147,3 +164,4 @@ def test_every_job_goes_on_with_pods_on_the_other_node_once_it_is_deleted(lost: 
 def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:
     lost.find()
     wait_for(f"{lost.node} is ready", lambda: lost.node in lost.ready())
+    wait_for("it takes pods again", lambda: not lost.taints())

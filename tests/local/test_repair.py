@@ -1,0 +1,37 @@
+"""When a node is taken out of service, and when it is taken in again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from infra.local.repair import SILENT_SECONDS, TAINT, Step, step_for
+
+NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+
+
+def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
+    """A node that has been ready, not ready or silent for some seconds."""
+    since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
+    return {"spec": {"taints": [*taints]} if taints else {}, "status": {"conditions": [ready]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "step"),
+    [
+        (node("True", 3600), "nothing"),
+        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), "nothing"),
+        (node("Unknown", SILENT_SECONDS, UNREACHABLE), "take out of service"),
+        (node("Unknown", 3600, UNREACHABLE, TAINT), "nothing"),
+        (node("False", 3600), "nothing"),
+        (node("False", 1, TAINT), "nothing"),
+        (node("True", 1, TAINT), "take in again"),
+        ({"spec": {}, "status": {}}, "nothing"),
+    ],
+)
+def test_what_is_done_about_a_node(found: dict[str, Any], step: Step) -> None:
+    assert step_for(found, NOW) == step
