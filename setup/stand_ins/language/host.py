@@ -3,6 +3,7 @@
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
 import json
+import platform
 import subprocess
 import sys
 import threading
@@ -68,9 +69,8 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
         """Name the interpreter that runs this program."""
         python = _python_or_abort(request.info, context) if request.HasField("info") else Path(sys.executable)
-        version = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
         return language_pb2.AboutResponse(
-            executable=str(python), version=version.split()[-1], metadata={"toolchain": "pip", "stand-in": "true"}
+            executable=str(python), version=_version(python), metadata={"toolchain": "pip", "stand-in": "true"}
         )
 
     def GetProgramDependencies(
@@ -181,6 +181,14 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         code = child.wait()
         self._children.discard(child)
         return code
+
+
+def _version(python: Path) -> str:
+    """The version of an interpreter; asked of it only where it is not this one, as each `up` asks."""
+    if python.resolve() == Path(sys.executable).resolve():
+        return platform.python_version()
+    said = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
+    return said.split()[-1]
 
 
 def _attached(python: Path) -> list[str]:
