@@ -25,6 +25,8 @@ from workloads.clear_secrets import shape
 from workloads.conflicts import conflicts
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
+from workloads.taken_names import taken_twice
+from workloads.trainer_flags import value_of
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
@@ -48,8 +50,28 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
         if job.accelerator and isinstance(platform, LocalConfig):
             message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
             found.append(Problem((*path, "accelerator"), message, job.accelerator))
+    found += _shared(jobs)
     # Only where each value is right is there an answer to whether the jobs fit.
     return found or without_room(platform, jobs) or not_handed_over(platform, jobs)
+
+
+def _shared(jobs: Jobs) -> list[Problem]:
+    """What two jobs of different names would share without meaning to: a resource's name, or checkpoints."""
+    found = []
+    for index, other, name in taken_twice(jobs):
+        message = f"takes the name {name}, which jobs[{other}] takes too; give one of the two jobs another name"
+        found.append(Problem(("jobs", index, "name"), message, jobs[index].name))
+    folders: dict[tuple[object, object], int] = {}
+    for index, job in enumerate(jobs):
+        if job.recipe is None:
+            continue
+        flag = value_of(job.recipe, job.flags, "job")
+        place = (value_of(job.recipe, job.flags, "bucket") or "", flag or job.name)
+        first = folders.setdefault(place, index)
+        if first != index and jobs[first].name != job.name:
+            message = f"jobs[{first}] writes its checkpoints to folder {place[1]} too; write another `job` in its flags"
+            found.append(Problem(("jobs", index, *(("flags", "job") if flag else ("name",))), message, place[1]))
+    return found
 
 
 def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
@@ -211,7 +233,11 @@ def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Probl
         ask = job.demands[0]
         fit = hosts_that_fit(ask.per_host, node) * platform.nodes
         if ask.hosts > fit:
-            remedy = f"write `hosts: {fit}` or less, or ask for less" if fit else "ask for less"
+            if not fit:
+                message = f"no node has room for a host of {ask.per_host}: {offer}; ask for less"
+                found.append(Problem(("jobs", index, "resources"), message, job.resources.model_dump()))
+                continue
+            remedy = f"write `hosts: {fit}` or less, or ask for less"
             message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
             found.append(Problem(("jobs", index, "hosts"), message, ask.hosts))
     if found:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
-import textwrap
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from infra.field_sentences import field_sentences
 from infra.scalars import Section
 from stack_config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
@@ -46,7 +43,7 @@ def render() -> str:
     models = {"": schema, **schema["$defs"]}
     for section in _descendants(Section):
         properties = models.get("" if section is StackConfig else section.__name__, {}).get("properties", {})
-        for name, sentence in _sentences(section):
+        for name, sentence in field_sentences(section).items():
             properties.get(name, {})["description"] = sentence
     parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
@@ -59,21 +56,6 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
     for each in section.__subclasses__():
         yield each
         yield from _descendants(each)
-
-
-def _sentences(section: type[Section]) -> Iterator[tuple[str, str]]:
-    """Each field of a section and of those it builds on, and the sentence below it.
-
-    Read from the source: Pydantic would do the same at each start of the program, in a quarter of the settings' time.
-    """
-    for each in reversed(section.__mro__):
-        if issubclass(each, Section):
-            (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
-            assert isinstance(definition, ast.ClassDef)
-            for field, below in pairwise(definition.body):
-                match field, below:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
-                        yield name, inspect.cleandoc(sentence)
 
 
 def _flags() -> str:

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
+from infra.field_sentences import field_sentences
+
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
 
@@ -100,7 +102,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
         # Whoever writes a secret in the place of its name should not find it in a log as well.
         value = PydanticUndefined
     if kind == "missing":
-        return Problem(place.path, f"is missing: {_sentence(place.field)}; add {_example(place)}")
+        return Problem(place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
     if kind == "extra_forbidden":
         return Problem(place.path, _unknown_key(place), value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
@@ -123,6 +125,8 @@ class _Place:
     field: FieldInfo | None
     siblings: tuple[str, ...]
     sections: tuple[type[BaseModel], ...]
+    owner: type[BaseModel] | None = None
+    """The section that has the field."""
 
 
 def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
@@ -136,9 +140,10 @@ def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
         elif part != "[key]":
             siblings = tuple(sections[0].model_fields) if len(sections) == 1 and isinstance(part, str) else ()
             field = sections[0].model_fields.get(str(part)) if siblings else None
+            owner = sections[0] if field else place.owner
             if isinstance(part, str):
                 sections = tuple(_sections(field.annotation)) if field else ()
-            place = _Place((*place.path, part), field or place.field, siblings, sections)
+            place = _Place((*place.path, part), field or place.field, siblings, sections, owner)
     return place
 
 
@@ -156,9 +161,11 @@ def _tag(section: type[BaseModel]) -> str | None:
     return str(get_args(field.annotation)[0]) if field else None
 
 
-def _sentence(field: FieldInfo | None) -> str:
-    description = (field.description if field else None) or ""
-    return description.rstrip(".").replace("\n", " ")
+def _sentence(place: _Place) -> str:
+    """What the field is for, as its section says below it."""
+    sentences = field_sentences(place.owner) if place.owner else {}
+    key = next((part for part in reversed(place.path) if part in sentences), "")
+    return sentences.get(str(key), "").rstrip(".").replace("\n", " ")
 
 
 def _example(place: _Place) -> str:
@@ -180,7 +187,7 @@ def _example(place: _Place) -> str:
 def _unknown_key(place: _Place) -> str:
     key = str(place.path[-1])
     ours = [each for each in (OUR_KEYS.get(key.lower().replace("-", "_")),) if each in place.siblings]
-    near = ours or difflib.get_close_matches(key, place.siblings, n=1)
+    near = ours or difflib.get_close_matches(key, place.siblings, n=1, cutoff=0.7)
     remedy = f"write {near[0]}" if near else "remove it"
     return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"
 
@@ -209,7 +216,7 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
         return f"must be true or false, without quotes; write {_example(place)}"
     if kind == "tuple_type":
         return "must be a list; begin each entry with `- `"
-    return f"is not allowed: {message}; {_sentence(place.field)}"
+    return f"is not allowed: {message}; {_sentence(place)}"
 
 
 def _meant(expected: str, value: object) -> str:

@@ -9,6 +9,7 @@ from infra.hardware import parse_memory
 from infra.naming import LABEL_LIMIT
 from workloads.clear_secrets import in_arguments, in_variables
 from workloads.command import uses_torchrun
+from workloads.idle_flags import idle_flags
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
@@ -72,6 +73,9 @@ def _flags(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("flags.fake_data", "images are read from `data_dir`: add that flag, or remove this", False)
     if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
         yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
+    if spec.image is None:
+        for name, message in idle_flags(spec):
+            yield Conflict(f"flags.{name}", message, value_of(spec.recipe, spec.flags, name))
 
 
 def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
@@ -150,8 +154,11 @@ def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("rendezvous", f"a job of kind {spec.kind} runs no torchrun; remove it", spec.rendezvous)
     elif spec.tpu and spec.processes_per_host == 1:
         yield Conflict("rendezvous", "TPU hosts find each other by themselves; remove it", spec.rendezvous)
+    elif spec.torchrun and not uses_torchrun(spec):
+        yield Conflict("rendezvous", "is of torchrun, which starts nothing in this job; remove it", spec.rendezvous)
     elif spec.rendezvous not in allowed:
-        message = f"a job of kind {spec.kind} meets by {' or '.join(allowed)}; write one of these or remove it"
+        able = [each for each in allowed if not (spec.elastic and each == "static")] or allowed
+        message = f"a job of kind {spec.kind} meets by {' or '.join(able)}; write {able[0]}, or remove it"
         yield Conflict("rendezvous", message, spec.rendezvous)
     elif spec.elastic and spec.rendezvous == "static":
         yield Conflict("rendezvous", "static hosts cannot leave and join; write c10d or etcd", spec.rendezvous)
@@ -168,6 +175,9 @@ def _links(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
     elif spec.script and spec.image:
         message = "is checked by the trainer's image; remove it, or remove `image`"
+        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+    elif spec.hosts == 1 or spec.interactive:
+        message = "is of links between hosts that train, and here are none; remove it"
         yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
 
 

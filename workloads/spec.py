@@ -162,8 +162,9 @@ class JobSpec(Section):
     """Makes the job without starting it, or stops its hosts; `false` starts it (again), from its last checkpoint."""
     interactive: bool = False
     """Starts the same hosts idle, addresses, ranks and counts in their environment, for training by hand."""
-    deadline_seconds: Annotated[int, Field(ge=1)] | None = None
-    """Seconds after which the job is ended, restarts included; by default never."""
+    deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
+    """Seconds after which the job is ended, restarts included, but that a `jobset` and a `train-job` begin to count
+    anew at each; by default never."""
     time_to_live: Annotated[int, AfterValidator(_time_to_live)] | None = None
     """Refused: a job that Kubernetes deletes after its end is made again, and trains again, by the next refreshed
     `pulumi up`."""

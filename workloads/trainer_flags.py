@@ -175,7 +175,7 @@ def _near(text: str) -> str:
 
 def _is_such_a_text(flag: Flag, text: str) -> bool:
     if flag.kind == "bucket":
-        return not text or text.startswith(("file:///", "gs://", "s3://"))
+        return not text or re.match(r"(file:///|gs://|s3://)[^/]", text) is not None
     if flag.kind == "folder":
         return bool(text) and not text.startswith(".") and "/" not in text
     if flag.kind == "steps" and text:

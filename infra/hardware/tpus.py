@@ -180,7 +180,9 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
         if match and match["prefix"] == row.type_prefix:
             chips, rest = divmod(int(match["count"]), row.cores_in_type)
             if rest:
-                raise ValueError(f"{accelerator} is no whole number of chips: {row.cores_in_type} TensorCores a chip")
+                cores = row.cores_in_type
+                remedy = f"{cores} TensorCores a chip; write a multiple of {cores}"
+                raise ValueError(f"{accelerator} is no whole number of chips: {remedy}")
             return row, chips
     known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
     raise ValueError(f"{accelerator} is no TPU; write one of {known}")

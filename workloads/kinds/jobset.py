@@ -21,8 +21,8 @@ from workloads.pod import CONTAINER, Placement, Pod, pod_template
 from workloads.spec import JobSpec
 from workloads.topology import Topology, topology
 
-FINAL_FAILURE = "PodFailurePolicy"
-"""Reason of a Job that failed by a final exit code."""
+FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
+"""Reasons of a Job that failed by a final exit code, or was over its time: it would begin anew at each restart."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """A node pool is a slice: no two slices of the job, nor hosts of another, share one."""
 
@@ -97,7 +97,7 @@ def job_set(
     spec: JobSpec, shape: Topology, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
 ) -> JobSetSpec:
     """A set of one Job a slice that is complete when all are and starts again when one fails."""
-    final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=(FINAL_FAILURE,))
+    final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
         network=Network(publish_not_ready_addresses=True),

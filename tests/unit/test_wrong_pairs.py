@@ -1,0 +1,106 @@
+"""Jobs that would share a name or a folder, and flags that would do nothing, are refused; near ones are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stack_config import parse
+from tests.unit.refused import JOB, PLATFORM, assert_refused_in_one_line, cloud, job
+
+IMAGENET = {"recipe": "imagenet"}
+
+
+def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with two jobs, `a` and one that says its name."""
+    return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
+
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a job named as another's etcd": (
+        pair({"rendezvous": "etcd"}, {"name": "a-etcd"}),
+        ('jobs[1].name = "a-etcd":', "which jobs[0] takes too", "another name"),
+    ),
+    "a job named as another's child": (
+        pair({"kind": "jobset"}, {"name": "a-worker-0"}),
+        ("takes the name a-worker-0",),
+    ),
+    "a job named as another's node": (pair({"kind": "train-job"}, {"name": "a-node-0"}), ("takes the name a-node-0",)),
+    "a job named as another's master": (
+        pair({"kind": "pytorch-job"}, {"name": "a-master-0"}),
+        ("takes the name a-master-0",),
+    ),
+    "a job whose child is named as one above": (
+        {"platform": PLATFORM, "jobs": [{**JOB, "name": "a-node-0"}, {**JOB, "name": "a", "kind": "train-job"}]},
+        ('jobs[1].name = "a":', "takes the name a-node-0, which jobs[0] takes too"),
+    ),
+    "a folder that is another job's": (
+        pair({}, {"name": "b", "flags": {"job": "a"}}),
+        ('jobs[1].flags.job = "a":', "jobs[0] writes its checkpoints to folder a too"),
+    ),
+    "a folder that an earlier job has taken": (
+        pair({"flags": {"job": "b"}}, {"name": "b"}),
+        ('jobs[1].name = "b":', "jobs[0] writes its checkpoints to folder b too"),
+    ),
+    "real images that nothing reads": (
+        job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}),
+        ("jobs[0].flags.data_dir", "made up by default", "`fake_data: false`"),
+    ),
+    "steps of images that are not made up": (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "test_steps": 4}),
+        ("jobs[0].flags.test_steps = 4:", "of made-up images"),
+    ),
+    "a cache of what is streamed": (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "stream": True, "cache_dir": "/c"}),
+        ("jobs[0].flags.cache_dir", "remove one of the two"),
+    ),
+    "weights spread without XLA": (job(flags={"sharding": "model"}), ("jobs[0].flags.sharding", "`runtime: xla`")),
+    "weights spread over processes": (
+        cloud(accelerator="v4-32", processes_per_host=4, flags={"sharding": "model"}),
+        ("jobs[0].flags.sharding", "remove `processes_per_host`"),
+    ),
+    "the port of a profiler that is not there": (job(flags={"profile_port": 9012}), ("`profile_steps`",)),
+    "links of one host": (job(least_link_gigabits=1), ("jobs[0].least_link_gigabits = 1.0:", "here are none")),
+    "links of idle hosts": (job(hosts=2, least_link_gigabits=1, interactive=True), ("here are none",)),
+    "a bucket without a name": (job(flags={"bucket": "gs://"}), ("jobs[0].flags.bucket", "gs://BUCKET/FOLDER")),
+    "an elastic PyTorchJob with etcd": (
+        job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
+        ("meets by c10d; write c10d",),
+    ),
+    "a deadline in words": (job(deadline_seconds="1h"), ("from 1 to 31536000; write `deadline_seconds: 86400`",)),
+    "a deadline after all of us": (job(deadline_seconds=10**10), ("write `deadline_seconds: 31536000`",)),
+    "a key that is like no other": (job(ports=[80]), ("jobs[0].ports = [80]: unknown key; remove it;",)),
+    "a host that no node can have": (
+        job(resources={"cpu": "10000", "memory": "1Mi"}),
+        ("jobs[0].resources = ", "no node has room for a host of 10000 CPU", "ask for less"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
+    assert_refused_in_one_line(case)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pair({}, {"name": "a-etcd"}),
+        pair({"kind": "jobset"}, {"name": "a-worker-1"}),
+        pair({"kind": "jobset"}, {"name": "a-worker"}),
+        pair({}, {"name": "b", "flags": {"job": "c"}}),
+        pair({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "stream": True}),
+        job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
+        cloud(accelerator="v4-32", flags={"sharding": "model", "profile_port": 9012}),
+    ],
+    ids=str,
+)
+def test_what_is_near_and_right(values: dict[str, Any]) -> None:
+    assert parse(values).jobs
+
+
+def test_a_missing_key_is_said_with_what_it_is_for() -> None:
+    case = ({"platform": PLATFORM}, ("jobs: is missing: What runs there, all at once", "add `jobs: [{name: digits"))
+    assert_refused_in_one_line(case)

@@ -1,0 +1,63 @@
+"""The names that a job's resources have in its namespace, so that no two jobs take the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
+from workloads.spec import JobKind, JobSpec
+
+
+def _numbered(role: str, count: int) -> Iterator[str]:
+    return (f"-{role}-{index}" for index in range(count))
+
+
+def _mpi(spec: JobSpec) -> Iterator[str]:
+    yield from ("-launcher", "-config", "-ssh")
+    yield from _numbered("worker", spec.hosts)
+
+
+def _pytorch(spec: JobSpec) -> Iterator[str]:
+    yield "-master-0"
+    yield from _numbered("worker", spec.hosts)
+
+
+def _mx(spec: JobSpec) -> Iterator[str]:
+    yield "-scheduler-0"
+    yield from _numbered("server", spec.servers)
+    yield from _numbered("worker", spec.hosts)
+
+
+_MADE: Mapping[JobKind, Callable[[JobSpec], Iterator[str]]] = MappingProxyType(
+    {
+        "indexed-job": lambda _spec: iter(()),
+        "pytorch-job": _pytorch,
+        "mpi-job": _mpi,
+        "mx-job": _mx,
+        "jobset": lambda spec: _numbered(SLICES, spec.slices),
+        "train-job": lambda _spec: _numbered(TRAIN_JOB_NODES, 1),
+    }
+)
+"""What is appended to a job's name by its kind's controller, for Jobs, Services, pods and what they mount."""
+
+
+def taken_names(spec: JobSpec) -> Iterator[str]:
+    """The job's own name, and each that is made of it."""
+    yield spec.name
+    for suffix in _MADE[spec.kind](spec):
+        yield f"{spec.name}{suffix}"
+    if spec.meeting == "etcd":
+        yield f"{spec.name}{ETCD_SUFFIX}"
+
+
+def taken_twice(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, int, str]]:
+    """Two jobs by their indices, the later one first, and a name that both take, though their own names differ."""
+    owners: dict[str, int] = {}
+    told = set[tuple[int, int]]()
+    for index, job in enumerate(jobs):
+        for name in taken_names(job):
+            other = owners.setdefault(name, index)
+            if jobs[other].name != job.name and (index, other) not in told:
+                told.add((index, other))
+                yield index, other, name
