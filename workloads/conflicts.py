@@ -130,6 +130,9 @@ def _elastic(spec: JobSpec) -> Iterator[Conflict]:
     if not RULES[spec.kind].elastic:
         able = kinds_where(lambda each: each.elastic)
         yield Conflict("elastic", f"a job of kind {spec.kind} cannot shrink and grow; write {able}", [low, high])
+    elif spec.restarts == 0:
+        message = "a host that leaves an elastic job counts as one, and the first would end it; write `restarts: 1`"
+        yield Conflict("restarts", f"{message} or more", spec.restarts)
     if spec.tpu:
         yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", [low, high])
 

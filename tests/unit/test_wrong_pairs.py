@@ -68,6 +68,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
         ("meets by c10d; write c10d",),
     ),
+    "an elastic job that the first leaving host ends": (
+        job(elastic={"min_hosts": 1, "max_hosts": 2}, restarts=0),
+        ("jobs[0].restarts = 0:", "write `restarts: 1` or more"),
+    ),
     "a deadline in words": (job(deadline_seconds="1h"), ("from 1 to 31536000; write `deadline_seconds: 86400`",)),
     "a deadline after all of us": (job(deadline_seconds=10**10), ("write `deadline_seconds: 31536000`",)),
     "a key that is like no other": (job(ports=[80]), ("jobs[0].ports = [80]: unknown key; remove it;",)),
