@@ -180,12 +180,13 @@ def _memory(spec: JobSpec) -> Iterator[Conflict]:
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
     stored = "and run `pulumi config set --secret secrets:NAME`"
-    there = f"let it read a variable instead, write `secrets: {{VARIABLE: NAME}}` {stored}"
     for name, what in in_variables(spec.flags):
-        yield Conflict(f"flags.{name}", f"is {what} in clear; {there}")
+        read = f"remove it, and for a variable that opens the same write `secrets: {{VARIABLE: NAME}}` {stored}"
+        yield Conflict(f"flags.{name}", f"is {what} in clear; {read}")
     for name, what in in_variables(spec.environment):
         yield Conflict(f"environment.{name}", f"is {what} in clear; write `secrets: {{{name}: NAME}}` {stored}")
     for index, what in in_arguments(spec.args):
+        there = f"read a variable instead, write `secrets: {{VARIABLE: NAME}}` {stored}"
         yield Conflict(f"args[{index}]", f"is {what} in clear; {there}")
     for name in spec.environment.keys() & spec.secrets.keys():
         yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")

@@ -151,7 +151,7 @@ def test_what_is_no_secret_is_taken() -> None:
     ],
 )
 def test_a_flag_is_refused(name: str, value: str, what: str) -> None:
-    with pytest.raises(ValueError, match=rf"jobs\[0\].flags.{name}: is {what} in clear; let it read a") as refused:
+    with pytest.raises(ValueError, match=rf"jobs\[0\].flags.{name}: is {what} in clear; remove it, and") as refused:
         parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "recipe": "digits", "flags": {name: value}}]})
     assert value not in str(refused.value)
     assert "\n" not in str(refused.value)
