@@ -9,6 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from infra import rules
 from infra.aws.config import EksConfig
+from infra.clear_secrets import looks_random, shape
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
 from infra.fit import Ask, Misfit, misfits, places, rooms
 from infra.gcp.config import GkeConfig
@@ -21,7 +22,6 @@ from infra.pool_room import PoolRoom
 from infra.problems import Problem
 from infra.scalars import Section
 from workloads import own_script
-from workloads.clear_secrets import shape
 from workloads.conflicts import conflicts
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
@@ -136,21 +136,29 @@ def _asks(jobs: Jobs) -> list[Ask]:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Secrets that jobs name and the stack does not have, or has in clear. No value is ever shown."""
+    """Secrets that jobs name and the stack does not have, or that it has in clear. No value is ever shown."""
     found = []
     for index, job in enumerate(jobs):
         for variable, name in job.secrets.items():
             path = ("jobs", index, "secrets", variable)
             if name not in secrets:
-                command = "`pulumi config set --secret secrets:NAME`"
-                message = f"names no secret of this stack; run {command} with that name in `make shell`"
-                found.append(Problem(path, message))
+                # What was put in the place of its name is not shown.
+                command = _stored("NAME" if looks_random(name) else name)
+                found.append(Problem(path, f"names no secret of this stack; run {command} in `make shell`"))
             elif not secrets[name]:
-                command = f"`pulumi config set --secret {SECRETS}:{name}`"
-                found.append(
-                    Problem(path, f"the stack's settings have {SECRETS}:{name} in clear; run {command} in `make shell`")
-                )
+                message = f"the stack's settings have {SECRETS}:{name} in clear; run {_stored(name)} in `make shell`"
+                found.append(Problem(path, message))
+    named = {name for job in jobs for name in job.secrets.values()}
+    for name, encrypted in secrets.items():
+        if not encrypted and name not in named:
+            message = f"is in clear; run {_stored(name)} in `make shell`, or remove it, which no job names"
+            found.append(Problem((name,), message, namespace=SECRETS))
     return found
+
+
+def _stored(name: str) -> str:
+    """The command that stores a secret encrypted."""
+    return f"`pulumi config set --secret {SECRETS}:{name}`"
 
 
 def never_ended(platform: PlatformConfig, ttl_hours: float | None) -> list[Problem]:
@@ -179,8 +187,8 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         if job.script is None:
             continue
         if not own_script.is_here(job.script):
-            if job.image is None and not job.script.startswith("/") and (CHECKOUT / job.script).is_file():
-                message = f"is a file of this checkout, and not of the image; write ./{job.script}"
+            if job.image is None and (here := own_script.remedy(job.script, CHECKOUT)):
+                message = f"is a file of this checkout, and not of the image; write {here}"
                 found.append(Problem(("jobs", index, "script"), message, job.script))
             continue
         try:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.aws.config import EksConfig
+from infra.clear_secrets import shape
 from infra.gcp.config import GkeConfig
 from infra.naming import check_label
 from infra.scalars import DnsLabel, Image, Memory, NamespaceName, Section
@@ -16,6 +17,10 @@ def _bucket_url(value: str) -> str:
     scheme, _, rest = value.partition("://")
     if scheme not in ("gs", "s3") or not rest.strip("/"):
         raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
+    if found := shape(value):
+        raise ValueError(
+            f"is {found} in clear; write the URL without it, and `secrets:` in the jobs with what opens the bucket"
+        )
     return value.rstrip("/")
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
+from infra.clear_secrets import is_in
 from infra.field_sentences import field_sentences
 
 LONGEST_VALUE = 60
@@ -76,10 +77,14 @@ class Problem:
     """What is allowed and what to do."""
     value: object = PydanticUndefined
     """What is there; undefined when nothing is."""
+    namespace: str = "trainyard"
+    """What the keys of the stack's file begin with."""
 
     def __str__(self) -> str:
-        key = "trainyard:" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)[1:]
-        if self.value is PydanticUndefined:
+        keys = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)[1:]
+        key = f"{self.namespace}:{keys}"
+        # A secret at a wrong place is not to be in a log as well.
+        if self.value is PydanticUndefined or is_in(self.value, str(self.path[-1]) if self.path else ""):
             return f"{key}: {self.message}"
         shown = json.dumps(self.value, default=str)
         if len(shown) > LONGEST_VALUE:

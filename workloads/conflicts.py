@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from infra.clear_secrets import in_arguments, in_variables
 from infra.hardware import parse_memory
 from infra.naming import LABEL_LIMIT
-from workloads.clear_secrets import in_arguments, in_variables
 from workloads.command import uses_torchrun
 from workloads.idle_flags import idle_flags
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
+from workloads.own_script import wrong_path
 from workloads.spec import JobSpec, default_hosts
+from workloads.taken_variables import NO_SECRETS, taken
 from workloads.trainer_flags import flag_problems, value_of
-
-RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
-XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
-TPU_HOST = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +39,8 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("recipe", "is missing: what is trained; add `recipe: digits`, or `script:` with a file of yours")
     elif spec.recipe and spec.script:
         yield Conflict("script", "is not allowed beside `recipe`; remove one of the two", spec.script)
+    elif spec.script and (wrong := wrong_path(spec.script)):
+        yield Conflict("script", wrong, spec.script)
     elif spec.recipe and not RULES[spec.kind].recipes:
         message = f"needs torch, which a job of kind {spec.kind} does not start; write `script:` with a file of yours"
         yield Conflict("recipe", message, spec.recipe)
@@ -55,8 +53,10 @@ def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
 def _flags(spec: JobSpec) -> Iterator[Conflict]:
     if spec.recipe is None:
         return
+    secret = dict(in_variables(spec.flags))
     for name, message in flag_problems(spec.recipe, spec.flags, own_image=spec.image is not None):
-        yield Conflict(f"flags.{name}", message, spec.flags[name])
+        if name not in secret:
+            yield Conflict(f"flags.{name}", message, spec.flags[name])
     device = value_of(spec.recipe, spec.flags, "device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):
         message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
@@ -193,6 +193,9 @@ def _memory(spec: JobSpec) -> Iterator[Conflict]:
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
     stored = "and run `pulumi config set --secret secrets:NAME`"
+    for name, what in in_variables(spec.flags):
+        read = f"remove it, and for a variable that opens the same write `secrets: {{VARIABLE: NAME}}` {stored}"
+        yield Conflict(f"flags.{name}", f"is {what} in clear; {read}")
     for name, what in in_variables(spec.environment):
         yield Conflict(f"environment.{name}", f"is {what} in clear; write `secrets: {{{name}: NAME}}` {stored}")
     for index, what in in_arguments(spec.args):
@@ -203,18 +206,19 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:
-    told = {name: "torchrun" for name in RANKS} if uses_torchrun(spec) else {}
-    if spec.on_xla:
-        told |= dict.fromkeys(XLA, "Trainyard")
-    if spec.tpu:
-        told |= dict.fromkeys(TPU_HOST, "GKE")
-    for name in spec.environment:
-        if name in told:
-            message = f"is set by {told[name]}, by what the job's hosts are; remove it"
-            yield Conflict(f"environment.{name}", message, spec.environment[name])
-        elif name == "PJRT_DEVICE" and spec.image is None:
-            message = "is of PyTorch/XLA, which has an image of its own: write `runtime: xla` instead"
-            yield Conflict(f"environment.{name}", message, spec.environment[name])
+    told = taken(spec)
+    for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
+        for name in variables:
+            value = spec.environment[name] if key == "environment" else None
+            if name in told:
+                message = f"is set by {told[name]}, by what the job's hosts are; remove it"
+                yield Conflict(f"{key}.{name}", message, value)
+            elif name == "PJRT_DEVICE" and spec.image is None:
+                message = "is of PyTorch/XLA, which has an image of its own: write `runtime: xla` instead"
+                yield Conflict(f"{key}.{name}", message, value)
+            elif key == "secrets" and name in NO_SECRETS:
+                message = "is set in every pod already, and is no secret; write it in `environment`, or remove it"
+                yield Conflict(f"{key}.{name}", message)
 
 
 def _queue(spec: JobSpec) -> Iterator[Conflict]:

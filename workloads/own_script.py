@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -11,6 +12,9 @@ HERE = ("./", "../")
 FOLDER_IN_POD = "/opt/script"
 MOST_BYTES = 900_000
 """A ConfigMap holds 1 MiB with all that is around it: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
+"""Names that a ConfigMap takes for its keys: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+EITHER = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +41,38 @@ def path_in_pod(script: str) -> str:
     return f"{FOLDER_IN_POD}/{PurePosixPath(script).name}" if is_here(script) else script
 
 
+def wrong_path(script: str) -> str | None:
+    """What is wrong with a script's path, and what to do; None where it may be one of a Python file."""
+    if "://" in script:
+        return f"is a URL, and Python opens files; {EITHER}"
+    if script.startswith("-"):
+        return f"is an option, and what runs is a file; {EITHER}"
+    if script.startswith("~"):
+        return f"has a home directory that no shell fills in; {EITHER}"
+    if not is_here(script):
+        return f"has a blank; {EITHER}, and its arguments as `args`" if re.search(r"\s", script) else None
+    name = PurePosixPath(script).name
+    if name.startswith("..") or not FILE_NAME.fullmatch(name):
+        return (
+            "must have a file name that pods can be given, of at most 253 letters, digits, '-', '_' and '.'; rename it "
+            "to train.py for example, and write arguments as `args`"
+        )
+    return None if name.endswith(".py") else f"is no Python file, whose name ends in .py; {EITHER}"
+
+
+def remedy(script: str, checkout: Path) -> str | None:
+    """How a path in the image is written where it is one of a file here; None where it is none."""
+    path = checkout / script
+    if not path.is_file() or not path.resolve().is_relative_to(checkout.resolve()):
+        return None
+    return f"./{path.resolve().relative_to(checkout.resolve())}"
+
+
 def read(script: str, checkout: Path) -> OwnScript:
     """The script. Raises ValueError with what is wrong with the file, and what to do."""
     path = checkout / script
+    if not path.resolve().is_relative_to(checkout.resolve()):
+        raise ValueError(f"is outside of {checkout}; copy the file there, or build an image with it")
     try:
         content = path.read_bytes()
         text = content.decode()

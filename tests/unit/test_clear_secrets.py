@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from infra.clear_secrets import shape
 from stack_config import parse
 
 AWS = "AKIA" + "Q" * 16
@@ -33,7 +34,27 @@ def parsed(**job: object) -> None:
         ("X", "-----BEGIN RSA PRIVATE KEY-----\nMIIE", "a private key"),
         ("X", '{"private_key": "-----BEGIN PRIVATE KEY-----"}', "a private key"),
         ("DATABASE", "postgres://me:hunter2@host/db", "an address with a password"),
+        ("CACHE", "redis://:hunter2@host/0", "an address with a password"),
         ("HOOK", "https://hooks.slack.com/services/T0/B0/X", "a token of Slack"),
+        ("DB_PASS", "hunter2", "a secret"),
+        ("DB_PASSWD", "hunter2", "a secret"),
+        ("MYSQL_PWD", "hunter2", "a secret"),
+        ("GIT_CREDENTIAL", "hunter2", "a secret"),
+        ("AUTH", "Bearer hunter2", "a secret"),
+        ("HEADER", "Basic dXNlcjpwYXNz", "a secret"),
+        ("MY_API_KEY", "1234567890", "a secret"),
+        ("MY_API_KEY_2", "hunter2", "a secret"),
+        ("ACCESS_KEY", "hunter2", "a secret"),
+        ("SECRET_KEY", "hunter2", "a secret"),
+        ("PRIVATE_KEY", "hunter2", "a secret"),
+        ("SSH_KEY", "hunter2", "a secret"),
+        ("OPENAI_KEY", "hunter2", "a secret"),
+        ("HF_TOKEN", "hunter2", "a secret"),
+        ("GITHUB_TOKEN", "hunter2", "a secret"),
+        ("AUTH_TOKEN", "hunter2", "a secret"),
+        ("ACCESS_TOKEN", "12345678", "a secret"),
+        ("S3_ACCESS_KEY", "hunter2", "a secret"),
+        ("S3_KEY", "wJalrXUtnFEMI1K7MDENG/bPxRfiCYEXAMPLEKEY", "a secret"),
     ],
 )
 def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
@@ -53,6 +74,15 @@ def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
         (["--wandb_api_key", "0123456789abcdef0123456789abcdef01234567"], 1),
         (["--wandb-key=0123456789abcdef0123456789abcdef01234567"], 0),
         ([f"https://me:{GITHUB}@github.com/a/b"], 0),
+        (["--db-pass=hunter2"], 0),
+        (["--db-pass", "hunter2"], 1),
+        (["--api-key", "1234567890"], 1),
+        (["--header", "Authorization: Bearer hunter2"], 1),
+        (["--header=Authorization: hunter2"], 0),
+        (["-H", "X-Api-Key: hunter2"], 1),
+        (["Authorization: Bearer hunter2"], 0),
+        (["+wandb.api_key=hunter2"], 0),
+        (["--token", "aHVudGVy=Mg"], 1),
     ],
 )
 def test_an_argument_is_refused(args: list[str], index: int) -> None:
@@ -75,12 +105,92 @@ def test_what_is_no_secret_is_taken() -> None:
             "--sort-key=label_of_the_whole_picture",
             "--cache-key",
             "imagenet",
+            "--pad-token=[PAD]",
+            "--eos-token",
+            "[EOS]",
+            "--bos-token=begin",
+            "--sort-key=label",
+            "--header",
+            "Accept: text/plain",
+            "--columns=token:text",
+            "--low-pass=300",
+            "lr=0.1",
         ],
         environment={
+            "SORT_KEY": "label",
+            "PARTITION_KEY": "date",
+            "PRIMARY_KEY": "id",
+            "S3_KEY": "data/train.tar",
+            "S3_OBJECT_KEY": "ILSVRC2012/train/shard-0001",
+            "EOS_TOKEN": "[EOS]",
+            "PAD_TOKEN": "<pad>",
+            "STOP_TOKEN": "end",
+            "VISION_TOKEN": "50256",
+            "PRNG_KEY": "42",
+            "SERVER_KEY": "certificates/server.pem",
+            "TITLE": "Basic training",
+            "CREDENTIALS": "aws.json",
             "TOKENIZERS_PARALLELISM": "false",
             "GOOGLE_APPLICATION_CREDENTIALS": "/var/run/key.json",
             "PROXY": "http://proxy.example.com:3128",
             "COMMIT": "0123456789abcdef0123456789abcdef01234567",
+            "URL": "https://example.com:8080/a@b",
             "MAX_TOKEN": "512",
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("data_dir", "s3://me:hunter2@b/x", "an address with a password"),
+        ("bucket", "s3://me:hunter2@b/x", "an address with a password"),
+        ("bucket", "https://me:hunter2@b/x", "an address with a password"),
+        ("job", GITHUB, "a token of GitHub"),
+        ("wandb_api_key", "hunter2", "a secret"),
+    ],
+)
+def test_a_flag_is_refused(name: str, value: str, what: str) -> None:
+    with pytest.raises(ValueError, match=rf"jobs\[0\].flags.{name}: is {what} in clear; remove it, and") as refused:
+        parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "recipe": "digits", "flags": {name: value}}]})
+    assert value not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "https"])
+def test_the_address_of_a_bucket_has_none(scheme: str) -> None:
+    bucket = {"kind": "url", "url": f"{scheme}://me:hunter2@bucket/runs"}
+    platform = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1", "bucket": bucket}
+    with pytest.raises(ValueError, match=r"platform.bucket.url: ") as refused:
+        parse({"platform": platform, "jobs": []})
+    assert ("is an address" if scheme == "s3" else "gs:// or s3://") in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"env": {"WANDB_API_KEY": "hunter2"}},
+        {"wandb_api_key": "hunter2"},
+        {"recipe": "digits", "args": ["--password", "hunter2"]},
+        {"flags": {"wandb_api_key": "hunter2"}},
+        {"script": "https://me:hunter2@example.com/train.py"},
+    ],
+)
+def test_a_secret_at_a_wrong_place_is_not_shown(job: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"trainyard:jobs\[0\]") as refused:
+        parsed(**job)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ('headers = {"Authorization": "Bearer 0123456789abcdef01"}', True),
+        ('headers = {"Authorization": f"Bearer {token}"}', False),
+        ("url = f'postgres://{user}:{password}@host/db'", False),
+        ("# Basic training of a model", False),
+    ],
+)
+def test_a_script_may_read_its_secrets(text: str, secret: bool) -> None:
+    assert bool(shape(text)) is secret

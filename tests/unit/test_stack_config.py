@@ -168,6 +168,16 @@ def test_secrets_of_a_file(tmp_path: Path) -> None:
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 
+def test_a_secret_in_clear_that_no_job_names(tmp_path: Path) -> None:
+    text = "config: {platform: {kind: local}, jobs: [], 'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}}"
+    with pytest.raises(
+        ValueError, match=r"^secrets:wandb: is in clear; run `pulumi config set --secret secrets:wandb`"
+    ) as refused:
+        load_file(write(tmp_path, text))
+    assert "hunter2" not in str(refused.value)
+    assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
+
+
 def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = recipe_names()[0]
     path = write(tmp_path, f"config: {{platform: {{kind: local}}, jobs: [{name}]}}")

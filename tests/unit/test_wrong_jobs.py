@@ -135,7 +135,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "secret that the stack does not have": (
         job(secrets={"WANDB_API_KEY": "wandb"}),
-        ("jobs[0].secrets.WANDB_API_KEY: names no secret of this stack",),
+        (
+            "jobs[0].secrets.WANDB_API_KEY: names no secret of this stack",
+            "`pulumi config set --secret secrets:wandb` in `make shell`",
+        ),
     ),
     "secret and variable": (
         job(secrets={"A": "wandb"}, environment={"A": "1"}),

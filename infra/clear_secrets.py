@@ -1,0 +1,143 @@
+"""Secrets in clear: tells by its name or by its looks what nobody should read in a settings file. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+GUARDS = re.compile(
+    r"(.*_)?((API|ACCESS|AUTH|SECRET|PRIVATE|SSH|ACCOUNT)_?KEY|(HF|HUB|API|ACCESS|AUTH|BEARER|GITHUB)_?TOKEN|SECRET)"
+    r"|TOKEN|(.*_)?(PASS|PWD|AUTHORIZATION)|.*(PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)
+"""Names whose values are secrets, of variables, arguments and headers, in capitals and with `_` for `-`."""
+TOKEN = re.compile(r".*_TOKEN")
+"""Names of which the others are secrets too, but for numbers."""
+KEY = re.compile(r"(.*_)?KEY")
+"""The same in variables; in arguments only values that look random."""
+GUARDS_NOTHING = re.compile(
+    r"(.*_)?((SORT|PARTITION|PRIMARY|FOREIGN|CACHE|S3|OBJECT|BUCKET|PUBLIC|GROUP|HASH|INDEX|JOIN|SHARD|ROW|COLUMN|FIELD"
+    r"|DATA|DATASET|IMAGE|TEXT|LABEL|FEATURE|INPUT|OUTPUT|TARGET|METRIC|RNG|PRNG)_KEY"
+    r"|(PAD|EOS|BOS|UNK|SEP|CLS|MASK|EOT|START|END|STOP|SPECIAL|IMAGE|AUDIO|VIDEO|MAX|MIN|NUM|N|PER)_TOKEN"
+    r"|(FIRST|SECOND|LAST|FORWARD|BACKWARD|LOW|HIGH|BAND|MAX|MIN|NUM)_PASS)"
+)
+"""Names of columns, objects of a bucket, the tokens of a tokenizer, steps: their secrets are seen by their looks."""
+RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{20,}")
+"""Values that look random: long and mixed, not as `label` is."""
+RUN = re.compile(r"[A-Za-z0-9+]{16}")
+"""What is in them and not in a path: no `/`, `_` or `-` for long."""
+NO_SECRET = re.compile(
+    r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|<[^>]*>|\[[A-Z0-9_]{1,16}\]|\$\(\w+\)|",
+    re.IGNORECASE,
+)
+"""Values that hold no secret under any name: paths, marks of a tokenizer, names of variables."""
+NUMBER = re.compile(r"-?[\d.]+")
+COUNT = re.compile(r"\d{1,2}")
+"""A number that is too short for a password."""
+HEADER = re.compile(r"([A-Za-z][\w-]*):\s*(\S.*)", re.DOTALL)
+"""A header of HTTP, its name and value."""
+LOGIN = re.compile(r"(?i:bearer)\s+(?P<token>\S+)|(?i:basic)\s+(?P<basic>(?=\S*(\d|=|[a-z][A-Z]))[\w+/]{6,}=*)")
+"""The value of the header Authorization; `basic training` is none."""
+OVERRIDE = re.compile(r"\+*([\w.-]+)=(.+)", re.DOTALL)
+"""`--token=SECRET`, and Hydra's `+wandb.token=SECRET`."""
+SHAPES: Mapping[str, re.Pattern[str]] = {
+    "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+    "an access key of AWS": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
+    "an API key of Google": re.compile(r"\bAIza[\w-]{35}"),
+    "a token of GitHub": re.compile(r"\b(gh[opsur]_\w{36}|github_pat_\w{22})"),
+    "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{30}"),
+    "a token of Slack": re.compile(r"\bxox[abeoprs]-[\w-]{10}|hooks\.slack\.com/services/\w"),
+    "an API key": re.compile(r"\bsk-[\w-]{20}"),
+    "a JSON web token": re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\."),
+    "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?![{<%*])[^\s/@$]+@"),
+    "a login in a header": re.compile(
+        r"Authorization[\"']?\s*[:=,]\s*[\"']?(Bearer|Basic)\s+(?=[\w+/=.~-]*\d)[\w+/=.~-]{16}", re.IGNORECASE
+    ),
+}
+"""How the issuers' secrets look.
+
+https://docs.github.com/en/code-security/secret-scanning/introduction/supported-secret-scanning-patterns
+"""
+
+
+def shape(text: str) -> str | None:
+    """What secret is in a text by its looks; None where none is seen."""
+    return next((name for name, pattern in SHAPES.items() if pattern.search(text)), None)
+
+
+def looks_random(text: str) -> bool:
+    """Whether a text looks like a key that somebody has drawn."""
+    return bool(RANDOM.fullmatch(text) and RUN.search(text))
+
+
+def in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Names of the variables that have a secret in clear, each with what it is."""
+    for name, value in variables.items():
+        if not isinstance(value, str):
+            continue
+        if found := shape(value):
+            yield name, found
+        elif _is_secret(name, value) or _is_key(name, value):
+            yield name, "a secret"
+
+
+def in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Indices of the arguments that have one: `--token=SECRET`, or `SECRET` after `--token`."""
+    before = ""
+    for index, argument in enumerate(arguments):
+        named = OVERRIDE.fullmatch(argument)
+        pairs = [(before, argument), *([(named[1], named[2])] if named else [])]
+        if found := shape(argument):
+            yield index, found
+        elif any(_is_secret(name, value) or _is_in_header(name, value) for name, value in pairs):
+            yield index, "a secret"
+        before = argument if argument.startswith("-") and "=" not in argument else ""
+
+
+def is_in(value: object, name: str = "") -> bool:
+    """Whether a value of the settings, or something in it, is a secret in clear; `name` is its key."""
+    if isinstance(value, str):
+        return any(in_variables({name: value}))
+    if isinstance(value, Mapping):
+        return any(is_in(each, str(key)) for key, each in value.items())
+    if isinstance(value, Sequence):
+        return any(in_arguments(map(str, value))) or any(is_in(each) for each in value)
+    return False
+
+
+def _plain(name: str) -> str:
+    """A name as that of a variable: `--wandb.api-key` is API_KEY, and so is API_KEY_2."""
+    return re.sub(r"_\d+$", "", name.rpartition(".")[2].strip("-+").replace("-", "_")).upper()
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """Whether a value is a secret, by its name or because it logs in."""
+    login = LOGIN.fullmatch(value)
+    secret = (login["token"] or login["basic"]) if login else value
+    if NO_SECRET.fullmatch(secret):
+        return False
+    if login:
+        return True
+    plain = _plain(name)
+    if GUARDS_NOTHING.fullmatch(plain):
+        return looks_random(value)
+    if GUARDS.fullmatch(plain):
+        return not COUNT.fullmatch(value)
+    if TOKEN.fullmatch(plain):
+        return not NUMBER.fullmatch(value)
+    return bool(KEY.fullmatch(plain) and RANDOM.fullmatch(value))
+
+
+def _is_key(name: str, value: str) -> bool:
+    """Whether a variable is a key that guards something, `OPENAI_KEY` for one."""
+    plain = _plain(name)
+    if not plain.endswith("_KEY") or GUARDS_NOTHING.fullmatch(plain):
+        return False
+    return not (NO_SECRET.fullmatch(value) or NUMBER.fullmatch(value))
+
+
+def _is_in_header(option: str, value: str) -> bool:
+    """Whether an argument is a header with a secret: `Authorization: Bearer SECRET`."""
+    header = HEADER.fullmatch(value)
+    if header is None or not (_plain(option) in ("H", "HEADER") or _plain(header[1]) == "AUTHORIZATION"):
+        return False
+    return _is_secret(header[1], header[2])

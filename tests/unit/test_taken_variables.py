@@ -1,0 +1,67 @@
+"""Variables that hosts get from others are refused, in `environment` and in `secrets`; all others are the job's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stack_config import parse
+from tests.unit.refused import cloud, job, refusals
+from workloads.conflicts import conflicts
+from workloads.spec import JobSpec
+
+SCRIPT = {"recipe": None, "script": "/opt/train.py"}
+
+
+@pytest.mark.parametrize("key", ["environment", "secrets"])
+@pytest.mark.parametrize(
+    ("name", "values", "who"),
+    [
+        ("RANK", job(), "torchrun"),
+        ("MASTER_ADDR", job(), "torchrun"),
+        ("TPU_WORKER_ID", cloud(accelerator="v4-32"), "GKE"),
+        ("PJRT_DEVICE", job(runtime="xla"), "Trainyard"),
+        ("JOB_COMPLETION_INDEX", job(), "Kubernetes"),
+        ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", job(elastic={"min_hosts": 1, "max_hosts": 2}), "Trainyard"),
+        ("MASTER_ADDR", job(kind="pytorch-job", torchrun=False, **SCRIPT), "the operator"),
+        ("DMLC_PS_ROOT_URI", job(kind="mx-job", **SCRIPT), "the operator"),
+        ("DMLC_ROLE", job(kind="mx-job", **SCRIPT), "the operator"),
+        ("OMPI_MCA_orte_default_hostfile", job(kind="mpi-job"), "the operator"),
+        ("OMPI_MCA_plm_rsh_args", job(kind="mpi-job"), "the operator"),
+        ("OMPI_MCA_btl", job(kind="mpi-job"), "Trainyard"),
+        ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job"), "mpirun"),
+    ],
+)
+def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any], who: str) -> None:
+    (spec,) = values["jobs"]
+    (line,) = refusals({**values, "jobs": [{**spec, key: {name: "canary"}}]})
+    shown = ' = "canary"' if key == "environment" else ""
+    assert line == f"trainyard:jobs[0].{key}.{name}{shown}: is set by {who}, by what the job's hosts are; remove it"
+
+
+@pytest.mark.parametrize("name", ["HOME", "PATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"])
+def test_what_pods_have_already_is_no_secret(name: str) -> None:
+    (line,) = refusals(job(secrets={name: "wandb"}))
+    assert line.startswith(f"trainyard:jobs[0].secrets.{name}: is set in every pod already")
+    assert "write it in `environment`" in line
+    (mine,) = parse(job(environment={name: "1"})).jobs
+    assert mine.environment == {name: "1"}
+
+
+def test_xla_of_an_image_without_it() -> None:
+    (line,) = refusals(job(secrets={"PJRT_DEVICE": "wandb"}))
+    assert line.startswith("trainyard:jobs[0].secrets.PJRT_DEVICE: is of PyTorch/XLA")
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"kind": "mx-job", **SCRIPT}, "DMLC_INTERFACE"),
+        ({"kind": "mpi-job", **SCRIPT}, "OMPI_MCA_btl_tcp_if_include"),
+        ({"kind": "indexed-job", **SCRIPT}, "DMLC_ROLE"),
+        ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
+    ],
+)
+def test_what_nobody_else_sets_is_free(values: dict[str, Any], name: str) -> None:
+    assert conflicts(JobSpec(name="a", environment={name: "1"}, **values)) == []
