@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stack_config import parse
+from tests.unit.refused import cloud
 
 AWS = "AKIA" + "Q" * 16
 GITHUB = "ghp_" + "a1" * 18
@@ -15,7 +16,7 @@ WEB = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
 
 def parsed(**job: object) -> None:
     """Read the settings of a stack with a job."""
-    parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "script": "/opt/train.py", "image": "a:1", **job}]})
+    parse(cloud(recipe=None, script="/opt/train.py", image="a:1", **job))
 
 
 @pytest.mark.parametrize(
