@@ -47,7 +47,7 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
         if first != index:
             found.append(Problem((*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name))
         # What runs a job is asked where it is clear what the job is.
-        for each in [*conflicts(job), *_without_accelerators(platform, job)] or _elsewhere_alone(platform, job):
+        for each in [*conflicts(job), *_without_accelerators(platform, job)] or _not_offered(platform, job):
             value = PydanticUndefined if each.value is None else each.value
             found.append(Problem((*path, *each.key.split(".")), each.message, value))
     # Only where each value is right is there an answer to whether the jobs fit.
@@ -60,7 +60,7 @@ def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Co
         yield Conflict("accelerator", message, job.accelerator)
 
 
-def _elsewhere_alone(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
+def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
     """What a job asks for that its platform does not have, and another may."""
     yield from image_conflicts(job, _images(platform))
     if scheme := _object_store(platform):
