@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pydantic_core import PydanticUndefined
@@ -10,11 +10,11 @@ from pydantic_core import PydanticUndefined
 from infra import rules
 from infra.aws.config import EksConfig
 from infra.clear_secrets import looks_random, shape
-from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig
+from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
 from infra.fit import Ask, Misfit, misfits, places, rooms
 from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
-from infra.image.own_images import OWN_IMAGES
+from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
@@ -22,14 +22,17 @@ from infra.pool_room import PoolRoom
 from infra.problems import Problem
 from infra.scalars import Section
 from workloads import own_script
-from workloads.conflicts import conflicts
+from workloads.bucket_rules import bucket_conflicts
+from workloads.conflicts import Conflict, conflicts
+from workloads.image_rules import ImageOffer, image_conflicts
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
-from workloads.taken_names import taken_twice
-from workloads.trainer_flags import value_of
+from workloads.taken_names import shared
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+OF_KUBERNETES = "system-"
+"""Beginning of the names of PriorityClasses that are reserved: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/"""
 CHECKOUT = Path(__file__).resolve().parent
 """What the paths of the jobs' own scripts are relative to."""
 Jobs = tuple[JobSpec, ...]
@@ -44,34 +47,50 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
         first = names.setdefault(job.name, index)
         if first != index:
             found.append(Problem((*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name))
-        for each in conflicts(job):
+        # What runs a job is asked where it is clear what the job is.
+        for each in [*conflicts(job), *_without_accelerators(platform, job)] or _not_offered(platform, job):
             value = PydanticUndefined if each.value is None else each.value
             found.append(Problem((*path, *each.key.split(".")), each.message, value))
-        if job.accelerator and isinstance(platform, LocalConfig):
-            message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
-            found.append(Problem((*path, "accelerator"), message, job.accelerator))
-    found += _shared(jobs)
+    for index, each in shared(jobs):
+        found.append(Problem(("jobs", index, *each.key.split(".")), each.message, each.value))
     # Only where each value is right is there an answer to whether the jobs fit.
     return found or without_room(platform, jobs) or not_handed_over(platform, jobs)
 
 
-def _shared(jobs: Jobs) -> list[Problem]:
-    """What two jobs of different names would share without meaning to: a resource's name, or checkpoints."""
-    found = []
-    for index, other, name in taken_twice(jobs):
-        message = f"takes the name {name}, which jobs[{other}] takes too; give one of the two jobs another name"
-        found.append(Problem(("jobs", index, "name"), message, jobs[index].name))
-    folders: dict[tuple[object, object], int] = {}
-    for index, job in enumerate(jobs):
-        if job.recipe is None:
-            continue
-        flag = value_of(job.recipe, job.flags, "job")
-        place = (value_of(job.recipe, job.flags, "bucket") or "", flag or job.name)
-        first = folders.setdefault(place, index)
-        if first != index and jobs[first].name != job.name:
-            message = f"jobs[{first}] writes its checkpoints to folder {place[1]} too; write another `job` in its flags"
-            found.append(Problem(("jobs", index, *(("flags", "job") if flag else ("name",))), message, place[1]))
-    return found
+def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
+    if job.accelerator and isinstance(platform, LocalConfig):
+        message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
+        yield Conflict("accelerator", message, job.accelerator)
+
+
+def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
+    """What a job asks for that its platform does not have, and another may."""
+    yield from image_conflicts(job, _images(platform))
+    if scheme := _object_store(platform):
+        yield from bucket_conflicts(job, scheme)
+    if job.priority_class and not isinstance(platform, KubeconfigConfig):
+        message = "the cluster that this stack makes has no PriorityClass for jobs, and no pod would be made; remove it"
+        yield Conflict("priority_class", message, job.priority_class)
+    elif job.priority_class and job.priority_class.startswith(OF_KUBERNETES):
+        message = f"{OF_KUBERNETES} is of Kubernetes' own parts; write a PriorityClass of your cluster, or remove it"
+        yield Conflict("priority_class", message, job.priority_class)
+
+
+def _images(platform: PlatformConfig) -> ImageOffer:
+    """Which of Trainyard's own images a platform builds, and whether it pulls others."""
+    every = frozenset({TRAINER, *OWN_IMAGES})
+    if isinstance(platform, LocalConfig):
+        return ImageOffer(builds=every, pulls=False)
+    if isinstance(platform, KubeconfigConfig) or platform.image.prebuilt:
+        return ImageOffer(builds=frozenset())
+    return ImageOffer(builds=built_everywhere(every))
+
+
+def _object_store(platform: PlatformConfig) -> str:
+    """How the URL of the platform's bucket begins; empty where the bucket is a folder of each pod."""
+    if isinstance(platform, KubeconfigConfig):
+        return platform.bucket.url.partition("://")[0] if isinstance(platform.bucket, UrlConfig) else ""
+    return "gs" if isinstance(platform, GkeConfig) else "s3" if isinstance(platform, EksConfig) else ""
 
 
 def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
@@ -174,10 +193,9 @@ def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     scripts = unreadable_scripts(jobs)
     if isinstance(platform, LocalConfig):
         return scripts + shortage(jobs, platform, this_machine())
-    elsewhere = scripts + images_of_this_machine(jobs)
     if isinstance(platform, KubeconfigConfig):
-        return unknown_context(platform) + elsewhere
-    return elsewhere
+        return unknown_context(platform) + scripts
+    return scripts
 
 
 def unreadable_scripts(jobs: Jobs) -> list[Problem]:
@@ -197,19 +215,6 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         except ValueError as error:
             found.append(Problem(("jobs", index, "script"), str(error), job.script))
     return found
-
-
-def images_of_this_machine(jobs: Jobs) -> list[Problem]:
-    """The images that only the platform `local` builds, asked for elsewhere."""
-    return [
-        Problem(
-            ("jobs", index, "image"),
-            f"is built on platform local alone; build {own.dockerfile}, push it, write its reference",
-            job.image,
-        )
-        for index, job in enumerate(jobs)
-        if (own := OWN_IMAGES.get(job.image or "")) and not own.everywhere
-    ]
 
 
 def unknown_context(platform: KubeconfigConfig) -> list[Problem]:

@@ -80,7 +80,8 @@ class KubeconfigConfig(Section):
     `false` where it is given to you: its labels and what else is in it stay as they are. A stack that has made one and
     is told `false` later removes it."""
     image: Image = Field(examples=["example.com/team/trainer:1.0"])
-    """Trainer image that the cluster can pull, built from `trainer/Dockerfile`."""
+    """Trainer image that the cluster can pull, built from `trainer/Dockerfile`; a job on XLA names its own, built from
+    `trainer/Dockerfile.xla`."""
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Where jobs keep checkpoints and metrics."""
     operators: Literal["install", "present"] = "install"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 HERE = ("./", "../")
-"""How the path of a file here begins; any other is one in the image or in the bucket."""
+"""How the path of a file here begins; any other is one in the image, or in a bucket that is mounted."""
 FOLDER_IN_POD = "/opt/script"
 MOST_BYTES = 900_000
 """A ConfigMap holds 1 MiB with all that is around it: https://kubernetes.io/docs/concepts/configuration/configmap/"""

@@ -35,6 +35,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.hardware import format_cpu, format_memory
 from infra.hardware.host_profile import HostProfile
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
+from workloads.bucket_rules import BUCKET_PATH
 from workloads.command import Command, FieldReference
 from workloads.own_script import FOLDER_IN_POD
 from workloads.spec import COORDINATOR, JobSpec
@@ -46,7 +47,6 @@ LOST_NODE_SECONDS = 30
 """How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
 START_PROBES = 150
 """How often a pod is asked whether it answers until it has failed: five minutes."""
-BUCKET_PATH = "/bucket"
 SCRATCH_PATH = "/tmp"
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' own image of etcd 3.5."""
@@ -91,7 +91,7 @@ class Placement:
     devices: Mapping[str, str] = field(default_factory=dict)
     """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
     script: str | None = None
-    """ConfigMap with the job's own script; None where that is in the image or in the bucket."""
+    """ConfigMap with the job's own script; None where that is in the image or in a mounted bucket."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that programs of the trainer's image need on the nodes; other images may have a longer value."""
     profile: HostProfile | None = None

@@ -97,7 +97,7 @@ class JobSpec(Section):
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
     """Python file to run in place of a recipe: under torchrun, or started by mpirun (`mpi-job`), or by itself
     (`mx-job`, TPUs). `./train.py` is a file of this checkout, which goes into the pods as it is; any other path is one
-    in the image or in the bucket."""
+    in the image, or under /bucket where the platform's bucket is a folder of the pods (`local`, a claim)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, each a word."""
     torchrun: bool = True
@@ -147,9 +147,9 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` builds Trainyard's own for the
-    jobs that name them: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI (images/horovod), and `stores`, an
-    object store for recipes (images/stores)."""
+    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` reaches no registry and builds
+    Trainyard's own for the jobs that name them: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI
+    (images/horovod), and `stores`, an object store for recipes (images/stores)."""
     least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
@@ -157,7 +157,8 @@ class JobSpec(Section):
     """Queue that the job waits in until what the nodes have left is enough for all of its hosts: Kueue's LocalQueue of
     that name, which the stack makes on `local`, GKE and EKS (docs/operators.md); by default the job starts at once."""
     priority_class: DnsLabel | None = None
-    """Kubernetes PriorityClass of the hosts; by default the cluster's own default."""
+    """Kubernetes PriorityClass of the hosts, one that a cluster of yours has (platform `kubeconfig`); by default the
+    cluster's own default."""
     suspend: bool = False
     """Makes the job without starting it, or stops its hosts; `false` starts it (again), from its last checkpoint."""
     interactive: bool = False

@@ -1,12 +1,14 @@
-"""The names that a job's resources have in its namespace, so that no two jobs take the same. Pure."""
+"""The names that a job's resources have in its namespace, and its checkpoint folder: no two jobs take one. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from workloads.conflicts import Conflict
 from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
 from workloads.spec import JobKind, JobSpec
+from workloads.trainer_flags import value_of
 
 
 def _numbered(role: str, count: int) -> Iterator[str]:
@@ -51,8 +53,22 @@ def taken_names(spec: JobSpec) -> Iterator[str]:
         yield f"{spec.name}{ETCD_SUFFIX}"
 
 
-def taken_twice(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, int, str]]:
-    """Two jobs by their indices, the later one first, and a name that both take, though their own names differ."""
+def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
+    """What two jobs of different names would share without meaning to, each with the index of the later one."""
+    yield from _names(jobs)
+    folders: dict[tuple[object, object], int] = {}
+    for index, job in enumerate(jobs):
+        if job.recipe is None:
+            continue
+        flag = value_of(job.recipe, job.flags, "job")
+        bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
+        other = folders.setdefault((bucket, folder), index)
+        if jobs[other].name != job.name:
+            message = f"jobs[{other}] writes its checkpoints to folder {folder} too; write another `job` in its flags"
+            yield index, Conflict("flags.job" if flag else "name", message, folder)
+
+
+def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
     owners: dict[str, int] = {}
     told = set[tuple[int, int]]()
     for index, job in enumerate(jobs):
@@ -60,4 +76,5 @@ def taken_twice(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, int, str]]:
             other = owners.setdefault(name, index)
             if jobs[other].name != job.name and (index, other) not in told:
                 told.add((index, other))
-                yield index, other, name
+                message = f"takes the name {name}, which jobs[{other}] takes too; give one of the two jobs another name"
+                yield index, Conflict("name", message, job.name)

@@ -50,4 +50,4 @@ class ImageConfig(Section):
     platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_some), ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
     """Processor architectures that the image is built for."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
-    """An image by its digest: with it nothing is built and pushed."""
+    """The trainer's image by its digest: with it nothing is built and pushed, and a job on XLA names its own."""

@@ -19,6 +19,8 @@ class OwnImage:
     """Whether the clouds' platforms build it too, as a variant of the trainer's image."""
 
 
+BUILT_HERE = "trainyard.local/"
+"""Beginning of the names of images that platform `local` builds: no registry has them."""
 TRAINER = "trainer"
 """The image of jobs that name none."""
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(

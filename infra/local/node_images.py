@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from infra.image.own_images import BUILT_HERE
 from infra.local import traces
 from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
 from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
-
-OURS = "trainyard.local/"
-"""Images that are built here; all others are the runtime's to pull."""
-
 
 Missing = list[tuple[int, str]]
 """Index of a node and reference of an image that it lacks."""
@@ -22,7 +19,7 @@ Missing = list[tuple[int, str]]
 
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
     """The images among `references` that were built here and that nodes lack; a node that does not run lacks all."""
-    wanted = [reference for reference in references if reference.startswith(OURS)]
+    wanted = [reference for reference in references if reference.startswith(BUILT_HERE)]
     with ThreadPoolExecutor() as pool:
         present = pool.map(partial(_images, settings), range(settings.nodes))
     return [(index, reference) for index, there in enumerate(present) for reference in wanted if reference not in there]

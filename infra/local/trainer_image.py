@@ -10,15 +10,14 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import IO
 
-from infra.image.own_images import OWN_IMAGES
+from infra.image.own_images import BUILT_HERE, OWN_IMAGES
 from infra.local.image_builder import Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"
-PREFIX = "trainyard.local/"
-NAME = f"{PREFIX}trainer"
+NAME = f"{BUILT_HERE}trainer"
 KEPT = 3
 """How many trainer images the store keeps, the newest included."""
 KEPT_OWN = 1
@@ -44,7 +43,7 @@ def trainer_image_reference() -> str:
 
 def own_image_reference(name: str) -> str:
     """Name of the image that a job calls `name`, of its sources as they are now."""
-    return _reference(f"{PREFIX}{name}", _own_sources(name))
+    return _reference(f"{BUILT_HERE}{name}", _own_sources(name))
 
 
 def _own_sources(name: str) -> list[Path]:
@@ -113,7 +112,7 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     from infra.local.base_image import base_image
 
     repository = reference.partition(":")[0]
-    own = {f"{PREFIX}{name}": name for name in OWN_IMAGES}.get(repository)
+    own = {f"{BUILT_HERE}{name}": name for name in OWN_IMAGES}.get(repository)
     sources = _own_sources(own) if own else trainer_sources()
     dockerfile = PROJECT / OWN_IMAGES[own].dockerfile if own else TRAINER / "Dockerfile"
     if reference != _reference(repository, sources):

@@ -143,11 +143,10 @@ def test_operators_of_eks_place_their_jobs() -> None:
     nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}
     jobs = Counter(pod["job"] for pod in report["pods"] if pod["job"])
     assert jobs == {"mpi": 3, "pytorch": 2, "mxnet": 4}
-    assert {nodes[f"mpi-worker-{index}"].partition(".")[0] for index in (0, 1)} == {"eks-dist-t4-0", "eks-dist-t4-1"}
-    assert {nodes[f"mxnet-worker-{index}"].partition(".")[0] for index in (0, 1)} <= {
-        "eks-dist-cpu-0",
-        "eks-dist-cpu-1",
-    }
+    hosts = {name: node.partition(".")[0] for name, node in nodes.items()}
+    assert {hosts["pytorch-master-0"], hosts["pytorch-worker-0"]} == {"eks-dist-t4-0", "eks-dist-t4-1"}
+    for job in ("mpi", "mxnet"):
+        assert {hosts[f"{job}-worker-{index}"] for index in (0, 1)} <= {"eks-dist-cpu-0", "eks-dist-cpu-1"}
 
 
 @pytest.mark.parametrize(

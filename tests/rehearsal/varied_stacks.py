@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 Stack = dict[str, Any]
+IMAGE = "example.com/team/train:1"
+"""One that has what a job of kind mpi-job or mx-job needs: a rehearsal pulls none."""
 BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
@@ -49,7 +51,7 @@ STACKS: dict[str, Stack] = {
     "reserved H100 of A3 Mega": gke(
         CENTRAL,
         [pool("mega", "a3-megagpu-8g", 4, capacity="reservation:mine")],
-        job("nvidia-h100-mega-80gb", 8, 4, kind="mpi-job"),
+        job("nvidia-h100-mega-80gb", 8, 4, kind="mpi-job", image=IMAGE),
     ),
     "H200 by flex-start": gke(
         "us-central1-b",
@@ -83,8 +85,8 @@ STACKS: dict[str, Stack] = {
     "CPUs": gke(
         "europe-west4-a",
         [pool("cpu", "n2-standard-16", 3)],
-        job(hosts=2, kind="mx-job", script="train.py"),
-        job(hosts=2, kind="mpi-job", name="second"),
+        job(hosts=2, kind="mx-job", script="train.py", image=IMAGE),
+        job(hosts=2, kind="mpi-job", name="second", image=IMAGE),
     ),
     "v5e on four hosts": gke("us-west4-a", [slices("v5e", topology="4x4")], job("v5e", topology="4x4")),
     "v5e on one host": gke("us-west4-a", [slices("v5litepod-8")], job("v5e", topology="2x4")),
@@ -96,7 +98,7 @@ STACKS: dict[str, Stack] = {
     "a block of P5": eks(
         "us-west-2",
         [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
-        job("nvidia-h100-80gb", 8, 2, kind="mpi-job"),
+        job("nvidia-h100-80gb", 8, 2, kind="mpi-job", image=IMAGE),
     ),
     "G5 and G6": eks(
         "us-west-2",

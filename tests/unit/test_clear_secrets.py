@@ -6,6 +6,7 @@ import pytest
 
 from infra.clear_secrets import shape
 from stack_config import parse
+from tests.unit.refused import cloud
 
 AWS = "AKIA" + "Q" * 16
 GITHUB = "ghp_" + "a1" * 18
@@ -16,7 +17,7 @@ WEB = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
 
 def parsed(**job: object) -> None:
     """Read the settings of a stack with a job."""
-    parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "script": "/opt/train.py", "image": "a:1", **job}]})
+    parse(cloud(**{"recipe": None, "script": "/opt/train.py", "image": "a:1", **job}))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.hardware.tpus import is_tpu
 from stack_config import StackConfig
 from stack_rules import contradictions
 from tests.unit.refused import CLUSTER
@@ -20,9 +21,20 @@ from workloads.spec import JobSpec
 BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yaml_blocks(name))]
 
 
+def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """A platform that has what the jobs compute on; the bucket of those with accelerators is an object store."""
+    first = jobs[0]
+    if "accelerator" not in first:
+        return {"kind": "local"}
+    if not is_tpu(first["accelerator"]):
+        return {**CLUSTER, "bucket": {"kind": "url", "url": "s3://team"}}
+    pool = {key: first[key] for key in ("accelerator", "topology") if key in first}
+    return {"kind": "gke", "pools": [{"name": "tpus", "check_zones": False, **pool}]}
+
+
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
-    """The jobs, which nothing contradicts."""
-    config = StackConfig.model_validate_json(json.dumps({"platform": CLUSTER, "jobs": jobs}))
+    """The jobs, which nothing contradicts: on this machine, or where there are accelerators."""
+    config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
     assert contradictions(config.platform, config.jobs) == []
     return config.jobs
 

@@ -1,21 +1,50 @@
-"""What the tour shows is what Trainyard takes."""
+"""What the README, the tour and the page about scripts show is what Trainyard takes."""
 
 from __future__ import annotations
 
 import re
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
+import stack_rules
+from infra.hardware import Capacity
 from stack_config import parse
+from tests.unit.refused import CLUSTER, KUBECONFIG
 
-TOUR = Path(__file__).resolve().parents[2] / "docs" / "tour.md"
+PROJECT = Path(__file__).resolve().parents[2]
+SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
+"""The machine that README.md asks for."""
+
+
+def blocks(page: str) -> list[dict[str, Any]]:
+    """The YAML blocks of a page, as settings of stacks."""
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    found = [yaml.safe_load(textwrap.dedent(each)) for each in re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)]
+    return [
+        {key.removeprefix("trainyard:"): value for key, value in each.get("config", each).items()} for each in found
+    ]
 
 
 def test_the_stack_of_the_tour_is_taken() -> None:
-    (block,) = re.findall(r"```yaml\n(.*?)```", TOUR.read_text(encoding="utf-8"), flags=re.DOTALL)
-    content = yaml.safe_load(textwrap.dedent(block))["config"]
-    config = parse({key.removeprefix("trainyard:"): value for key, value in content.items()})
+    (block,) = blocks("docs/tour.md")
+    config = parse(block)
     (job,) = config.jobs
     assert (job.script, config.platform.kind) == ("/opt/team/train.py", "gke")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
+def test_the_stacks_of_a_page_are_taken_on_the_smallest_machine(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
+    monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(stack_rules, "this_machine", lambda: SMALLEST)
+    found = blocks(page)
+    assert found
+    for block in found:
+        secrets = {name: True for job in block["jobs"] for name in job.get("secrets", {}).values()}
+        parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, **block}, secrets)

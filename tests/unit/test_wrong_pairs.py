@@ -97,7 +97,7 @@ def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
         pair({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
         job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "stream": True}),
         job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
-        cloud(accelerator="v4-32", flags={"sharding": "model", "profile_port": 9012}),
+        job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
     ],
     ids=str,
 )

@@ -67,7 +67,7 @@ def test_the_whole_path_of_a_file_of_the_checkout(checkout: Path) -> None:
     path = str(checkout / "deep" / "train_2.py")
     (line,) = refusals(script(path))
     assert "is a file of this checkout, and not of the image; write ./deep/train_2.py" in line
-    assert parse(script(path, image="example.com/a:1")).jobs[0].script == path
+    assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path
 
 
 @pytest.mark.usefixtures("checkout")
@@ -78,4 +78,4 @@ def test_a_script_of_the_checkout_is_taken(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/opt/train.py", "/opt/train", "/opt/app.pyz", "train.py", "/bucket/train.py"])
 def test_a_script_of_an_image_is_taken(path: str) -> None:
-    assert parse(script(path, image="example.com/a:1")).jobs[0].script == path
+    assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path

@@ -11,7 +11,7 @@ import stack_rules
 from commands.up import problems
 from stack_config import parse
 from tests.unit.cloud_settings import eks
-from tests.unit.refused import job, refusals
+from tests.unit.refused import cloud, job, refusals
 
 GKE = {"kind": "gke", "project": "some-project"}
 
@@ -43,4 +43,4 @@ def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: p
     [line] = refusals(job(recipe=None, script="train.py"))
     assert "jobs[0].script" in line
     assert "write ./train.py" in line
-    parse(job(recipe=None, script="train.py", image="example.com/team/train:1"))
+    parse(cloud(recipe=None, script="train.py", image="example.com/team/train:1"))

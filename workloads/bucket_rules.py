@@ -1,0 +1,45 @@
+"""Where a job may name the folder that its bucket is mounted at: on platforms that mount one, and on no other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from workloads.conflicts import Conflict
+from workloads.spec import JobSpec
+
+BUCKET_PATH = "/bucket"
+"""Where pods have a bucket that is a volume."""
+
+
+def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Conflict]:
+    """Paths under that folder in a job whose bucket is a URL of `scheme`: its pods have no such folder."""
+    why = "no pod has /bucket here, where the bucket is an object store"
+    if spec.script and _below(spec.script) is not None:
+        message = f"{why}; write a path in the image, or ./ and one in this checkout"
+        yield Conflict("script", message, spec.script)
+    values = {
+        **{f"args[{index}]": word for index, word in enumerate(spec.args)},
+        **{f"flags.{name}": value for name, value in spec.flags.items()},
+        **{f"environment.{name}": value for name, value in spec.environment.items()},
+    }
+    for key, value in values.items():
+        # An argument is a path, or a flag with one.
+        path = _below(str(value).partition("=")[2] if str(value).startswith("-") else str(value))
+        if path is None:
+            continue
+        name = key.replace("-", "_")
+        if name == "flags.cache_dir":
+            remedy = "write a folder of the host, such as /dev/shm"
+        elif name == "flags.data_dir" and spec.recipe == "digits":
+            remedy = "the digits are in the image; remove it"
+        else:
+            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` says NAME)"
+        yield Conflict(key, f"{why}; {remedy}", value)
+
+
+def _below(text: str) -> str | None:
+    """What comes after the folder's name in a path below it; None for any other text."""
+    path = text.removeprefix("file://")
+    if path == BUCKET_PATH or path.startswith(f"{BUCKET_PATH}/"):
+        return path.removeprefix(BUCKET_PATH)
+    return None

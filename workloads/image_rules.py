@@ -1,0 +1,108 @@
+"""What the images can run that Trainyard builds, and the jobs that ask something else of theirs. Pure.
+
+Of any other image only its owner knows what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from infra.image.own_images import BUILT_HERE, OWN_IMAGES, TRAINER
+from workloads.command import uses_torchrun
+from workloads.conflicts import Conflict
+from workloads.spec import XLA_IMAGE, JobSpec
+
+PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
+MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"
+CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
+        "etcd": frozenset(),
+        "horovod": frozenset({PYTHON, MPI, MXNET}),
+        "stores": frozenset({PYTHON}),
+        XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
+    }
+)
+"""Image -> what its Dockerfile puts into it, as far as jobs ask for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOffer:
+    """Where the images of a platform come from."""
+
+    builds: frozenset[str]
+    """Those of Trainyard's own that it builds for the jobs that need them."""
+    pulls: bool = True
+    """Whether its nodes reach a registry."""
+
+
+def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
+    """Why a job's image cannot be there or cannot run the job; at most one reason."""
+    if spec.image == TRAINER and TRAINER in offer.builds:
+        yield Conflict("image", "is what a job runs that names none; remove it", spec.image)
+        return
+    name = spec.image_name or TRAINER
+    if name not in CONTENTS:
+        if not offer.pulls and not name.startswith(BUILT_HERE):
+            yield Conflict("image", _out_of_reach(offer), spec.image)
+        return
+    needs = _needs(spec)
+    if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
+        whose = "" if spec.image else f"is missing: {_called(name)} "
+        what = f"{whose}lacks {lacking[0]}, which {needs[lacking[0]]} needs"
+        yield Conflict("image", f"{what}; {_remedy(spec, needs, offer)}", spec.image)
+    elif name not in offer.builds and name != TRAINER:
+        what = (
+            "is not built on this platform"
+            if spec.image
+            else "is missing: the platform's image is the trainer's without XLA"
+        )
+        yield Conflict("image", f"{what}; {_pushed(name)}", spec.image)
+
+
+def _out_of_reach(offer: ImageOffer) -> str:
+    names = [name for name, content in CONTENTS.items() if content and name in offer.builds - {TRAINER}]
+    return (
+        f"cannot be pulled: no node of this cluster reaches a registry; write one of {', '.join(names)}, or remove it: "
+        "a script of this checkout (`script: ./train.py`) runs in the trainer's image"
+    )
+
+
+def _needs(spec: JobSpec) -> dict[str, str]:
+    """What the image must have -> what needs it."""
+    kinds = {"mpi-job": MPI, "mx-job": MXNET}
+    found = {kinds[spec.kind]: f"a job of kind {spec.kind}"} if spec.kind in kinds else {}
+    if spec.on_xla:
+        found[XLA] = "a job on XLA"
+    if spec.recipe:
+        found[RECIPES] = f"recipe {spec.recipe}"
+    elif uses_torchrun(spec):
+        found[TORCH] = "a script under torchrun"
+    else:
+        found[PYTHON] = "a script"
+    return found
+
+
+def _called(name: str) -> str:
+    return "the trainer's image" if name == TRAINER else f"image {name}"
+
+
+def _remedy(spec: JobSpec, needs: Mapping[str, str], offer: ImageOffer) -> str:
+    able = [name for name, content in CONTENTS.items() if needs.keys() <= content]
+    default = XLA_IMAGE if spec.on_xla else TRAINER
+    if spec.image and default in able and (default == TRAINER or default in offer.builds):
+        return "remove it"
+    if here := [name for name in able if name in offer.builds]:
+        return f"write `image: {here[0]}`"
+    if not offer.pulls:
+        return "no image here has all of it; write `kind: indexed-job`, or `image: horovod` and a `script:` for that"
+    # Horovod's image computes on CPUs.
+    if able and spec.accelerator is None:
+        return _pushed(able[0])
+    return f"write the reference of an image that has {' and '.join(needs)}"
+
+
+def _pushed(name: str) -> str:
+    return f"build {OWN_IMAGES[name].dockerfile}, push it, write its reference"
