@@ -85,6 +85,9 @@ class TrainConfig:
         _within(0, LARGEST_SEED, seed=self.seed)
         _within(0, LARGEST_PORT, profile_port=self.profile_port)
         _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
+        if self.bucket and not re.match(r"(file:///|gs://|s3://)[^/]", self.bucket):
+            allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+            raise _refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
         if not self.job or self.job.startswith(".") or "/" in self.job:
             raise _refusal("job", self.job, "one folder name", "take the job's name")
 
@@ -117,7 +120,7 @@ class ImagenetConfig(TrainConfig):
     """Generate images and labels once, on the device, in place of reading a data set."""
     data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as of ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar: on a
-    disk, or gs://... or s3://..."""
+    disk, or gs://... or s3://..., by default $TRAINYARD_DATA; read with --no-fake-data."""
     stream: bool = False
     """Read each image when a step needs it, in place of decoding all of them once into the cache."""
     cache_dir: str = ""
@@ -125,7 +128,7 @@ class ImagenetConfig(TrainConfig):
     image_size: int = 224
     """Height and width of an image, in pixels."""
     num_classes: int = 1000
-    """How many classes there are."""
+    """How many classes generated images have; those in files have as many as their folder says."""
     steps_per_epoch: int = 100
     """Training steps of an epoch of generated images."""
     test_steps: int = 10
@@ -145,6 +148,12 @@ class ImagenetConfig(TrainConfig):
         _at_least(2, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
             raise _refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
+        # The variable is there for every recipe, and says nothing of what is wanted.
+        given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
+        for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
+            if self.fake_data and value:
+                remedy = f"give --no-fake-data too, or leave --{key.replace('_', '-')} out"
+                raise _refusal(key, value, "nothing beside generated images", remedy)
 
 
 Config = (
@@ -153,11 +162,16 @@ Config = (
 )
 
 
+RECIPES = ("digits", "imagenet")
+
+
 def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
     """The settings that a command line asks for; prints and exits for --help.
 
     Raises ConfigurationError, naming the flag, its value and what is allowed.
     """
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
+        raise _refusal("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):

@@ -77,7 +77,8 @@ class Training:
             "done",
             test_accuracy=self.state.test_accuracy,
             best_accuracy=self.state.best_accuracy,
-            epochs=self.config.epochs,
+            # More where the run had gone further before, and nothing was left to do.
+            epochs=max(self.config.epochs, self.sampler.epoch),
             seconds=self.log.clock.seconds,
         )
 

@@ -57,6 +57,14 @@ def test_every_layout_gives_the_same_images(folder: Path, tmp_path: Path) -> Non
     assert data.broken == []
 
 
+def test_a_number_of_classes_that_is_not_the_folders_is_named(folder: Path, tmp_path: Path) -> None:
+    assert load(folder, tmp_path / "cache", num_classes=CLASSES).classes == CLASSES
+    with pytest.raises(
+        DataError, match=f"has {CLASSES} classes, and num_classes is {CLASSES + 1}: leave --num-classes"
+    ):
+        load(folder, tmp_path / "cache", num_classes=CLASSES + 1)
+
+
 def test_a_batch_is_cut_alike_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
     data = load(folder, tmp_path / "cache")
 

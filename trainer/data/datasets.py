@@ -18,12 +18,17 @@ from trainer.runtime.base import Runtime
 
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
+DIGITS = 10
+DIGIT_SIDE = 28
+"""Height and width of a digit, in pixels."""
 TEST_EVERY = 5
 """Every fifth digit of each class is held out for the test."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
 UNSIGNED_BYTES = 8
 """The IDX format's code of its element type."""
+GZIP = b"\x1f\x8b"
+"""How a compressed file begins, as the digits are often handed on."""
 
 
 class Digits:
@@ -36,10 +41,8 @@ class Digits:
         folder = Path(config.data_dir)
         pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
         labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
-        if len(pixels) != len(labels) or len(labels) < TEST_EVERY:
-            raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
-        self.classes = int(labels.max()) + 1
-        self.side = pixels.shape[-1]
+        _check_digits(folder, pixels, labels)
+        self.classes, self.side = DIGITS, DIGIT_SIDE
         images = pixels.unsqueeze(1).float()
         images = ((images - images.mean()) / images.std()).to(device)
         by_class = labels.argsort(stable=True)
@@ -101,6 +104,27 @@ class GeneratedImages:
             yield self._images, self._labels
 
 
+def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> None:
+    """Raise DataError where the files are none of digits, with the first that is wrong."""
+    if len(pixels) != len(labels):
+        raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
+    if len(labels) < TEST_EVERY:
+        raise DataError(f"{folder}: {len(labels)} images, and at least {TEST_EVERY} are needed; make the files again")
+    height, width = pixels.shape[1:]
+    if (height, width) != (DIGIT_SIDE, DIGIT_SIDE):
+        raise DataError(
+            f"{folder / DIGIT_IMAGES} has images of {height} x {width} pixels, not {DIGIT_SIDE} x {DIGIT_SIDE}; "
+            "make it again"
+        )
+    wrong = (labels >= DIGITS).nonzero()
+    if len(wrong):
+        first = int(wrong[0])
+        raise DataError(
+            f"{folder / DIGIT_LABELS} has {len(wrong)} labels that are no digit, the first {int(labels[first])} at "
+            f"index {first}; allowed are 0 to {DIGITS - 1}: make it again"
+        )
+
+
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """The data of a recipe; raises DataError where files are missing or broken."""
     device, rank, world = runtime.feed_device, runtime.rank, runtime.world
@@ -128,9 +152,13 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}): set --data-dir to the digits' folder") from None
     start = 4 + 4 * dimensions
+    if content[:2] == GZIP:
+        raise DataError(f"{path} is compressed; unpack it with gunzip")
     if content[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]) or len(content) < start:
         raise DataError(f"{path} is no IDX file of bytes in {dimensions} dimensions; make it again")
     sizes = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != prod(sizes):
         raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; make it again")
+    if not prod(sizes):
+        raise DataError(f"{path} has nothing in it, by its sizes {sizes}; make it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)

@@ -20,6 +20,7 @@ from trainer.data.image_cache import DecodedImages, Pixels, cached
 from trainer.data.image_files import ImageFile, Place, find_images
 from trainer.data.image_stream import StreamedImages
 from trainer.data.sampler import EpochSampler, Share
+from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[Any]
@@ -43,6 +44,11 @@ class FolderImages:
         self._device, self._seed, self._batch, self._epochs = device, config.seed, config.batch_size, config.epochs
         folder = Folder(config.data_dir)
         train, self.classes = find_images(folder, "train", place)
+        if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
+            raise DataError(
+                f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
+                "--num-classes out, or give the folder that was meant"
+            )
         tests, _ = find_images(folder, "val", place)
         self._train, self._tests = (self._open(config, folder, images, place) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
