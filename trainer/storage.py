@@ -181,7 +181,8 @@ class Folder:
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield
-        except FileNotFoundError as error:
+        except (FileNotFoundError, IsADirectoryError) as error:
+            # With a folder in its place the file is not there either.
             raise MissingFileError(f"{where} {what}: {error.strerror or error}") from None
         except OSError as error:
             raise StorageError(f"{where} {what}: {error.strerror or error}") from None

@@ -42,6 +42,12 @@ def other_facts(folder: Path, **changes: object) -> None:
     reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
+def fold(path: Path) -> None:
+    """Put a folder in the place of a file."""
+    path.unlink()
+    path.mkdir()
+
+
 def without_checksum(folder: Path) -> None:
     """Write what no trainer ever wrote."""
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
@@ -54,6 +60,8 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest of something else": (without_checksum, "checksum of checkpoint"),
     "newer format": (lambda folder: reseal(folder, format=3), "format is 3"),
     "tensors missing": (lambda folder: (folder / TENSORS).unlink(), "rank-0.tensors cannot be read"),
+    "a folder for tensors": (lambda folder: fold(folder / TENSORS), "rank-0.tensors cannot be read: Is a directory"),
+    "a folder for a manifest": (lambda folder: fold(folder / MANIFEST), "checkpoint.json cannot be read: Is a"),
     "tensors empty": (lambda folder: (folder / TENSORS).write_bytes(b""), "too short"),
     "tensors cut short": (lambda folder: change(folder / TENSORS, lambda file: file[: len(file) // 2]), "too short"),
     "one bit": (
