@@ -31,8 +31,6 @@ from workloads.taken_names import shared
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
-OF_KUBERNETES = "system-"
-"""Beginning of the names of PriorityClasses that are reserved: https://kubernetes.io/docs/concepts/scheduling-eviction/pod-priority-preemption/"""
 CHECKOUT = Path(__file__).resolve().parent
 """What the paths of the jobs' own scripts are relative to."""
 Jobs = tuple[JobSpec, ...]
@@ -68,12 +66,6 @@ def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
     yield from image_conflicts(job, _images(platform))
     if scheme := _object_store(platform):
         yield from bucket_conflicts(job, scheme)
-    if job.priority_class and not isinstance(platform, KubeconfigConfig):
-        message = "the cluster that this stack makes has no PriorityClass for jobs, and no pod would be made; remove it"
-        yield Conflict("priority_class", message, job.priority_class)
-    elif job.priority_class and job.priority_class.startswith(OF_KUBERNETES):
-        message = f"{OF_KUBERNETES} is of Kubernetes' own parts; write a PriorityClass of your cluster, or remove it"
-        yield Conflict("priority_class", message, job.priority_class)
 
 
 def _images(platform: PlatformConfig) -> ImageOffer:

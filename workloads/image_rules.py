@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from infra.image.own_images import BUILT_HERE, OWN_IMAGES, TRAINER
+from infra.image.own_images import OWN_IMAGES, TRAINER
 from workloads.command import uses_torchrun
 from workloads.conflicts import Conflict
 from workloads.spec import XLA_IMAGE, JobSpec
@@ -45,8 +45,6 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
         return
     name = spec.image_name or TRAINER
     if name not in CONTENTS:
-        if not offer.pulls and not name.startswith(BUILT_HERE):
-            yield Conflict("image", _out_of_reach(offer), spec.image)
         return
     needs = _needs(spec)
     if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
@@ -60,14 +58,6 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
             else "is missing: the platform's image is the trainer's without XLA"
         )
         yield Conflict("image", f"{what}; {_pushed(name)}", spec.image)
-
-
-def _out_of_reach(offer: ImageOffer) -> str:
-    names = [name for name, content in CONTENTS.items() if content and name in offer.builds - {TRAINER}]
-    return (
-        f"cannot be pulled: no node of this cluster reaches a registry; write one of {', '.join(names)}, or remove it: "
-        "a script of this checkout (`script: ./train.py`) runs in the trainer's image"
-    )
 
 
 def _needs(spec: JobSpec) -> dict[str, str]:

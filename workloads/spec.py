@@ -147,9 +147,9 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` reaches no registry and builds
-    Trainyard's own for the jobs that name them: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI
-    (images/horovod), and `stores`, an object store for recipes (images/stores)."""
+    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` reaches no registry, where any
+    other image is waited for in vain, and builds Trainyard's own for the jobs that name them: `horovod`, TensorFlow and
+    MXNet with Horovod over OpenMPI (images/horovod), and `stores`, an object store for recipes (images/stores)."""
     least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
@@ -157,8 +157,8 @@ class JobSpec(Section):
     """Queue that the job waits in until what the nodes have left is enough for all of its hosts: Kueue's LocalQueue of
     that name, which the stack makes on `local`, GKE and EKS (docs/operators.md); by default the job starts at once."""
     priority_class: DnsLabel | None = None
-    """Kubernetes PriorityClass of the hosts, one that a cluster of yours has (platform `kubeconfig`); by default the
-    cluster's own default."""
+    """Kubernetes PriorityClass of the hosts, which must be in the cluster (`kubectl create priorityclass`); by default
+    the cluster's own default."""
     suspend: bool = False
     """Makes the job without starting it, or stops its hosts; `false` starts it (again), from its last checkpoint."""
     interactive: bool = False

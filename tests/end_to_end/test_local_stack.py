@@ -54,7 +54,7 @@ def test_a_second_up_changes_nothing(checkout: Checkout) -> None:
 
 @pytest.mark.parametrize(
     ("change", "shown"),
-    [({"image": "trainyard.local/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
+    [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
 )
 def test_a_preview_shows_just_the_edit(checkout: Checkout, change: dict[str, object], shown: str) -> None:
     before = checkout.stack_file.read_bytes()

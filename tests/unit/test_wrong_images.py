@@ -1,4 +1,4 @@
-"""Jobs that their image cannot run, or that name an image, a folder or a class that their platform does not have."""
+"""Jobs that their image cannot run, or that name a folder that their platform does not have."""
 
 from __future__ import annotations
 
@@ -83,14 +83,6 @@ IMAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         on(EKS, **MPI, image="horovod"),
         ('jobs[0].image = "horovod": is not built on this platform; build images/horovod/Dockerfile, push it',),
     ),
-    "an image of somewhere on this machine": (
-        job(**SCRIPT, image="example.com/team/train:1"),
-        (
-            'jobs[0].image = "example.com/team/train:1": cannot be pulled',
-            "horovod, stores, xla",
-            "`script: ./train.py`",
-        ),
-    ),
     "the trainer's image by its name": (job(image="trainer"), ('jobs[0].image = "trainer":', "names none; remove it")),
     "the trainer's image by its name in a cloud": (on(GKE, image="trainer"), ("names none; remove it",)),
 }
@@ -113,18 +105,7 @@ FOLDERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "an argument": (on(GKE, **SCRIPT, args=["--data=/bucket/a"]), ("jobs[0].args[0]", "gs://NAME/a")),
     "a variable": (on(URL, environment={"DATA": "/bucket/a"}), ("jobs[0].environment.DATA", "s3://NAME/a")),
 }
-CLASSES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a class on this machine": (
-        job(priority_class="high"),
-        ('jobs[0].priority_class = "high": the cluster that this stack makes has no PriorityClass', "remove it"),
-    ),
-    "a class in a cloud": (on(GKE, priority_class="high"), ("jobs[0].priority_class", "remove it")),
-    "a class of Kubernetes": (
-        cloud(priority_class="system-node-critical"),
-        ('jobs[0].priority_class = "system-node-critical": system- is of Kubernetes', "PriorityClass of your cluster"),
-    ),
-}
-CASES = IMAGES | FOLDERS | CLASSES
+CASES = IMAGES | FOLDERS
 TAKEN: dict[str, dict[str, Any]] = {
     "MPI in Horovod's image": job(**MPI, image="horovod"),
     "MXNet in Horovod's image": job(**MXNET, image="horovod"),
@@ -138,6 +119,8 @@ TAKEN: dict[str, dict[str, Any]] = {
     "the bucket's folder in a claim": cloud(recipe="imagenet", flags={"fake_data": False, "data_dir": "/bucket/a"}),
     "another folder": on(URL, **SCRIPT, args=["/buckets/a", "a=/bucket/a"]),
     "a class of a cluster of one's own": cloud(priority_class="high"),
+    "a class that somebody makes in the stack's cluster": job(priority_class="high"),
+    "an image that may be anywhere": job(image="example.com/team/train:1"),
 }
 
 
