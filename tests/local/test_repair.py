@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.local.repair import SILENT_SECONDS, TAINT, Step, step_for
+from workloads.pod import LOST_NODE_SECONDS
 
 NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
@@ -35,3 +36,7 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
 )
 def test_what_is_done_about_a_node(found: dict[str, Any], step: Step) -> None:
     assert step_for(found, NOW) == step
+
+
+def test_no_node_is_ended_while_jobs_bear_its_silence() -> None:
+    assert SILENT_SECONDS > LOST_NODE_SECONDS
