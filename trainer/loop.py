@@ -174,4 +174,5 @@ class Training:
         if agreed == Verdict.LEAVE:
             self.save()
             self.checkpoints.wait()
-            raise PreemptedError(f"told to leave at step {self.state.step}")
+            kept = "" if self.checkpoints.checkpoints else "; nothing of the run is kept, for there is no --bucket"
+            raise PreemptedError(f"told to leave at step {self.state.step}{kept}")

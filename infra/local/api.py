@@ -13,6 +13,7 @@ from infra.local.settings import ClusterSettings
 
 FIELD_MANAGER = "trainyard-local"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
 class ApiUnavailable(RuntimeError):

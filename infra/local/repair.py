@@ -1,9 +1,11 @@
 """Takes a node that stopped answering out of service, as a cloud repairs its machines: what is left of it is ended.
 
 Its pods have been told to go by then, but only the node could say that they have ended, and no kind of job makes a
-host's pod again before that. Once the machine is certain to be off, the taint `out-of-service` says it in its place
-(https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown). The cluster
-starts the node anew, and the taint goes when it answers.
+host's pod again before that. Once the machine is certain to be off, this says it in its place: with the taint
+`out-of-service`
+(https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown), and by removing
+the pods that are told to go, as Kubernetes' own collector would within 20 seconds. The cluster starts the node anew,
+and the taint goes when it answers.
 """
 
 from __future__ import annotations
@@ -12,20 +14,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from infra.local import traces
-from infra.local.api import MERGE, ApiUnavailable, request
+from infra.local.api import MERGE, STRATEGIC_MERGE, ApiUnavailable, NotFound, request
 from infra.local.programs import READY_URL
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import say
 
-SILENT_SECONDS = 32.0
-"""How long a node may be without an answer: the 30 s for which jobs bear it, and a moment for its pods to be told."""
-EVERY_SECONDS = 5.0
+SILENT_SECONDS = 31.0
+"""How long a node whose kubelet runs may be without an answer: the 30 s for which jobs bear it, and a moment more."""
+EVERY_SECONDS = 2.0
 TAINT: Mapping[str, str] = {
     "key": "node.kubernetes.io/out-of-service",
     "value": "no-answer",
@@ -34,18 +37,32 @@ TAINT: Mapping[str, str] = {
 Step = Literal["take out of service", "take in again", "nothing"]
 
 
-def step_for(node: Mapping[str, Any], now: datetime) -> Step:
-    """What to do about a node as the API server describes it."""
+def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], bool]) -> Step:
+    """What to do about a node as the API server describes it.
+
+    Where its kubelet does not run nothing there will answer, and waiting serves no one.
+    """
     conditions = {each["type"]: each for each in node["status"].get("conditions", [])}
     ready = conditions.get("Ready")
     if ready is None:
         return "nothing"
-    out = any(each["key"] == TAINT["key"] for each in node["spec"].get("taints", []))
-    if out:
+    if is_out(node):
         return "take in again" if ready["status"] == "True" else "nothing"
-    since = datetime.fromisoformat(ready["lastTransitionTime"])
-    silent = ready["status"] == "Unknown" and (now - since).total_seconds() >= SILENT_SECONDS
-    return "take out of service" if silent else "nothing"
+    if ready["status"] != "Unknown":
+        return "nothing"
+    silent = now - datetime.fromisoformat(ready["lastTransitionTime"])
+    waits = silent.total_seconds() < SILENT_SECONDS and has_kubelet()
+    return "nothing" if waits else "take out of service"
+
+
+def is_out(node: Mapping[str, Any]) -> bool:
+    """Whether a node has been taken out of service."""
+    return any(each["key"] == TAINT["key"] for each in node["spec"].get("taints", []))
+
+
+def kubelet_runs(settings: ClusterSettings, name: str) -> bool:
+    """Whether a node has a kubelet, be it one that is stopped."""
+    return traces.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
 
 
 def end_machine(settings: ClusterSettings, name: str) -> None:
@@ -55,11 +72,45 @@ def end_machine(settings: ClusterSettings, name: str) -> None:
         os.kill(process, signal.SIGKILL)
 
 
+def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
+    """Say of each pod of a node without a machine that was told to go that it has ended, and let its object go.
+
+    Failed by a disruption, as Kubernetes' own collector of pods has it: that does not count against a job's restarts.
+    """
+    since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ended = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "NodeOutOfService",
+        "message": f"node {name} was taken out of service",
+        "lastTransitionTime": since,
+    }
+    for pod in request(settings, "GET", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{name}", server=server)["items"]:
+        about = pod["metadata"]
+        if "deletionTimestamp" not in about:
+            continue
+        path = f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}"
+        same = {"uid": about["uid"]}
+        try:
+            if pod["status"].get("phase") not in ("Failed", "Succeeded"):
+                body = {"metadata": same, "status": {"phase": "Failed", "conditions": [ended]}}
+                request(settings, "PATCH", f"{path}/status", body, STRATEGIC_MERGE, server=server)
+            now = {"gracePeriodSeconds": 0, "preconditions": same}
+            request(settings, "DELETE", path, now, "application/json", server=server)
+        except NotFound:
+            continue  # Kubernetes' collector was there first.
+
+
 def look(settings: ClusterSettings, server: str) -> None:
     """Look at each node once and do what is to be done."""
     for node in request(settings, "GET", "/api/v1/nodes", server=server)["items"]:
-        step, name = step_for(node, datetime.now(UTC)), node["metadata"]["name"]
-        if step == "nothing" or name not in settings.node_names:
+        name = node["metadata"]["name"]
+        if name not in settings.node_names:
+            continue
+        step = step_for(node, datetime.now(UTC), partial(kubelet_runs, settings, name))
+        if step == "nothing":
+            if is_out(node):
+                remove_pods(settings, name, server)
             continue
         if step == "take out of service":
             end_machine(settings, name)

@@ -66,6 +66,18 @@ def node_process(folder: Path, index: int) -> int | None:
     return None
 
 
+def node_program(folder: Path, index: int, name: str) -> int | None:
+    """A program of node `index` by its name, stopped ones too; None where none runs."""
+    for pid in processes(folder):
+        try:
+            named = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
+        except OSError:
+            continue  # It ended while we looked.
+        if named and environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index):
+            return pid
+    return None
+
+
 def end_processes(folder: Path) -> None:
     """Kill every process of the cluster; the namespaces take their containers, mounts and interfaces with them."""
     deadline = time.monotonic() + END_SECONDS

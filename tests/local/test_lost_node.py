@@ -45,6 +45,8 @@ class Lost:
             pods = PODS.get(kind, 2)
             wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, CAUSE).total() == pods)  # noqa: B023  # waited for here
         self.on_it = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
+        self._before = {kind: self.starts(kind) for kind in KINDS}
+        self._uids = {pod.metadata.uid for pod in self._pods()}
 
     def lose(self) -> None:
         """End every process of the node; what would start them again is held."""
@@ -52,6 +54,28 @@ class Lost:
         assert node is not None
         os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
+
+    def kill_programs(self) -> None:
+        """End the node's kubelet and containerd; what would start them again is held, and its containers go on."""
+        node = traces.node_process(self._settings.folder, 1)
+        assert node is not None
+        os.kill(node, signal.SIGSTOP)
+        for name in ("kubelet", "containerd"):
+            program = traces.node_program(self._settings.folder, 1, name)
+            assert program is not None
+            os.kill(program, signal.SIGKILL)
+
+    def silent_since(self) -> datetime | None:
+        """When it was noticed that the node does not answer; None where it answers or that is not noticed yet."""
+        conditions = self._core.read_node(self.node).status.conditions
+        times = [each.last_transition_time for each in conditions if each.type == "Ready" and each.status == "Unknown"]
+        return times[0] if times else None
+
+    def made_again(self) -> list[datetime]:
+        """When the pods were made that stand for those of the node, but for mpirun's."""
+        gone = {place_of(name) for name in self.on_it if LAUNCHER not in name}
+        pods = [pod.metadata for pod in self._pods() if place_of(pod.metadata.name) in gone]
+        return [each.creation_timestamp for each in pods if each.uid not in self._uids]
 
     def find(self) -> None:
         """Have the node's machine back."""
@@ -74,6 +98,22 @@ class Lost:
         """How often each place of a job was started, but for mpirun's, which starts again when a worker does."""
         found = self.faults.starts(kind, CAUSE)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
+
+    def go_on(self) -> None:
+        """Wait until each kind has the hosts again that were on the node, and those alone."""
+        for kind in KINDS:
+            gone = {place_of(name) for name in self.on_it if name.startswith(job_name(kind, CAUSE))}
+            gone.discard(f"{job_name(kind, CAUSE)}{LAUNCHER}")
+            assert gone, f"{kind} had a pod on each node"
+            expected = self._before[kind] | Counter({place: 2 for place in gone})
+            wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # waited for here
+
+    def complete(self) -> None:
+        """Let each job end, and see that it does, no host having been started a third time."""
+        for kind in KINDS:
+            (self.faults.folder / job_name(kind, CAUSE) / "done").touch()
+            wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
+            assert set(self.starts(kind).values()) <= {1, 2}
 
     def status(self) -> str:
         """What `make status` says."""
@@ -146,19 +186,12 @@ def test_every_job_goes_on_with_pods_on_the_other_node(lost: Lost) -> None:
     assert all(set(lost.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
     lost.hold_repair(signal.SIGCONT)
     begun = time.monotonic()
-    for kind in KINDS:
-        gone = {place_of(name) for name in lost.on_it if name.startswith(job_name(kind, CAUSE))}
-        gone.discard(f"{job_name(kind, CAUSE)}{LAUNCHER}")
-        assert gone, f"{kind} had a pod on each node"
-        before = lost.starts(kind)
-        expected = before | Counter({place: 2 for place in gone})
-        wait_for(f"{kind} has {gone} again", lambda: lost.starts(kind) == expected)  # noqa: B023  # waited for here
-    print(f"all are there again {time.monotonic() - begun:.0f} s after what is left of the node could be ended")
+    lost.go_on()
+    waited = time.monotonic() - begun
+    print(f"all are there again {waited:.0f} s after what is left of the node could be ended")
+    assert waited <= LOST_NODE_SECONDS
     assert TAINT["key"] in lost.taints()
-    for kind in KINDS:
-        (lost.faults.folder / job_name(kind, CAUSE) / "done").touch()
-        wait_for(f"{kind} is complete", lambda: lost.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
-        assert set(lost.starts(kind).values()) <= {1, 2}
+    lost.complete()
 
 
 def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:

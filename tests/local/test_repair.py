@@ -22,21 +22,24 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "step"),
+    ("found", "kubelet", "step"),
     [
-        (node("True", 3600), "nothing"),
-        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), "nothing"),
-        (node("Unknown", SILENT_SECONDS, UNREACHABLE), "take out of service"),
-        (node("Unknown", 3600, UNREACHABLE, TAINT), "nothing"),
-        (node("False", 3600), "nothing"),
-        (node("False", 1, TAINT), "nothing"),
-        (node("True", 1, TAINT), "take in again"),
-        ({"spec": {}, "status": {}}, "nothing"),
+        (node("True", 3600), True, "nothing"),
+        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
+        (node("Unknown", SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
+        (node("Unknown", 0, UNREACHABLE), False, "take out of service"),
+        (node("True", 3600), False, "nothing"),
+        (node("Unknown", 3600, UNREACHABLE, TAINT), True, "nothing"),
+        (node("Unknown", 3600, UNREACHABLE, TAINT), False, "nothing"),
+        (node("False", 3600), True, "nothing"),
+        (node("False", 1, TAINT), True, "nothing"),
+        (node("True", 1, TAINT), True, "take in again"),
+        ({"spec": {}, "status": {}}, True, "nothing"),
     ],
 )
-def test_what_is_done_about_a_node(found: dict[str, Any], step: Step) -> None:
-    assert step_for(found, NOW) == step
+def test_what_is_done_about_a_node(found: dict[str, Any], kubelet: bool, step: Step) -> None:
+    assert step_for(found, NOW, lambda: kubelet) == step
 
 
-def test_no_node_is_ended_while_jobs_bear_its_silence() -> None:
+def test_no_node_with_a_kubelet_is_ended_while_jobs_bear_its_silence() -> None:
     assert SILENT_SECONDS > LOST_NODE_SECONDS

@@ -87,6 +87,7 @@ def test_a_run_to_which_nothing_happens_raises_no_alarm(run: int, digits: Path) 
         os.kill(running.rank_process(1), signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED, PREEMPTED], ended.output
+    assert "nothing of the run is kept, for there is no --bucket" in ended.output
     assert ended.events("straggler") == []
 
 

@@ -1,0 +1,41 @@
+"""A node's kubelet and containerd are killed and nothing starts them: its pods are made again elsewhere in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra.local.settings import ClusterSettings
+from tests.local.fault_jobs import KINDS
+from tests.local.test_faults import running, wait_for
+from tests.local.test_lost_node import CAUSE, Lost
+from workloads.pod import LOST_NODE_SECONDS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
+
+
+@pytest.fixture(scope="module")
+def dead(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+    """A job of each kind, of which pods are on the node, whose containers go on running."""
+    with running(settings, tmp_path_factory.mktemp("dead"), KINDS, [CAUSE]) as stack:
+        found = Lost(settings, stack.core())
+        found.kill_programs()
+        yield found
+
+
+def test_its_pods_are_made_again_within_their_toleration_and_every_job_goes_on(dead: Lost) -> None:
+    wait_for("its silence is noticed", lambda: dead.silent_since() is not None)
+    noticed = dead.silent_since()
+    assert noticed is not None
+    dead.go_on()
+    waited = [(made - noticed).total_seconds() for made in dead.made_again()]
+    print("made again", sorted(waited), "s after the silence of the node was noticed")
+    assert waited
+    assert max(waited) <= LOST_NODE_SECONDS
+    dead.complete()
+
+
+def test_the_node_is_started_anew_and_takes_pods_again(dead: Lost) -> None:
+    wait_for(f"{dead.node} is ready", lambda: dead.node in dead.ready())
+    wait_for("it takes pods again", lambda: not dead.taints())
