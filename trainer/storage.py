@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,13 @@ ATTEMPTS = 3
 """How often a bucket is asked before its failure counts; its client has tried for minutes in each."""
 PAUSE = 0.5
 """Seconds before the second attempt; each later pause is twice as long."""
+METADATA = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+"""Addresses that a bucket's client asks for credentials where no variable names any."""
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
 FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """What trying again does not mend."""
 Answer = TypeVar("Answer")
@@ -190,7 +198,15 @@ class Folder:
             if self.is_local or not type(error).__module__.startswith("obstore"):
                 raise
             kind = MissingFileError if type(error).__name__ == "NotFoundError" else StorageError
-            raise kind(f"{where} {what}: {str(error).splitlines()[0]}") from None
+            raise kind(f"{where} {what}: {self._reason(str(error))}") from None
+
+    def _reason(self, said: str) -> str:
+        """What a bucket's client says, in a line; where it found no credentials, that."""
+        line = said.splitlines()[0]
+        if not METADATA.search(line):
+            return line
+        names = CREDENTIALS[self.url.partition("://")[0]]
+        return f"no credentials: set {names}, or give this pod's service account the right to the bucket ({line})"
 
 
 def _may_pass(error: Exception) -> bool:

@@ -16,7 +16,8 @@ from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
 OfOneJob = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
-Cause = OfOneJob | Literal["node-lost"]
+OfANode = Literal["node-lost", "node-dead"]
+Cause = OfOneJob | OfANode
 CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 OF_THE_LAUNCHER = ("memory", "exit-1", "exit-78")
@@ -79,7 +80,7 @@ if role == "launcher":
             os._exit(1)
     sys.exit(0)
 # A lost node takes whoever is on it: there the test says when it is done.
-if host.startswith(victim) and cause != "node-lost":
+if host.startswith(victim) and not cause.startswith("node-"):
     happens()
     if again:
         (folder / "done").touch()

@@ -9,7 +9,7 @@ import pytest
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS
 from tests.local.test_faults import running, wait_for
-from tests.local.test_lost_node import CAUSE, Lost
+from tests.local.test_lost_node import Lost
 from workloads.pod import LOST_NODE_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 @pytest.fixture(scope="module")
 def dead(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
     """A job of each kind, of which pods are on the node, whose containers go on running."""
-    with running(settings, tmp_path_factory.mktemp("dead"), KINDS, [CAUSE]) as stack:
-        found = Lost(settings, stack.core())
+    with running(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
+        found = Lost(settings, stack.core(), "node-dead")
         found.kill_programs()
         yield found
 

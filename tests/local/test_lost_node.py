@@ -20,14 +20,13 @@ from infra.local import traces
 from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
-from tests.local.fault_jobs import KINDS, PODS, Cause, job_name
+from tests.local.fault_jobs import KINDS, PODS, OfANode, job_name
 from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
 from workloads.pod import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
-CAUSE: Cause = "node-lost"
 LAUNCHER = "-launcher"
 SLACK_SECONDS = 15.0
 """How much later than its toleration says a pod may be told to go on a busy machine."""
@@ -36,14 +35,15 @@ SLACK_SECONDS = 15.0
 class Lost:
     """The jobs on a cluster one of whose nodes is gone for good."""
 
-    def __init__(self, settings: ClusterSettings, core: Any) -> None:
+    def __init__(self, settings: ClusterSettings, core: Any, cause: OfANode) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
+        self._cause: OfANode = cause
         self.node = settings.node_names[1]
         inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
         (self.supervisor,) = (pid for pid in inits if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
         for kind in KINDS:
             pods = PODS.get(kind, 2)
-            wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, CAUSE).total() == pods)  # noqa: B023  # waited for here
+            wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # waited for here
         self.on_it = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
         self._before = {kind: self.starts(kind) for kind in KINDS}
         self._uids = {pod.metadata.uid for pod in self._pods()}
@@ -96,14 +96,14 @@ class Lost:
 
     def starts(self, kind: JobKind) -> Counter[str]:
         """How often each place of a job was started, but for mpirun's, which starts again when a worker does."""
-        found = self.faults.starts(kind, CAUSE)
+        found = self.faults.starts(kind, self._cause)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
 
     def go_on(self) -> None:
         """Wait until each kind has the hosts again that were on the node, and those alone."""
         for kind in KINDS:
-            gone = {place_of(name) for name in self.on_it if name.startswith(job_name(kind, CAUSE))}
-            gone.discard(f"{job_name(kind, CAUSE)}{LAUNCHER}")
+            gone = {place_of(name) for name in self.on_it if name.startswith(job_name(kind, self._cause))}
+            gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
             assert gone, f"{kind} had a pod on each node"
             expected = self._before[kind] | Counter({place: 2 for place in gone})
             wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # waited for here
@@ -111,14 +111,14 @@ class Lost:
     def complete(self) -> None:
         """Let each job end, and see that it does, no host having been started a third time."""
         for kind in KINDS:
-            (self.faults.folder / job_name(kind, CAUSE) / "done").touch()
-            wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, CAUSE)[0].state == "complete")  # noqa: B023  # as above
+            (self.faults.folder / job_name(kind, self._cause) / "done").touch()
+            wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, self._cause)[0].state == "complete")  # noqa: B023  # as above
             assert set(self.starts(kind).values()) <= {1, 2}
 
     def status(self) -> str:
         """What `make status` says."""
         out = io.StringIO()
-        names = tuple(job_name(kind, CAUSE) for kind in KINDS)
+        names = tuple(job_name(kind, self._cause) for kind in KINDS)
         found = StackOutputs(kubeconfig_path=str(self._settings.kubeconfig), namespace=NAMESPACE, jobs=names)
         show(Cluster(found.kubeconfig_path, found.namespace), found, out)
         return out.getvalue()
@@ -156,8 +156,8 @@ def seconds(pod: Any, since: datetime) -> float:
 @pytest.fixture(scope="module")
 def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
     """A job of each kind, of which pods were on the node."""
-    with running(settings, tmp_path_factory.mktemp("lost"), KINDS, [CAUSE]) as stack:
-        found = Lost(settings, stack.core())
+    with running(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
+        found = Lost(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)
         found.lose()
         try:

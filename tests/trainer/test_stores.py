@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -126,3 +129,36 @@ def test_a_store_that_fails_for_good_ends_the_run_and_is_named(
     assert "cannot be written" in ended.output
     assert str(fault.value) in ended.output
     assert time.monotonic() - began < 240
+
+
+class NoCredentials(BaseHTTPRequestHandler):
+    """A cloud's metadata server that has none to give."""
+
+    def do_GET(self) -> None:
+        self.send_error(HTTPStatus.FORBIDDEN)
+
+    do_PUT = do_GET
+
+    def log_message(self, *_words: object) -> None:
+        """Nothing to say of a request."""
+
+
+@pytest.mark.parametrize(
+    ("url", "names"),
+    [
+        ("s3://any/run", "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+        ("gs://any/run", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ],
+)
+def test_a_bucket_without_credentials_says_what_to_set(url: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith(("AWS_", "GOOGLE_"))]:
+        monkeypatch.delenv(name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), NoCredentials) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = f"127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{where}")
+        monkeypatch.setenv("GCE_METADATA_HOST", where)
+        monkeypatch.setenv("GCE_METADATA_IP", where)
+        with pytest.raises(StorageError, match=f"no credentials: set {names}, or give this pod's service account"):
+            Folder(url).write("one", b"1")
+        server.shutdown()

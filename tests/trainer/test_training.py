@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
-from tests.trainer.processes import Ended, json_lines, run, started
+from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR
 from trainer.storage import Folder
@@ -164,6 +166,29 @@ def test_a_finished_run_started_again_says_its_result(undisturbed: tuple[Path, E
     assert again.codes == [DONE]
     assert again.events("train") == []
     assert again.events("done")[0]["test_accuracy"] == ended.events("done")[0]["test_accuracy"]
+
+
+def test_a_finished_run_leaves_before_the_interpreter_is_taken_apart(
+    undisturbed: tuple[Path, Ended], digits: Path
+) -> None:
+    bucket, _ = undisturbed
+    program = """
+import atexit, os, runpy, sys
+class Client:
+    def __del__(self, abort=os.abort):
+        abort()
+client = Client()
+atexit.register(print, "what is to run at the end has run")
+sys.argv[0] = "trainer"
+runpy.run_module("trainer", run_name="__main__")
+"""
+    words = [sys.executable, "-c", program, "digits", *TWO_RANKS, f"--bucket=file://{bucket}"]
+    environment = {**os.environ, "TRAINYARD_DATA": str(digits)}
+    ended = subprocess.run(
+        words, env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.returncode == DONE, ended
+    assert ended.stdout.splitlines()[-1] == "what is to run at the end has run"
 
 
 def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) -> None:
