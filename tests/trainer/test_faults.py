@@ -165,6 +165,7 @@ def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
         path = tmp_path / "training" / "profile" / f"rank-{rank}" / "steps-3-5.json.gz"
         names = [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
         assert names.count("Optimizer.step#AdamW.step") == 3
+    assert "ERROR" not in ended.output, "a machine without a GPU is none"
 
 
 def test_a_batch_in_parts_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +25,12 @@ class StepProfile:
         """A step begins."""
         if self._profile is None and self._first <= step <= self._last:
             # Imported where it is asked for.
+            from torch import cuda
             from torch.profiler import profile
+
+            if not cuda.is_available():
+                # Its log calls a machine without a GPU an error.
+                os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
             self._profile = profile(record_shapes=True)
             self._profile.start()
