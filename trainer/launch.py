@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.exit_codes import DONE, HANG, PREEMPTED, STORAGE_ERROR
+from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
 """Exit codes that mean "run it again"."""
@@ -61,6 +62,8 @@ def _run() -> int:
     arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     if forks and arguments.module:
         torchrun.config_from_args = _forking(torchrun.config_from_args)
+    if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
+        print("rendezvous: it was closed when a host gave up or was done, and is open again", flush=True)
     try:
         torchrun.run(arguments)  # type: ignore[no-untyped-call]  # as above
     except ChildFailedError as error:

@@ -5,12 +5,14 @@ The store is a containerd root folder. Image layers never change, so a clone cos
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +21,8 @@ from infra.local.settings import cache_folder
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """The files that containerd changes in place: a clone has copies of its own."""
+UNFINISHED = "io.containerd.content.v1.content/ingest"
+"""What imports that were cut off left: files that containerd goes on writing in place, which no two may share."""
 PROJECT = Path(__file__).resolve().parents[2]
 RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 
@@ -29,6 +33,15 @@ Writer = Callable[[IO[bytes]], None]
 def store_folder() -> Path:
     """The store's containerd root folder."""
     return cache_folder() / "images" / "store"
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hold the store's lock: while an image is imported its files change, and a clone would get half of it."""
+    store_folder().parent.mkdir(parents=True, exist_ok=True)
+    with (store_folder().parent / "store.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def stored_references() -> list[str]:
@@ -46,6 +59,11 @@ def change_store(
 
     A blob that is dropped stays unpacked: containers run from it, but it cannot be pushed or exported again.
     """
+    with _alone():
+        _change_store(reference, write, remove, forget)
+
+
+def _change_store(reference: str, write: Writer | None, remove: Sequence[str], forget: Sequence[str]) -> None:
     store_folder().mkdir(parents=True, exist_ok=True)
     orders = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
     words = [*UNSHARE, sys.executable, "-m", "infra.local.image_import", str(store_folder()), orders]
@@ -89,8 +107,11 @@ def clone_store(target: Path) -> None:
     draft = target.with_name(target.name + ".new")
     if draft.exists():
         shutil.rmtree(draft)
-    subprocess.run(["cp", "--archive", "--link", str(store_folder()), str(draft)], check=True)
-    for database in DATABASES:
-        (draft / database).unlink()
-        shutil.copy2(store_folder() / database, draft / database)
+    with _alone():
+        subprocess.run(["cp", "--archive", "--link", str(store_folder()), str(draft)], check=True)
+        for database in DATABASES:
+            (draft / database).unlink()
+            shutil.copy2(store_folder() / database, draft / database)
+    if (draft / UNFINISHED).exists():
+        shutil.rmtree(draft / UNFINISHED)
     draft.rename(target)

@@ -18,10 +18,22 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 LIGHTNING = "elastic-lightning"
 _, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
+CLOSE = """
+import etcd, json, os
+host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
+client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
+client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
+"""
+"""Closes a rendezvous, as a host does that gives up."""
 
 
-def up_with_a_killed_host(checkout: Checkout, job: str, host: int, epoch: int, *words: str) -> tuple[str, str]:
-    """What `make up` prints before and after `host` is killed in the epoch; it must end well."""
+def up_with_a_killed_host(
+    checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
+) -> tuple[str, str]:
+    """What `make up` prints before and after `host` is killed in the epoch; it must end well.
+
+    With `closed` that host has closed the rendezvous before.
+    """
     process = subprocess.Popen(
         ["make", "up", *words],
         cwd=checkout.folder,
@@ -40,6 +52,10 @@ def up_with_a_killed_host(checkout: Checkout, job: str, host: int, epoch: int, *
             if not killed and f" train epoch={epoch} " in line:
                 killed = len(lines)
                 selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
+                if closed:
+                    (pod,) = checkout.objects("pods", f"--selector={selector}")
+                    name = pod["metadata"]["name"]
+                    checkout.kubectl("exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE)
                 checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
     after = "".join(lines[killed:])
     assert process.returncode == 0, after[-3000:]
@@ -112,6 +128,19 @@ def test_lightning_meets_in_an_etcd_of_its_own_and_may_lose_host_0(checkout: Che
     assert service["spec"]["ports"][0]["port"] == 2379
     assert len(ids) == 1
     assert "etcd Version: 3." in log
+
+
+@pytest.mark.long
+def test_hosts_that_all_gave_up_meet_again_in_their_etcd(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, WITH_ETCD)
+    try:
+        before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
+    finally:
+        checkout.stack_file.write_bytes(was)
+    assert "RendezvousClosedError" in after, "the others gave up, too"
+    assert "rendezvous: it was closed when a host gave up" in after
+    assert_lightning(before, after, 1)
 
 
 @pytest.mark.long

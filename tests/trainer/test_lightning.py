@@ -22,7 +22,9 @@ from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.models import digits_network
+from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint
 from trainer.scripts.elastic_steps import Steps
+from trainer.storage import Folder
 
 SCRIPT = "trainer/scripts/elastic_lightning.py"
 OPTIONS = (
@@ -177,3 +179,22 @@ def test_a_new_epoch_begins_at_its_beginning(digits: Path) -> None:
 def hash_of(image: torch.Tensor) -> int:
     """What tells an image from others."""
     return hash(image.numpy().tobytes())
+
+
+def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
+    folder = Folder(f"file://{tmp_path}/checkpoints")
+    files = WholeFiles(folder)
+    for step in (10, 20, 30, 40):
+        files.save_checkpoint({"step": step, "weights": torch.ones(1000)}, f"{folder.path}/step={step:09d}.ckpt")
+    assert sorted(folder.names()) == [f"step={step:09d}.ckpt" for step in (10, 20, 30, 40)]
+    half, turned = (tmp_path / "checkpoints" / f"step={step:09d}.ckpt" for step in (40, 30))
+    half.write_bytes(half.read_bytes()[:2000])
+    content = bytearray(turned.read_bytes())
+    content[content.index(torch.ones(100).numpy().tobytes())] ^= 1
+    turned.write_bytes(content)
+    skipped: dict[str, str] = {}
+    assert newest_checkpoint(folder, skipped.__setitem__) == f"{folder.path}/step={20:09d}.ckpt"
+    assert list(skipped) == [half.name, turned.name]
+    assert "not a zip file" in skipped[half.name]
+    assert "does not match its checksum" in skipped[turned.name]
+    assert newest_checkpoint(folder.child("none"), skipped.__setitem__) is None

@@ -29,10 +29,10 @@ from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.models import digits_network
 from trainer.report.metrics import RateClock, Reporter, node_name
+from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint, place_of
 from trainer.scripts.elastic_steps import Step, Steps
 from trainer.storage import Folder
 
-ENDING = ".ckpt"
 MODEL = "model.pt"
 """What rank 0 uploads when training is over: the weights alone."""
 
@@ -179,17 +179,6 @@ class Lines(Callback):
         self._report.event("test", global_step=trainer.global_step, epoch=epoch, accuracy=accuracy, loss=loss)
 
 
-def newest_checkpoint(folder: Folder) -> str | None:
-    """The path or URL of the last checkpoint; a file that is there is whole."""
-    names = [name for name in folder.names() if name.endswith(ENDING)]
-    return f"{_where(folder)}/{names[-1]}" if names else None
-
-
-def _where(folder: Folder) -> str:
-    """A folder as Lightning wants it: a path on a disk, else a URL."""
-    return folder.path if folder.is_local else folder.url
-
-
 def train(settings: Settings, ranks: Ranks) -> None:
     """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
     folder = Folder(settings.bucket).child(settings.job)
@@ -214,10 +203,11 @@ def train(settings: Settings, ranks: Ranks) -> None:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        plugins=[WholeFiles(saved)],
         callbacks=[
             Lines(report, settings),
             ModelCheckpoint(
-                _where(saved),
+                place_of(saved),
                 filename="{step:09d}",
                 monitor="step",
                 mode="max",
@@ -227,8 +217,12 @@ def train(settings: Settings, ranks: Ranks) -> None:
             ),
         ],
     )
+
+    def skipped(name: str, reason: str) -> None:
+        report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))
+
     try:
-        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved))
+        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved, skipped))
         if trainer.is_global_zero:
             upload(module, folder)
             report.event("upload", path=f"{folder.url}/{MODEL}")

@@ -1,0 +1,98 @@
+"""A rendezvous in etcd that was closed is open to hosts that come back; tests/end_to_end has a real etcd."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from trainer.rendezvous import reopen
+
+KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
+INDEX = 7
+NOT_FOUND, COMPARE_FAILED = 100, 101
+"""Codes of https://etcd.io/docs/v2.3/errorcode/."""
+
+
+class Keys(ThreadingHTTPServer):
+    """The part of etcd's second API that reopening asks: reads a key, deletes it if its index is as given."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Asked)
+        self.values: dict[str, str] = {}
+        self.index = INDEX
+
+
+class Asked(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Keys
+
+    def do_GET(self) -> None:
+        address = urlsplit(self.path)
+        key = address.path.removeprefix("/v2/keys")
+        if key not in self.server.values:
+            self.answer(HTTPStatus.NOT_FOUND, {"errorCode": NOT_FOUND, "message": "Key not found", "cause": key})
+            return
+        node = {"key": key, "value": self.server.values[key], "modifiedIndex": INDEX, "createdIndex": INDEX}
+        if self.command == "DELETE":
+            if parse_qs(address.query) != {"prevIndex": [str(self.server.index)]}:
+                self.answer(HTTPStatus.PRECONDITION_FAILED, {"errorCode": COMPARE_FAILED, "message": "Compare failed"})
+                return
+            del self.server.values[key]
+        self.answer(HTTPStatus.OK, {"action": self.command.lower(), "node": node})
+
+    do_DELETE = do_GET
+
+    def answer(self, status: HTTPStatus, body: object) -> None:
+        content = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Etcd-Index", str(self.server.index))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_words: object) -> None:
+        """Nothing to say of a request."""
+
+
+@pytest.fixture
+def keys() -> Iterator[Keys]:
+    """A server without keys."""
+    with Keys() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_closed_rendezvous_is_forgotten(keys: Keys) -> None:
+    keys.values = {KEY: json.dumps({"status": "closed", "version": "3"}), f"{KEY}-other": "kept"}
+    assert reopen(f"127.0.0.1:{keys.server_port}", "job-1")
+    assert list(keys.values) == [f"{KEY}-other"]
+
+
+def test_an_open_one_stays(keys: Keys) -> None:
+    keys.values = {KEY: json.dumps({"status": "final", "version": "3"})}
+    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
+    assert list(keys.values) == [KEY]
+
+
+def test_one_that_another_host_opened_in_between_stays(keys: Keys) -> None:
+    keys.values = {KEY: json.dumps({"status": "closed", "version": "3"})}
+    keys.index = INDEX + 1
+    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
+    assert list(keys.values) == [KEY]
+
+
+def test_the_first_host_and_one_whose_etcd_is_not_there_yet_go_on(keys: Keys) -> None:
+    assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        nobody = probe.getsockname()[1]
+    assert not reopen(f"127.0.0.1:{nobody}", "job-1")
