@@ -33,12 +33,20 @@ NO_SECRET = re.compile(
 NUMBER = re.compile(r"-?[\d.]+")
 COUNT = re.compile(r"\d{1,2}")
 """A number that is too short for a password."""
+PAIR = re.compile(r"([\w.-]+)[\"']?\s*[:=]\s+")
+"""A name before its value, as YAML or a header has them."""
+USER_INFO = re.compile(r"[^\s/:@]+:[^\s/@]+@(?!sha256:)")
+"""A user and a password before a host, where no scheme says that it is an address."""
+CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
+"""The name that a cloud gives to what it makes."""
 HEADER = re.compile(r"([A-Za-z][\w-]*):\s*(\S.*)", re.DOTALL)
 """A header of HTTP, its name and value."""
 LOGIN = re.compile(r"(?i:bearer)\s+(?P<token>\S+)|(?i:basic)\s+(?P<basic>(?=\S*(\d|=|[a-z][A-Z]))[\w+/]{6,}=*)")
 """The value of the header Authorization; `basic training` is none."""
 OVERRIDE = re.compile(r"\+*([\w.-]+)=(.+)", re.DOTALL)
 """`--token=SECRET`, and Hydra's `+wandb.token=SECRET`."""
+WANDB_KEY = re.compile(r"[0-9a-f]{40}")
+"""A key of Weights & Biases, which looks like a commit: one only behind its name."""
 SHAPES: Mapping[str, re.Pattern[str]] = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     "an access key of AWS": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
@@ -47,8 +55,25 @@ SHAPES: Mapping[str, re.Pattern[str]] = {
     "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{30}"),
     "a token of Slack": re.compile(r"\bxox[abeoprs]-[\w-]{10}|hooks\.slack\.com/services/\w"),
     "an API key": re.compile(r"\bsk-[\w-]{20}"),
+    "a token of GitLab": re.compile(r"\bglpat-[\w-]{20}"),
+    "a token of npm": re.compile(r"\bnpm_[A-Za-z0-9]{36}"),
+    "a token of Docker": re.compile(r"\bdckr_[op]at_[\w-]{27}"),
+    "a key of Stripe": re.compile(r"\b[rs]k_(live|test)_[A-Za-z0-9]{24}"),
+    "an API key of SendGrid": re.compile(r"\bSG\.[\w-]{20,24}\.[\w-]{39,50}"),
+    "an API key of NVIDIA": re.compile(r"\bnvapi-[\w-]{32}"),
+    "a secret of Google": re.compile(r"\bya29\.[\w-]{20}|\bGOCSPX-[\w-]{28}|[?&]X-Goog-Signature=[0-9a-f]{32}"),
+    "a token of Databricks": re.compile(r"\bdapi[0-9a-f]{32}"),
+    "a token of PyPI": re.compile(r"\bpypi-AgEI[\w-]{32}"),
+    "a token of Vault": re.compile(r"\bhv[bsr]\.[\w-]{24}"),
+    "an API key of Weights & Biases": re.compile(r"\bwandb_v\d_\w{32}"),
+    "a key of Azure": re.compile(r"\b(AccountKey|SharedAccessKey)=[\w+/]{40}|[?&]sig=(?=[\w+/-]*[%\d])[\w%+/-]{40}"),
+    "a webhook of Discord": re.compile(r"\bdiscord(app)?\.com/api/webhooks/\d+/[\w-]{20}"),
+    "a signed address": re.compile(r"[?&]X-Amz-Signature=[0-9a-f]{64}"),
     "a JSON web token": re.compile(r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\."),
     "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?![{<%*])[^\s/@$]+@"),
+    "an address with a token": re.compile(
+        r"\b[a-z][a-z0-9+.-]*://(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[\w-]{20,}@", re.ASCII
+    ),
     "a login in a header": re.compile(
         r"Authorization[\"']?\s*[:=,]\s*[\"']?(Bearer|Basic)\s+(?=[\w+/=.~-]*\d)[\w+/=.~-]{16}", re.IGNORECASE
     ),
@@ -94,13 +119,26 @@ def in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def is_in(value: object, name: str = "") -> bool:
-    """Whether a value of the settings, or something in it, is a secret in clear; `name` is its key."""
+    """Whether a value of the settings, or something in it, may be a secret in clear; `name` is its key.
+
+    It says what a message may show of a value that is wrong, perhaps because it is at a wrong place: so it takes more
+    for a secret than what refuses values that are right.
+    """
     if isinstance(value, str):
-        return any(in_variables({name: value}))
+        words = PAIR.sub(r"\1=", value).split()
+        return (
+            any(in_variables({name: value}))
+            or any(in_arguments([value]))
+            or any(in_arguments(words))
+            or bool(USER_INFO.search(value))
+            or (looks_random(value) and not CLOUD_ID.fullmatch(value))
+        )
     if isinstance(value, Mapping):
-        return any(is_in(each, str(key)) for key, each in value.items())
+        # As Kubernetes writes a list of variables.
+        listed = "value" in value and is_in(value["value"], str(value.get("name", "")))
+        return listed or any(is_in(each, str(key)) for key, each in value.items())
     if isinstance(value, Sequence):
-        return any(in_arguments(map(str, value))) or any(is_in(each) for each in value)
+        return any(in_arguments(map(str, value))) or any(is_in(each, name) for each in value)
     return False
 
 
@@ -118,6 +156,8 @@ def _is_secret(name: str, value: str) -> bool:
     if login:
         return True
     plain = _plain(name)
+    if plain == "WANDB" and WANDB_KEY.fullmatch(value):
+        return True
     if GUARDS_NOTHING.fullmatch(plain):
         return looks_random(value)
     if GUARDS.fullmatch(plain):

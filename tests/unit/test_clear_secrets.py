@@ -12,6 +12,8 @@ AWS = "AKIA" + "Q" * 16
 GITHUB = "ghp_" + "a1" * 18
 HUGGING_FACE = "hf_" + "b2" * 17
 GOOGLE = "AIza" + "c" * 35
+WANDB = "0123abcd" * 5
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WEB = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
 
 
@@ -37,6 +39,24 @@ def parsed(**job: object) -> None:
         ("DATABASE", "postgres://me:hunter2@host/db", "an address with a password"),
         ("CACHE", "redis://:hunter2@host/0", "an address with a password"),
         ("HOOK", "https://hooks.slack.com/services/T0/B0/X", "a token of Slack"),
+        ("MY_SETTING", f"glpat-{LETTERS[:20]}", "a token of GitLab"),
+        ("MY_SETTING", f"npm_{LETTERS[:36]}", "a token of npm"),
+        ("MY_SETTING", f"dckr_pat_{LETTERS[:27]}", "a token of Docker"),
+        ("MY_SETTING", f"sk_live_{LETTERS[:24]}", "a key of Stripe"),
+        ("MY_SETTING", f"SG.{LETTERS[:22]}.{LETTERS}1234567", "an API key of SendGrid"),
+        ("MY_SETTING", f"nvapi-{LETTERS}", "an API key of NVIDIA"),
+        ("MY_SETTING", f"ya29.{LETTERS}", "a secret of Google"),
+        ("MY_SETTING", f"GOCSPX-{LETTERS[:28]}", "a secret of Google"),
+        ("MY_SETTING", "dapi" + "0123456789abcdef" * 2, "a token of Databricks"),
+        ("MY_SETTING", f"pypi-AgEI{LETTERS}", "a token of PyPI"),
+        ("MY_SETTING", f"hvs.{LETTERS[:24]}", "a token of Vault"),
+        ("MY_SETTING", f"wandb_v1_{LETTERS}", "an API key of Weights & Biases"),
+        ("MY_SETTING", f"AccountName=a;AccountKey={LETTERS * 2}==", "a key of Azure"),
+        ("MY_SETTING", f"https://a.blob.core.windows.net/b?sv=1&sig={LETTERS}abcdef%3D", "a key of Azure"),
+        ("MY_SETTING", f"https://discord.com/api/webhooks/123456789012345678/{LETTERS}", "a webhook of Discord"),
+        ("MY_SETTING", "https://0123456789abcdef0123@github.example/a", "an address with a token"),
+        ("MY_SETTING", "https://b.s3.amazonaws.com/k?a=b&X-Amz-Signature=" + "0123abcd" * 8, "a signed address"),
+        ("WANDB", WANDB, "a secret"),
         ("DB_PASS", "hunter2", "a secret"),
         ("DB_PASSWD", "hunter2", "a secret"),
         ("MYSQL_PWD", "hunter2", "a secret"),
@@ -84,6 +104,8 @@ def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
         (["Authorization: Bearer hunter2"], 0),
         (["+wandb.api_key=hunter2"], 0),
         (["--token", "aHVudGVy=Mg"], 1),
+        (["--wandb", WANDB], 1),
+        (["--wandb=" + WANDB], 0),
     ],
 )
 def test_an_argument_is_refused(args: list[str], index: int) -> None:
@@ -116,6 +138,10 @@ def test_what_is_no_secret_is_taken() -> None:
             "--columns=token:text",
             "--low-pass=300",
             "lr=0.1",
+            "--commit",
+            WANDB,
+            "--wandb",
+            "online",
         ],
         environment={
             "SORT_KEY": "label",
@@ -137,6 +163,14 @@ def test_what_is_no_secret_is_taken() -> None:
             "COMMIT": "0123456789abcdef0123456789abcdef01234567",
             "URL": "https://example.com:8080/a@b",
             "MAX_TOKEN": "512",
+            "MIRROR": "https://somebody_with_a_long_name@example.com/a",
+            "IMAGES": "https://example.com/i?sig=low&X-Amz-Signature=none",
+            "TOOLS": "npm_config_cache,dckr_pat_,sk_live_demo,nvapi-client,glpat-reader,wandb_v1_runs,dapi,pypi-mirror",
+            "MODEL": "SG.small.v2",
+            "VAULT": "hvs.example.com",
+            "WEBHOOKS": "https://discord.com/api/webhooks",
+            "WANDB": "offline",
+            "FEATURES": "npm_and_yarn_and_pnpm_are_package_managers_of_javascript",
         },
     )
 
@@ -176,12 +210,37 @@ def test_the_address_of_a_bucket_has_none(scheme: str) -> None:
         {"recipe": "digits", "args": ["--password", "hunter2"]},
         {"flags": {"wandb_api_key": "hunter2"}},
         {"script": "https://me:hunter2@example.com/train.py"},
+        {"environment": [{"name": "DB_PASSWORD", "value": "hunter2"}]},
+        {"environment": ["DB_PASSWORD=hunter2"]},
+        {"environment": "DB_PASSWORD: hunter2"},
+        {"environment": [{"DB_PASSWORD": "hunter2"}]},
+        {"args": "--password hunter2"},
+        {"args": "--password=hunter2"},
+        {"args": "--lr 0.1 --db-password 'hunter2'"},
+        {"script": "./x.py --password hunter2"},
+        {"image": "bob:hunter2@registry.example/t:1"},
+        {"wandb": "hunter2" + WANDB},
+        {"environment": "A=1\nDB_PASSWORD: 'hunter2'"},
     ],
 )
 def test_a_secret_at_a_wrong_place_is_not_shown(job: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"trainyard:jobs\[0\]") as refused:
         parsed(**job)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("job", [{"wandb": WANDB}, {"flags": {"wandb": WANDB}, "recipe": "digits", "script": None}])
+def test_a_key_of_weights_and_biases_at_a_wrong_place_is_not_shown(job: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"trainyard:jobs\[0\]") as refused:
+        parsed(**job)
+    assert WANDB[:16] not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["subnet-0123456789abcdef0", "example.com/team/trainer:1@sha256:" + "0a" * 31, "a:b"])
+def test_what_is_no_secret_is_shown(value: str) -> None:
+    with pytest.raises(ValueError, match=r"image = ") as refused:
+        parsed(image=f"{value} ")
+    assert value[:24] in str(refused.value)
 
 
 @pytest.mark.parametrize(
