@@ -21,6 +21,7 @@ from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER, own_images
 from infra.problems import ConfigError, Problem, problems_of
+from infra.problems import Path as KeyPath
 from infra.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, unusable_secrets
@@ -30,6 +31,7 @@ from workloads.spec import JobSpec
 
 if TYPE_CHECKING:
     import pulumi
+    import yaml
 
 PROJECT = "trainyard"
 SELECTION = "JOB"
@@ -103,17 +105,19 @@ def secret(name: str) -> pulumi.Output[str]:
 def load_file(path: Path) -> StackConfig:
     """The configuration in a stack's file. Raises ConfigError, and ValueError when it is no such file."""
     # Not needed by the program itself, which gets its configuration from the engine.
-    import yaml
+    from infra import yaml_text
 
     try:
-        text = path.read_text(encoding="utf-8")
-        _refuse_repeated(yaml.compose(text, Loader=yaml.SafeLoader))
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path.name}: not YAML: {' '.join(str(error).split())}") from error
+        document = yaml_text.document(path.read_text(encoding="utf-8"))
+        written = _written(document)
+        content = yaml_text.values(document)
     except FileNotFoundError as error:
         there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
         raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ValueError(f"{path.name}: {error}") from error
     config = content
     if isinstance(content, dict):
         outside = [str(key) for key in content if _belongs_under_config(str(key))]
@@ -139,7 +143,26 @@ def load_file(path: Path) -> StackConfig:
     }
     ours = {key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
-    return parse({key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}, secrets)
+    plain = {key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}
+    return parse(plain, secrets, written)
+
+
+def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
+    """Where a file has numbers, and how they are written. Raises ConfigError for those that YAML reads otherwise."""
+    # Not needed by the program itself, which gets its configuration from the engine.
+    from infra import yaml_text
+
+    found = [
+        each
+        for top, config in yaml_text.entries(document)
+        if top == "config"
+        for key, node in yaml_text.entries(config)
+        if _is_ours(key) or ":" not in key
+        for each in yaml_text.written(node, (key.rpartition(":")[2],))
+    ]
+    if problems := [problem for each in found if (problem := yaml_text.changed(each))]:
+        raise ConfigError(problems)
+    return {each.path: each.text for each in found}
 
 
 def _belongs_under_config(key: str) -> bool:
@@ -147,45 +170,21 @@ def _belongs_under_config(key: str) -> bool:
     return _is_ours(key) or _is_secret(key) or key in StackConfig.model_fields
 
 
-def _refuse_repeated(node: Any, key: str = "the file", around: tuple[Any, ...] = ()) -> None:
-    """Refuse a YAML mapping with a key that is there twice, of which PyYAML would take the last in silence.
-
-    Refuse as well what has an alias of itself inside: it would have no end.
-    """
-    import yaml
-
-    if any(node is each for each in around):
-        line = node.start_mark.line + 1
-        raise yaml.constructor.ConstructorError(
-            problem=f"the value of {key} is an alias of what it is in, from line {line} on; write the value itself"
-        )
-    inside = (*around, node)
-    if isinstance(node, yaml.SequenceNode):
-        for each in node.value:
-            _refuse_repeated(each, key, inside)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    lines: dict[str, int] = {}
-    for name_node, value in node.value:
-        name, line = str(name_node.value), name_node.start_mark.line + 1
-        if name in lines:
-            raise yaml.constructor.ConstructorError(
-                problem=f"the key {name} is in lines {lines[name]} and {line}; write it once"
-            )
-        lines[name] = line
-        _refuse_repeated(value, name, inside)
-
-
-def parse(values: Mapping[str, Any], secrets: Mapping[str, bool] = MappingProxyType({})) -> StackConfig:
+def parse(
+    values: Mapping[str, Any],
+    secrets: Mapping[str, bool] = MappingProxyType({}),
+    written: Mapping[KeyPath, str] = MappingProxyType({}),
+) -> StackConfig:
     """The configuration in plain values. Raises ConfigError with everything that is wrong with them.
 
-    `secrets` has the names of the stack's secrets, true for those that are encrypted. What is wrong with single values
+    `secrets` has the names of the stack's secrets, true for those that are encrypted, and `written` how the file has
+    its numbers. What is wrong with single values
     comes first; what contradicts what is looked at when each value is right.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
     except ValidationError as error:
-        raise ConfigError(problems_of(error, StackConfig)) from error
+        raise ConfigError(problems_of(error, StackConfig, written)) from error
     found = contradictions(config.platform, config.jobs) or unusable_secrets(config.jobs, secrets)
     found += never_ended(config.platform, config.ttl_hours)
     if problems := found or missing_here(config.platform, config.jobs):
@@ -220,7 +219,7 @@ def _decoded(text: str) -> Any:
     """A value as it was in the YAML: the engine hands structures over as JSON, and plain strings as they are."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:
         return text
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import Any, get_args
 
 from annotated_types import Ge, Gt, Le
@@ -92,14 +93,19 @@ class Problem:
         return f"{key} = {shown}: {self.message}"
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
-    """The problems that pydantic found in a configuration of type `model`, in the order of its fields."""
+def problems_of(
+    error: ValidationError, model: type[BaseModel], written: Mapping[Path, str] = MappingProxyType({})
+) -> list[Problem]:
+    """The problems that pydantic found in a configuration of type `model`, in the order of its fields.
+
+    `written` has how numbers are written, where that is known.
+    """
     errors = error.errors(include_url=False)
     # A default that follows from other fields cannot be had where those are wrong, which is said already.
-    return [_problem(each, model) for each in errors if each["type"] != "default_factory_not_called"]
+    return [_problem(each, model, written) for each in errors if each["type"] != "default_factory_not_called"]
 
 
-def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
+def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path, str]) -> Problem:
     """One problem, in our words."""
     place = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
@@ -115,6 +121,9 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
         start = "is missing" if found is PydanticUndefined else "is unknown"
         tags = ", ".join(filter(None, map(_tag, place.sections)))
         return Problem((*place.path, "kind"), f"{start}; write one of {tags}", found)
+    if kind == "string_type" and _is_number(value):
+        text = written.get(place.path, "")
+        return Problem(place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
     message = _allowed(kind, str(error["msg"]), context, place, value)
     if error["loc"][-1] == "[key]":
         # What is wrong with a key says the path; the value is another.
@@ -209,9 +218,7 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
         limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
         return f"must have {limit} characters; write {_example(place)}"
     if kind == "string_type":
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        example = f"`{place.path[-1]}: '{value}'`" if is_number and isinstance(place.path[-1], str) else _example(place)
-        return f"must be a string, in quotes where YAML sees something else; write {example}"
+        return _quoted(place, "")
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
         if len(place.sections) > 1:
@@ -222,6 +229,24 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
     if kind == "tuple_type":
         return "must be a list; begin each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place)}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_of(text: str, value: object) -> bool:
+    """Whether a number is the one that a text says."""
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
+def _quoted(place: _Place, text: str) -> str:
+    """Asks for a string: the text, or else an example."""
+    example = f"`{place.path[-1]}: '{text}'`" if text and isinstance(place.path[-1], str) else _example(place)
+    return f"must be a string, in quotes where YAML sees something else; write {example}"
 
 
 def _meant(expected: str, value: object) -> str:
