@@ -18,7 +18,7 @@ from infra.platform import PROJECT, Platform
 from infra.provisioning import build_platform, install_operators
 from infra.scheduling import Scheduling, scheduling
 from run_record import run_records
-from stack_rules import pools_of_jobs, queue_rooms
+from stack_room import pools_of_jobs, queue_rooms
 from workloads.needs import KUEUE, OPERATORS
 from workloads.spec import ETCD_IMAGE, JobSpec
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic_core import PydanticUndefined
@@ -11,21 +11,16 @@ from infra import rules
 from infra.aws.config import EksConfig
 from infra.clear_secrets import looks_random, shape
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
-from infra.fit import Ask, Misfit, misfits, places, rooms
 from infra.gcp.config import GkeConfig
-from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
+from infra.hardware import this_machine
 from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.kubeconfig import contexts, kubeconfig_files
-from infra.operators.releases import needed_releases
-from infra.operators.room import left_for_jobs
-from infra.pool_room import PoolRoom
 from infra.problems import Problem
-from infra.scalars import Section
+from stack_room import Jobs, not_handed_over, shortage, without_room
 from workloads import own_script
 from workloads.bucket_rules import bucket_conflicts
 from workloads.conflicts import Conflict, conflicts
 from workloads.image_rules import ImageOffer, image_conflicts
-from workloads.needs import operators_of
 from workloads.spec import JobSpec
 from workloads.taken_names import shared
 
@@ -33,7 +28,6 @@ SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
 CHECKOUT = Path(__file__).resolve().parent
 """What the paths of the jobs' own scripts are relative to."""
-Jobs = tuple[JobSpec, ...]
 
 
 def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
@@ -83,67 +77,6 @@ def _object_store(platform: PlatformConfig) -> str:
     if isinstance(platform, KubeconfigConfig):
         return platform.bucket.url.partition("://")[0] if isinstance(platform.bucket, UrlConfig) else ""
     return "gs" if isinstance(platform, GkeConfig) else "s3" if isinstance(platform, EksConfig) else ""
-
-
-def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
-    """The jobs that a cloud platform has no nodes for."""
-    found = []
-    for misfit in misfits(platform, _asks(jobs)):
-        job = jobs[misfit.job]
-        if misfit.key == "hosts" and job.elastic:
-            path = ("jobs", misfit.job, "elastic", "max_hosts")
-            found.append(Problem(path, misfit.message, job.elastic.max_hosts))
-            continue
-        value = getattr(job, misfit.key)
-        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
-        found.append(Problem(("jobs", misfit.job, misfit.key), misfit.message, shown))
-    return found
-
-
-def not_handed_over(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
-    """Jobs of a kind to whose pods Kueue cannot say for which request their nodes have come.
-
-    Source: sigs.k8s.io/kueue v0.14.0, pkg/controller/jobs/trainjob: no annotations in what it hands over.
-    """
-    pools = platform.pools if isinstance(platform, GkeConfig) else ()
-    on_request = {pool.name for pool in pools if pool.capacity == ("queued",)}
-    placed = pools_of_jobs(platform, jobs)
-    message = "Kueue cannot give queued nodes to jobs of this kind; write jobset, or give the pool another capacity"
-    return [
-        Problem(("jobs", index, "kind"), message, job.kind)
-        for index, job in enumerate(jobs)
-        if job.kind == "train-job" and placed.get(job.name) in on_request
-    ]
-
-
-def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
-    """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
-    pools = places(platform, _asks(jobs))
-    return {job.name: pool for job, pool in zip(jobs, pools, strict=True) if not isinstance(pool, Misfit)}
-
-
-def queue_rooms(platform: PlatformConfig, jobs: Jobs) -> list[PoolRoom]:
-    """What each pool has for the jobs of queues, beside the jobs without one."""
-    if isinstance(platform, GkeConfig | EksConfig):
-        return rooms(platform, _asks(jobs))
-    if isinstance(platform, LocalConfig):
-        node = _local_node(jobs, platform, this_machine())
-        return [_left(node, platform.nodes, [demand for job in jobs for demand in _beside_queues(job)])]
-    return []
-
-
-def _asks(jobs: Jobs) -> list[Ask]:
-    return [
-        Ask(
-            hosts=job.hosts,
-            per_host=job.resources.capacity,
-            accelerator=job.accelerator,
-            topology=job.topology,
-            accelerators=job.accelerators,
-            queue=job.queue is not None,
-        )
-        for job in jobs
-    ]
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
@@ -227,60 +160,3 @@ def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
             else f"there is no context in {place}; set platform.kubeconfig to the file that has it"
         )
     return [Problem(("platform", key), message, value)]
-
-
-def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Problem]:
-    """The jobs that a local cluster on `machine` has no room for, each by itself or else all that run at once."""
-    node = _local_node(jobs, platform, machine)
-    offer = f"{platform.nodes} nodes offer {node} each"
-    found = []
-    for index, job in enumerate(jobs):
-        ask = job.demands[0]
-        fit = hosts_that_fit(ask.per_host, node) * platform.nodes
-        if ask.hosts > fit:
-            if not fit:
-                message = f"no node has room for a host of {ask.per_host}: {offer}; ask for less"
-                found.append(Problem(("jobs", index, "resources"), message, job.resources.model_dump()))
-                continue
-            remedy = f"write `hosts: {fit}` or less, or ask for less"
-            message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
-            found.append(Problem(("jobs", index, "hosts"), message, ask.hosts))
-    if found:
-        return found
-    beside = [(index, demand) for index, job in enumerate(jobs) for demand in _beside_queues(job)]
-    # Jobs of queues may have to wait for each other: each needs room with all that does not wait.
-    admitted = [
-        [(index, demand) for demand in job.demands[: len(job.demands) - len(_beside_queues(job))]]
-        for index, job in enumerate(jobs)
-        if job.queue
-    ]
-    for asked in ([*beside, *demands] for demands in admitted or [[]]):
-        late = first_that_does_not_fit([demand for _, demand in asked], node, platform.nodes)
-        if late is None:
-            continue
-        index, ask = asked[late]
-        hosts = ask == jobs[index].demands[0]
-        what = f"{ask.hosts} {'hosts' if hosts else 'further pods'} of {ask.per_host} each"
-        above = "the jobs above" if hosts else "the job's hosts and the jobs above"
-        message = f"{what} do not fit beside {above}: {offer}; ask for less"
-        return [Problem(("jobs", index, "hosts"), message, jobs[index].hosts)]
-    return []
-
-
-def _local_node(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> Capacity:
-    """What each node has for jobs."""
-    return left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
-
-
-def _beside_queues(job: JobSpec) -> tuple[Demand, ...]:
-    """What runs whatever a queue admits: all of a job without one, and the etcd of any."""
-    if not job.queue:
-        return job.demands
-    return job.demands[1:] if job.meeting == "etcd" else ()
-
-
-def _left(node: Capacity, num_nodes: int, demands: Sequence[Demand]) -> PoolRoom:
-    """What equal nodes have left beside some demands."""
-    millicores = node.millicores * num_nodes - sum(each.hosts * each.per_host.millicores for each in demands)
-    memory = node.memory * num_nodes - sum(each.hosts * each.per_host.memory for each in demands)
-    return PoolRoom(pool="nodes", room=Capacity(millicores=millicores, memory=memory))

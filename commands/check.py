@@ -25,6 +25,7 @@ TYPED = (
     "docs",
     "tests",
     "stack_config.py",
+    "stack_room.py",
     "stack_rules.py",
     "run_record.py",
     "__main__.py",

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from infra.aws.config import EksConfig
-from infra.aws.pools import node_groups
 from infra.config import PlatformConfig
 from infra.gcp.config import GkeConfig
-from infra.gcp.pools import num_nodes, pool_plans, system_machine
 from infra.hardware import Capacity, gpus, tpus
-from infra.hardware.ec2 import ec2_machine
-from infra.hardware.gce import gce_machine
-from infra.hardware.machines import eks_allocatable, gke_allocatable
-from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
+from infra.offers import SYSTEM, Nodes, NodeState, Offer, offers_of
 from infra.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
-
-KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
-"""What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
-
-SYSTEM = "system"
-"""Pool of the nodes that every cluster has."""
-
-NodeState = tuple[int, int, int]
-"""What is left on a node: accelerators, millicores, bytes of memory."""
-Nodes = Counter[NodeState]
-"""How many nodes have that much left."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What one job asks of the nodes."""
+    """What the hosts of one job ask of the nodes, or other pods of it that are alike."""
 
+    job: int
+    """Index of the job."""
     hosts: int
     """Number of its hosts."""
     per_host: Capacity
@@ -48,6 +35,13 @@ class Ask:
     """GPUs or TPU chips of each host."""
     queue: bool = False
     """Whether a queue admits it: it may wait until those before it are done."""
+    suspended: bool = False
+    """Whether it does not run now: it needs room by itself, and none beside the others."""
+    key: str = "hosts"
+    """Key of the job that says how many there are."""
+    beside: str = ""
+    """What the pods are that are no hosts, such as `parameter servers`: they may be on any node without accelerators,
+    of several pools too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,53 +56,38 @@ class Misfit:
     """What there is and what to do."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Offer:
-    """Equal nodes."""
-
-    pool: str
-    nodes: int
-    node: Capacity
-    gpu: str | None = None
-    gpus: int = 0
-    tpu: TpuSlice | None = None
-    adapters: int = 0
-    """Elastic Fabric Adapters of each node that are asked as devices."""
-    queued: bool = False
-    """Whether they come only when a queue asks for them."""
-
-    @property
-    def whole(self) -> NodeState:
-        """A node that nothing runs on."""
-        accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
-        return accelerators, self.node.millicores, self.node.memory
-
-
 def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
     """The jobs that have no room on a cloud platform, each by itself or else with those before it."""
     return [each for each in places(platform, asks) if isinstance(each, Misfit)]
 
 
 def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit | None]:
-    """The pool that each job runs in, or why it has none; None on a platform without pools.
+    """The pool that each job runs in, or why it has none; None on a platform without pools, and for pods of any pool.
 
     A job is in one pool: of those with room, the one with the smallest nodes. Of several ways to get the same nodes
-    one is counted. A job of a queue needs room beside those without one; it may wait for those of queues.
+    one is counted. A job of a queue needs room beside those without one; it may wait for those of queues. A suspended
+    job needs room by itself.
     """
     if not isinstance(platform, GkeConfig | EksConfig):
         return [None] * len(asks)
-    offers = _offers(platform)
-    found, free = _unqueued(offers, asks)
-    unqueued = list(free)
+    offers = offers_of(platform)
+    found, free = _running(offers, asks)
+    running = free
+    alone: dict[int, list[Nodes]] = {}
     for index, ask in enumerate(asks):
-        if ask.queue:
-            place = _place(index, ask, offers, free)
-            if isinstance(place, Misfit):
-                found[index] = _place(index, ask, offers, unqueued)
-            else:
-                found[index], free[place] = place, _after(free[place], ask)
+        if index in found:
+            continue
+        place, left = _settled(ask, offers, free)
+        if ask.suspended:
+            by_itself, alone[ask.job] = _settled(ask, offers, alone.get(ask.job) or _whole(offers))
+            # Where it has room beside the others it gets that, so that it can go on there.
+            found[index] = by_itself if isinstance(place, Misfit) or isinstance(by_itself, Misfit) else place
+        elif isinstance(place, Misfit):
+            found[index] = _settled(ask, offers, running)[0]
+        else:
+            found[index], free = place, left
     pools = (found[index] for index in range(len(asks)))
-    return [each if isinstance(each, Misfit) else offers[each].pool for each in pools]
+    return [offers[each].pool if isinstance(each, int) else each for each in pools]
 
 
 def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom]:
@@ -116,8 +95,8 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
 
     A pod that says no pool, such as mpirun's, takes the first that it may and that has enough.
     """
-    offers = _offers(platform)
-    _, left = _unqueued(offers, asks)
+    offers = offers_of(platform)
+    _, left = _running(offers, asks)
     found = []
     for offer, nodes in zip(offers, left, strict=True):
         accelerators, millicores, memory = (
@@ -140,31 +119,66 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
     return sorted(found, key=lambda each: each.pool != SYSTEM)
 
 
-def _unqueued(offers: Sequence[_Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Misfit], list[Nodes]]:
-    """Where each job without a queue goes, and what they leave of each offer."""
-    found: dict[int, int | Misfit] = {}
-    free = [Counter({offer.whole: offer.nodes}) for offer in offers]
+def _whole(offers: Sequence[Offer]) -> list[Nodes]:
+    """Nodes that nothing runs on."""
+    return [Counter({offer.whole: offer.nodes}) for offer in offers]
+
+
+def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Misfit | None], list[Nodes]]:
+    """Where each job goes that waits for nothing, and what they leave of each offer."""
+    found: dict[int, int | Misfit | None] = {}
+    free = _whole(offers)
     for index, ask in enumerate(asks):
-        if not ask.queue:
-            found[index] = place = _place(index, ask, offers, free)
-            if not isinstance(place, Misfit):
-                free[place] = _after(free[place], ask)
+        if not (ask.queue or ask.suspended):
+            found[index], free = _settled(ask, offers, free)
     return found, free
 
 
-def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]) -> int | Misfit:
+def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Misfit | None, list[Nodes]]:
+    """Where a job goes, None for several pools, and what it leaves of each offer."""
+    if ask.beside:
+        return _spread(ask, offers, free)
+    place = _place(ask, offers, free)
+    if isinstance(place, Misfit):
+        return place, free
+    return place, [_after(nodes, ask) if index == place else nodes for index, nodes in enumerate(free)]
+
+
+def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Misfit | None, list[Nodes]]:
+    """The same for pods that say no pool.
+
+    They are spread over all nodes that they may be on: none has more than one above the node that has the fewest.
+    """
+    plain_nodes = [nodes if offer.plain else Nodes() for offer, nodes in zip(offers, free, strict=True)]
+    most = 1 + min(_hosts_on(state, ask) for nodes in plain_nodes for state, count in nodes.items() if count)
+    rooms_of = [
+        sum(count * min(_hosts_on(state, ask), most) for state, count in nodes.items()) for nodes in plain_nodes
+    ]
+    if sum(rooms_of) < ask.hosts:
+        plain = [offer for offer in offers if offer.plain]
+        largest = max(plain, key=lambda offer: _hosts_on(offer.whole, ask))
+        return _no_room_beside(ask, largest, sum(rooms_of)), free
+    left, missing = [], ask.hosts
+    for nodes, room in zip(free, rooms_of, strict=True):
+        taken = min(room, missing)
+        left.append(_after(nodes, replace(ask, hosts=taken)))
+        missing -= taken
+    return None, left
+
+
+def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Misfit:
     """Where a job goes."""
     matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
     if not matching:
-        return Misfit(job=index, key="accelerator", message=_none_has(ask, offers))
+        return Misfit(job=ask.job, key="accelerator", message=_none_has(ask, offers))
     large = [place for place in matching if _hosts_on(offers[place].whole, ask)]
     if not large:
-        return _too_large(index, ask, [offers[place] for place in matching], _forgotten(ask, offers))
+        return _too_large(ask, [offers[place] for place in matching], _forgotten(ask, offers))
     room = {place: _room(free[place], ask) for place in large}
     roomy = [place for place in large if room[place] >= ask.hosts]
     if not roomy:
         most = max(large, key=lambda place: room[place])
-        return _too_many(index, offers[most], room[most], _forgotten(ask, offers))
+        return _too_many(ask, offers[most], room[most], _forgotten(ask, offers))
 
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
@@ -173,7 +187,7 @@ def _place(index: int, ask: Ask, offers: Sequence[_Offer], free: Sequence[Nodes]
 
     best = min(roomy, key=cost)
     if offers[best].queued and not ask.queue:
-        return Misfit(job=index, key="queue", message=_without_queue(offers[best]))
+        return Misfit(job=ask.job, key="queue", message=_without_queue(offers[best]))
     return best
 
 
@@ -203,102 +217,76 @@ def _hosts_on(state: NodeState, ask: Ask) -> int:
     return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
 
 
-def _offers(platform: GkeConfig | EksConfig) -> list[_Offer]:
-    return _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
-
-
-def _gke(platform: GkeConfig) -> list[_Offer]:
-    offers = []
-    for pool in platform.pools:
-        # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
-        plan = pool_plans(platform, pool)[0]
-        node = _left(gke_allocatable(plan.machine))
-        offers.append(
-            _Offer(
-                pool=pool.name,
-                nodes=num_nodes(pool),
-                node=node,
-                gpu=plan.gpu,
-                gpus=plan.gpus,
-                tpu=plan.tpu,
-                queued=pool.capacity == ("queued",),
-            )
-        )
-    system = _left(gke_allocatable(gce_machine(system_machine(platform))))
-    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
-
-
-def _eks(platform: EksConfig) -> list[_Offer]:
-    offers = [
-        _Offer(
-            pool=plan.name,
-            nodes=plan.nodes,
-            node=_left(eks_allocatable(plan.machine)),
-            gpu=plan.machine.gpu,
-            gpus=plan.machine.gpus,
-            adapters=plan.machine.efa_interfaces if plan.efa else 0,
-        )
-        for plan in node_groups(platform)
-    ]
-    system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
-    return [*offers, _Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
-
-
-def _left(node: Capacity) -> Capacity:
-    return Capacity(
-        millicores=node.millicores - KEPT_FOR_DAEMONS.millicores, memory=node.memory - KEPT_FOR_DAEMONS.memory
-    )
-
-
-def _suits(offer: _Offer, ask: Ask) -> bool:
+def _suits(offer: Offer, ask: Ask) -> bool:
     """Whether the nodes have the accelerators of a job, or none for a job on CPU."""
     if ask.accelerator is None:
-        return offer.gpu is None and offer.tpu is None
+        return offer.plain
     if is_tpu(ask.accelerator):
         return offer.tpu == tpu_slice(ask.accelerator, ask.topology)
     return offer.gpu == ask.accelerator
 
 
-def _accelerators(offers: Sequence[_Offer]) -> str:
+def _accelerators(offers: Sequence[Offer]) -> str:
     names = [
         offer.gpu or (offer.tpu and f"{offer.tpu.accelerator_type} ({offer.tpu.topology_label})") for offer in offers
     ]
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
-def _forgotten(ask: Ask, offers: Sequence[_Offer]) -> str:
+def _forgotten(ask: Ask, offers: Sequence[Offer]) -> str:
     """What to add to a job that has no room, and names no accelerator where pools have some."""
     known = "" if ask.accelerator else _accelerators(offers)
     hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
     return hint if known else ""
 
 
-def _none_has(ask: Ask, offers: Sequence[_Offer]) -> str:
+def _none_has(ask: Ask, offers: Sequence[Offer]) -> str:
     known = _accelerators(offers)
     remedy = f"write one that there is, {known}," if known else "add a pool that has them"
     asked = " ".join(filter(None, (ask.accelerator, ask.topology))) or "nodes without accelerators"
     return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 
-def _too_large(index: int, ask: Ask, offers: Sequence[_Offer], hint: str) -> Misfit:
+def _too_large(ask: Ask, offers: Sequence[Offer], hint: str) -> Misfit:
     best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
     if ask.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
         message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
-        return Misfit(job=index, key="accelerators_per_host", message=message)
+        return Misfit(job=ask.job, key="accelerators_per_host", message=message)
     message = f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
-    return Misfit(job=index, key="resources", message=f"{message}; ask for less{hint}")
+    return Misfit(job=ask.job, key="resources", message=f"{message}; ask for less{hint}")
 
 
-def _too_many(index: int, offer: _Offer, hosts: int, hint: str) -> Misfit:
+def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Misfit:
+    key, unit, left = ask.key, "host", f"has room for {hosts} more such hosts"
     if offer.tpu is not None:
-        slices = hosts // offer.tpu.hosts
-        message = f"pool {offer.pool} has {slices} such slices left; write less, or change the pool"
-        return Misfit(job=index, key="slices", message=message)
-    message = f"pool {offer.pool} has room for {hosts} more such hosts; write less, or change the pool{hint}"
-    return Misfit(job=index, key="hosts", message=message)
+        hosts //= offer.tpu.hosts
+        key, unit, left = "slices", "slice", f"has {hosts} such slices left"
+    more = f"or give the pool more {'slices' if offer.tpu else 'nodes'}{hint}"
+    if not hosts:
+        message = f"pool {offer.pool} has no room left for such a {unit}; take a job away, {more}"
+    else:
+        message = f"pool {offer.pool} {left}; write {hosts} or less, {more}"
+    return Misfit(job=ask.job, key=key, message=message)
 
 
-def _without_queue(offer: _Offer) -> str:
+def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Misfit:
+    """Why pods of a job that are no hosts have no room."""
+    if not _hosts_on(largest.whole, ask):
+        node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
+        message = f"{ask.beside} of {ask.per_host} each do not fit on {node}; ask for less, or take larger nodes"
+        return Misfit(job=ask.job, key="resources", message=message)
+    what = (
+        f"{ask.hosts} {ask.beside} of {ask.per_host} each" if ask.hosts > 1 else f"its {ask.beside} of {ask.per_host}"
+    )
+    if room:
+        message = f"have room for {room} of {what}, spread evenly; write {room} or less,"
+    else:
+        message = f"have no room for {what} beside all else; take a job away, ask for less,"
+    message = f"the nodes without accelerators {message} or give a pool of them more nodes"
+    return Misfit(job=ask.job, key=ask.key, message=message)
+
+
+def _without_queue(offer: Offer) -> str:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
     return (
         f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "

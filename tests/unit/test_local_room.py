@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.hardware import Capacity
 from stack_config import StackConfig
-from stack_rules import shortage
+from stack_room import shortage
 from tests.unit.refused import (
     job,
     refusals,
@@ -60,5 +60,32 @@ def test_this_machine_is_asked() -> None:
 def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
     mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
     (line,) = room(mpi)
-    assert "1 further pods of 250m CPU and 512Mi each do not fit beside the job's hosts" in line
+    assert line.startswith(
+        'trainyard:jobs[0].kind = "mpi-job": its launcher of 250m CPU and 512Mi does not fit beside '
+    )
+    assert "the job's hosts: 2 nodes offer" in line
     assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
+
+
+def test_each_part_of_a_job_is_called_what_it_is() -> None:
+    (servers,) = room({**asking("a", 1, "100m"), "kind": "mx-job", "servers": 20})
+    assert servers.startswith(
+        "trainyard:jobs[0].servers = 20: 20 parameter servers of 100m CPU and 1Gi each do not fit"
+    )
+    assert servers.endswith("; write less, or ask for less")
+    (etcd,) = room({**asking("a", 2, "1"), "rendezvous": "etcd"})
+    assert etcd.startswith('trainyard:jobs[0].rendezvous = "etcd": its etcd of 250m CPU and 512Mi does not fit beside')
+    elastic = asking("a", 1, "1") | {"elastic": {"min_hosts": 1, "max_hosts": 60}}
+    del elastic["hosts"]
+    (line,) = room(elastic)
+    assert line.startswith("trainyard:jobs[0].elastic.max_hosts = 60: 60 hosts of 1 CPU")
+    assert line.endswith("write `max_hosts: 2` or less, or ask for less")
+
+
+def test_a_suspended_job_needs_room_by_itself() -> None:
+    assert room(asking("a", 2, "1"), {**asking("b", 2, "1"), "suspend": True}) == []
+    assert room({**asking("b", 2, "1"), "suspend": True}, asking("a", 2, "1")) == []
+    (line,) = room({**asking("b", 3, "1"), "suspend": True})
+    assert "hosts = 3" in line
+    (line,) = room({**asking("b", 2, "1"), "suspend": True, "kind": "mpi-job"})
+    assert "its launcher" in line

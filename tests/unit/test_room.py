@@ -10,13 +10,23 @@ from infra.pool_room import PoolRoom
 from infra.problems import ConfigError
 from infra.scheduling import Scheduling, scheduling
 from stack_config import StackConfig, parse
-from stack_rules import pools_of_jobs, queue_rooms
+from stack_room import pools_of_jobs, queue_rooms
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
 TPUS = {"kind": "gke", "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
+
+C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
+MX: dict[str, Any] = {
+    "kind": "mx-job",
+    "recipe": None,
+    "image": "example.com/h:1",
+    "script": "/opt/team/b.py",
+    "resources": {"cpu": 2, "memory": "2Gi"},
+}
+MPI = {"kind": "mpi-job", "image": "example.com/mpi:1"}
 
 
 def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
@@ -41,6 +51,11 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [{**V4, "queue": "research"}] * 2,
     ),
     "jobs that share nodes": ({"kind": "gke"}, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
+    "a suspended job beside one that has all": ({"kind": "gke"}, [T4, {**T4, "suspend": True}]),
+    "a job beside a suspended one that has all": ({"kind": "gke"}, [{**T4, "suspend": True}, T4]),
+    "parameter servers": ({"kind": "eks", "pools": C7}, [{**MX, "servers": 2}]),
+    "parameter servers of GPUs on the system's nodes": ({"kind": "gke"}, [{**MX, **T4, "servers": 3}]),
+    "a launcher beside GPUs": ({"kind": "eks"}, [{**T4, **MPI}]),
     "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
 }
 
@@ -83,9 +98,9 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     "a whole node after two halves": (
         {"kind": "gke"},
         [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
-        ("jobs[2].hosts = 1", "room for 0 more"),
+        ("jobs[2].hosts = 1", "no room left for such a host; take a job away, or give the pool more nodes"),
     ),
-    "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "room for 0 more")),
+    "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "no room left")),
     "a job of a queue beside one without": (
         {"kind": "gke"},
         [{**T4, "queue": "research"}, {**T4, "hosts": 1}],
@@ -95,6 +110,41 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         {"kind": "gke"},
         [{**T4, "hosts": 3, "queue": "research"}],
         ("jobs[0].hosts = 3", "room for 2 more"),
+    ),
+    "a suspended job that is too large": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3, "suspend": True}],
+        ("jobs[0].hosts = 3", "room for 2 more such hosts; write 2 or less, or give the pool more nodes"),
+    ),
+    "too many parameter servers": (
+        {"kind": "eks", "pools": C7},
+        [{**MX, "servers": 1000}],
+        (
+            "jobs[0].servers = 1000",
+            "room for 2 of 1000 parameter servers of 2 CPU",
+            "spread evenly",
+            "write 2 or less, or give",
+        ),
+    ),
+    "parameter servers beside GPUs, which no server may take": (
+        {"kind": "gke"},
+        [{**MX, **T4, "servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
+        ("jobs[0].servers = 5", "room for 3 of 5 parameter servers", "write 3 or less"),
+    ),
+    "parameter servers that are larger than the system's nodes": (
+        {"kind": "eks"},
+        [{**MX, **T4, "accelerators_per_host": 4, "resources": {"cpu": 16, "memory": "64Gi"}}],
+        ("jobs[0].resources", "parameter servers of 16 CPU and 64Gi each do not fit on a node without accelerators"),
+    ),
+    "a launcher that its hosts leave no room": (
+        {"kind": "eks", "pools": []},
+        [{**MPI, "hosts": 2, "resources": {"cpu": "1500m", "memory": "1Gi"}}],
+        ("jobs[0].kind", "no room for its launcher of 250m CPU", "take a job away, ask for less"),
+    ),
+    "more elastic hosts than nodes": (
+        {"kind": "gke"},
+        [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}],
+        ("jobs[0].elastic.max_hosts = 3", "write 2 or less"),
     ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
     "queued nodes for a TrainJob": (
@@ -179,6 +229,12 @@ def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int
     ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
     pools = list(pools_of_jobs(ordered.platform, ordered.jobs).values())
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
+
+
+def test_a_suspended_job_is_put_where_it_can_go_on() -> None:
+    pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
+    paused = stack({"kind": "gke", "pools": pools}, {**A100, "suspend": True}, A100)
+    assert list(pools_of_jobs(paused.platform, paused.jobs).values()) == ["two", "one"]
 
 
 def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:

@@ -1,0 +1,102 @@
+"""The nodes that a cloud platform has for its jobs, pool by pool, known when the settings are read. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from infra.aws.config import EksConfig
+from infra.aws.pools import node_groups
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import num_nodes, pool_plans, system_machine
+from infra.hardware import Capacity
+from infra.hardware.ec2 import ec2_machine
+from infra.hardware.gce import gce_machine
+from infra.hardware.machines import eks_allocatable, gke_allocatable
+from infra.hardware.tpus import TpuSlice
+
+KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
+"""What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+
+SYSTEM = "system"
+"""Pool of the nodes that every cluster has."""
+
+NodeState = tuple[int, int, int]
+"""What is left on a node: accelerators, millicores, bytes of memory."""
+Nodes = Counter[NodeState]
+"""How many nodes have that much left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """Equal nodes."""
+
+    pool: str
+    nodes: int
+    node: Capacity
+    gpu: str | None = None
+    gpus: int = 0
+    tpu: TpuSlice | None = None
+    adapters: int = 0
+    """Elastic Fabric Adapters of each node that are asked as devices."""
+    queued: bool = False
+    """Whether they come only when a queue asks for them."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it has no accelerators, and so no taint that keeps pods away."""
+        return self.gpu is None and self.tpu is None
+
+    @property
+    def whole(self) -> NodeState:
+        """A node that nothing runs on."""
+        accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
+        return accelerators, self.node.millicores, self.node.memory
+
+
+def offers_of(platform: GkeConfig | EksConfig) -> list[Offer]:
+    """What each pool offers, the system's last."""
+    return _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
+
+
+def _gke(platform: GkeConfig) -> list[Offer]:
+    offers = []
+    for pool in platform.pools:
+        # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
+        plan = pool_plans(platform, pool)[0]
+        node = _left(gke_allocatable(plan.machine))
+        offers.append(
+            Offer(
+                pool=pool.name,
+                nodes=num_nodes(pool),
+                node=node,
+                gpu=plan.gpu,
+                gpus=plan.gpus,
+                tpu=plan.tpu,
+                queued=pool.capacity == ("queued",),
+            )
+        )
+    system = _left(gke_allocatable(gce_machine(system_machine(platform))))
+    return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
+
+
+def _eks(platform: EksConfig) -> list[Offer]:
+    offers = [
+        Offer(
+            pool=plan.name,
+            nodes=plan.nodes,
+            node=_left(eks_allocatable(plan.machine)),
+            gpu=plan.machine.gpu,
+            gpus=plan.machine.gpus,
+            adapters=plan.machine.efa_interfaces if plan.efa else 0,
+        )
+        for plan in node_groups(platform)
+    ]
+    system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
+    return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
+
+
+def _left(node: Capacity) -> Capacity:
+    return Capacity(
+        millicores=node.millicores - KEPT_FOR_DAEMONS.millicores, memory=node.memory - KEPT_FOR_DAEMONS.memory
+    )

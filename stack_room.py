@@ -1,0 +1,195 @@
+"""Whether a stack's jobs have room on the nodes of its platform, each by itself and beside the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic_core import PydanticUndefined
+
+from infra.aws.config import EksConfig
+from infra.config import LocalConfig, PlatformConfig
+from infra.fit import Ask, Misfit, misfits, places, rooms
+from infra.gcp.config import GkeConfig
+from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
+from infra.operators.releases import needed_releases
+from infra.operators.room import left_for_jobs
+from infra.pool_room import PoolRoom
+from infra.problems import Problem
+from infra.scalars import Section
+from workloads.needs import operators_of
+from workloads.spec import JobSpec
+
+Jobs = tuple[JobSpec, ...]
+HOSTS = "hosts"
+BESIDE = {
+    "mpi-job": (("kind", "launcher"),),
+    "mx-job": (("servers", "parameter servers"), ("kind", "scheduler")),
+}
+"""What a kind's jobs run beside their hosts, in the order of a job's demands, each after the key that it is from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The pods of a job that are alike."""
+
+    job: int
+    """Index of the job."""
+    key: str
+    """Key of the job that they are from."""
+    what: str
+    """What they are."""
+    demand: Demand
+    """What they ask."""
+    runs: bool
+    """Whether they are there at once: they wait for no queue, and nobody has suspended them."""
+
+    def problem(self, jobs: Jobs, message: str, key: str = "") -> Problem:
+        """What is wrong with them, and where."""
+        path = (key or self.key).split(".")
+        value: object = jobs[self.job]
+        for each in path:
+            value = getattr(value, each)
+        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
+        return Problem(("jobs", self.job, *path), message, shown)
+
+
+def _parts(jobs: Jobs) -> list[_Part]:
+    """All that the jobs run."""
+    return [part for index, job in enumerate(jobs) for part in _parts_of(index, job)]
+
+
+def _parts_of(index: int, job: JobSpec) -> list[_Part]:
+    hosts = ("elastic.max_hosts" if job.elastic else HOSTS, HOSTS)
+    names = (hosts, *BESIDE.get(job.kind, (("rendezvous", "etcd"),)))
+    waits = bool(job.queue) or job.suspend
+    return [
+        _Part(job=index, key=key, what=what, demand=demand, runs=not waits or what == "etcd")
+        for demand, (key, what) in zip(job.demands, names, strict=False)
+    ]
+
+
+def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """The jobs that a cloud platform has no nodes for."""
+    hosts = {part.job: part for part in _parts(jobs) if part.what == HOSTS}
+    return [hosts[each.job].problem(jobs, each.message, each.key) for each in misfits(platform, _asks(jobs))]
+
+
+def not_handed_over(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+    """Jobs of a kind to whose pods Kueue cannot say for which request their nodes have come.
+
+    Source: sigs.k8s.io/kueue v0.14.0, pkg/controller/jobs/trainjob: no annotations in what it hands over.
+    """
+    pools = platform.pools if isinstance(platform, GkeConfig) else ()
+    on_request = {pool.name for pool in pools if pool.capacity == ("queued",)}
+    placed = pools_of_jobs(platform, jobs)
+    message = "Kueue cannot give queued nodes to jobs of this kind; write jobset, or give the pool another capacity"
+    return [
+        Problem(("jobs", index, "kind"), message, job.kind)
+        for index, job in enumerate(jobs)
+        if job.kind == "train-job" and placed.get(job.name) in on_request
+    ]
+
+
+def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
+    """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
+    asks = _asks(jobs)
+    pools = zip(asks, places(platform, asks), strict=True)
+    return {jobs[ask.job].name: pool for ask, pool in pools if not (ask.beside or isinstance(pool, Misfit))}
+
+
+def queue_rooms(platform: PlatformConfig, jobs: Jobs) -> list[PoolRoom]:
+    """What each pool has for the jobs of queues, beside the jobs without one."""
+    if isinstance(platform, GkeConfig | EksConfig):
+        return rooms(platform, _asks(jobs))
+    if isinstance(platform, LocalConfig):
+        node = _local_node(jobs, platform, this_machine())
+        return [_left(node, platform.nodes, [part.demand for part in _parts(jobs) if part.runs])]
+    return []
+
+
+def _asks(jobs: Jobs) -> list[Ask]:
+    asks = []
+    for part in _parts(jobs):
+        job, is_host = jobs[part.job], part.what == HOSTS
+        ask = Ask(
+            job=part.job,
+            hosts=part.demand.hosts,
+            per_host=part.demand.per_host,
+            accelerator=job.accelerator if is_host else None,
+            topology=job.topology if is_host else None,
+            accelerators=job.accelerators if is_host else 0,
+            queue=job.queue is not None and not part.runs,
+            suspended=job.suspend and not part.runs,
+            key=part.key,
+            beside="" if is_host else part.what,
+        )
+        asks.append(ask)
+    return asks
+
+
+def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Problem]:
+    """The jobs that a local cluster on `machine` has no room for, each by itself or else all that run at once."""
+    node = _local_node(jobs, platform, machine)
+    offer = f"{platform.nodes} nodes offer {node} each"
+    found = []
+    for part in _parts(jobs):
+        ask = part.demand
+        fit = hosts_that_fit(ask.per_host, node) * platform.nodes
+        if part.what != HOSTS or ask.hosts <= fit:
+            continue
+        if not fit:
+            message = f"no node has room for a host of {ask.per_host}: {offer}; ask for less"
+            found.append(part.problem(jobs, message, "resources"))
+            continue
+        remedy = f"write `{part.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
+        message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
+        found.append(part.problem(jobs, message))
+    return found or _crowded(jobs, platform, node)
+
+
+def _crowded(jobs: Jobs, platform: LocalConfig, node: Capacity) -> list[Problem]:
+    """The first part of the jobs that has no room beside what is there when it runs."""
+    parts = _parts(jobs)
+    running = [part for part in parts if part.runs]
+    # Jobs of queues may have to wait for each other: each needs room with all that does not wait.
+    groups = [running]
+    for index, job in enumerate(jobs):
+        waiting = [part for part in parts if part.job == index and not part.runs]
+        if job.queue:
+            groups.append([*running, *waiting])
+        elif job.suspend:
+            groups.append([part for part in parts if part.job == index])
+    for group in groups:
+        late = first_that_does_not_fit([part.demand for part in group], node, platform.nodes)
+        if late is not None:
+            part = group[late]
+            message = f"{_said(part, group[:late])}: {platform.nodes} nodes offer {node} each; {_less(part)}"
+            return [part.problem(jobs, message)]
+    return []
+
+
+def _said(part: _Part, before: Sequence[_Part]) -> str:
+    """That a part does not fit beside those before it."""
+    own = ["the job's hosts"] if any(each.job == part.job for each in before) else []
+    above = ["the jobs above"] if any(each.job != part.job for each in before) else []
+    ask = part.demand
+    many = f"{ask.hosts} {part.what} of {ask.per_host} each do"
+    what = many if part.what == HOSTS or ask.hosts > 1 else f"its {part.what} of {ask.per_host} does"
+    return f"{what} not fit{' beside ' if before else ''}{' and '.join(own + above)}"
+
+
+def _less(part: _Part) -> str:
+    return "write less, or ask for less" if part.key == "servers" and part.demand.hosts > 1 else "ask for less"
+
+
+def _local_node(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> Capacity:
+    """What each node has for jobs."""
+    return left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
+
+
+def _left(node: Capacity, num_nodes: int, demands: Sequence[Demand]) -> PoolRoom:
+    """What equal nodes have left beside some demands."""
+    millicores = node.millicores * num_nodes - sum(each.hosts * each.per_host.millicores for each in demands)
+    memory = node.memory * num_nodes - sum(each.hosts * each.per_host.memory for each in demands)
+    return PoolRoom(pool="nodes", room=Capacity(millicores=millicores, memory=memory))
