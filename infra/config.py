@@ -10,7 +10,14 @@ from infra.aws.config import EksConfig
 from infra.clear_secrets import shape
 from infra.gcp.config import GkeConfig
 from infra.naming import check_label
-from infra.scalars import DnsLabel, Image, Memory, NamespaceName, Section
+from infra.scalars import DnsLabel, GivenNamespaceName, Image, Memory, NamespaceName, Section
+
+LONGEST_NAME = 32
+"""Of a local cluster, so that its nodes' names and their addresses have room."""
+
+
+def _cluster_name(value: str) -> str:
+    return check_label(value, LONGEST_NAME)
 
 
 def _bucket_url(value: str) -> str:
@@ -29,7 +36,7 @@ class LocalConfig(Section):
 
     kind: Literal["local"]
     """A cluster on this machine."""
-    name: Annotated[str, Field(max_length=32), AfterValidator(check_label)] = "local"
+    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] = "local"
     """Name of the cluster and prefix of its nodes' names."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
@@ -73,7 +80,7 @@ class KubeconfigConfig(Section):
     """Name of the context in the kubeconfig."""
     kubeconfig: str | None = None
     """Path of the kubeconfig file; by default what kubectl reads: `$KUBECONFIG`, else `~/.kube/config`."""
-    namespace: NamespaceName = "training"
+    namespace: GivenNamespaceName = "training"
     """Kubernetes namespace of the jobs; only one stack may use it."""
     make_namespace: bool = True
     """Whether the stack makes the namespace and removes it with all that is in it, so that you use it for nothing else;

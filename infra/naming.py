@@ -28,14 +28,16 @@ JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 
 
-def check_label(value: str) -> str:
+def check_label(value: str, limit: int = LABEL_LIMIT) -> str:
     """Return `value` when it can name a Service (a DNS label that starts with a letter); else raise ValueError.
+
+    `limit` is for names to which something is added.
 
     Rule: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
     """
-    if len(value) > LABEL_LIMIT or not _LABEL.fullmatch(value):
+    if len(value) > limit or not _LABEL.fullmatch(value):
         raise ValueError(
-            f"must be a DNS label: 1 to {LABEL_LIMIT} lower-case letters, digits and '-', "
+            f"must be a DNS label: 1 to {limit} lower-case letters, digits and '-', "
             "first a letter, last no '-'; write for example 'digits-2'"
         )
     return value

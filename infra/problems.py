@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from infra.clear_secrets import is_in
 from infra.field_sentences import field_sentences
+from infra.near_keys import unknown_key
 
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
@@ -29,33 +30,18 @@ SECRETS = "secrets"
 
 BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
-OUR_KEYS = {
-    "backoff_limit": "restarts",
-    "max_restarts": "restarts",
-    "command": "script",
-    "entrypoint": "script",
-    "count": "nodes",
-    "num_nodes": "nodes",
-    "env": "environment",
-    "gpu_type": "accelerator",
-    "pool": "accelerator",
-    "node_pool": "accelerator",
-    "gpus": "accelerators_per_host",
-    "gpus_per_node": "accelerators_per_host",
-    "instance_type": "machine_type",
-    "nnodes": "hosts",
-    "nodes": "hosts",
-    "replicas": "hosts",
-    "workers": "hosts",
-    "node_pools": "pools",
-    "nproc_per_node": "processes_per_host",
-    "preemptible": "capacity",
-    "spot": "capacity",
-    "shm_size": "shared_memory",
-    "timeout": "deadline_seconds",
-    "ttl": "ttl_hours",
+MAPPINGS = {
+    "environment": "names of variables, as in `NCCL_DEBUG: INFO` or `A: '1'`",
+    "flags": "flags of the trainer without their dashes, those of docs/config.md, as in `epochs: 2`",
+    "secrets": "names of variables, as in `WANDB_API_KEY: wandb`",
 }
-"""Our keys by what Kubernetes, torchrun, the clouds and other launchers call the same."""
+"""What the keys are of mappings that have no fields."""
+
+DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
+"""A time with its unit."""
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS = {"seconds": 1, "hours": 3600}
+"""Of the keys that end so."""
 
 Path = tuple[str | int, ...]
 
@@ -115,7 +101,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path,
     if kind == "missing":
         return Problem(place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
     if kind == "extra_forbidden":
-        return Problem(place.path, _unknown_key(place), value)
+        return Problem(place.path, unknown_key(str(place.path[-1]), place.siblings), value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         found = context.get("tag", PydanticUndefined)
         start = "is missing" if found is PydanticUndefined else "is unknown"
@@ -198,14 +184,6 @@ def _example(place: _Place) -> str:
     return f"`{key}: {str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _unknown_key(place: _Place) -> str:
-    key = str(place.path[-1])
-    ours = [each for each in (OUR_KEYS.get(key.lower().replace("-", "_")),) if each in place.siblings]
-    near = ours or difflib.get_close_matches(key, place.siblings, n=1, cutoff=0.7)
-    remedy = f"write {near[0]}" if near else "remove it"
-    return f"unknown key; {remedy}; allowed here: {', '.join(place.siblings)}"
-
-
 def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, value: object) -> str:
     """What may stand there instead of a value."""
     if kind == "value_error":
@@ -220,7 +198,8 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
     if kind == "string_type":
         return _quoted(place, "")
     if kind in ("model_type", "dict_type"):
-        keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields) or "yours to choose"
+        keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields)
+        keys = keys or MAPPINGS.get(str(place.path[-1]), "yours to choose")
         if len(place.sections) > 1:
             keys = f"kind, which is one of {', '.join(filter(None, map(_tag, place.sections)))}, and those of the kind"
         return f"must be a mapping, one `key: value` a line; keys: {keys}"
@@ -261,6 +240,10 @@ def _meant(expected: str, value: object) -> str:
 def _nearest(place: _Place, value: object) -> str:
     """The key with the number in its range that is the nearest to what is there, or else an example."""
     above, least, most = _bounds(place.field)
+    key = str(place.path[-1])
+    unit, time = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
+    if unit and time:
+        value = int(time[1]) * SECONDS[time[2]] / unit
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
     except (ValueError, OverflowError):
@@ -270,7 +253,7 @@ def _nearest(place: _Place, value: object) -> str:
     number = float(min(max(number, -inf if least is None else least), inf if most is None else most))
     if above is None or number.is_integer():
         number = round(number)
-    return f"`{place.path[-1]}: {number}`{', without quotes' if isinstance(value, str) else ''}"
+    return f"`{key}: {number}`{', without quotes' if isinstance(value, str) else ''}"
 
 
 def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float | None]:

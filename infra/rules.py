@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from infra.aws import rules as aws
 from infra.aws.config import EksConfig
-from infra.config import PlatformConfig
+from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp import rules as gcp
 from infra.gcp.config import GkeConfig
 from infra.image.rules import image_problems
 from infra.problems import Problem
+from infra.scalars import not_made_here
 
 
 def contradictions(platform: PlatformConfig) -> list[Problem]:
@@ -17,4 +18,9 @@ def contradictions(platform: PlatformConfig) -> list[Problem]:
         return [*gcp.problems(platform), *image_problems(platform.image)]
     if isinstance(platform, EksConfig):
         return [*aws.problems(platform), *image_problems(platform.image)]
+    made = platform.namespace if isinstance(platform, KubeconfigConfig) and platform.make_namespace else ""
+    if message := not_made_here(made):
+        return [
+            Problem(("platform", "namespace"), f"{message}, or add `make_namespace: false` if it is given to you", made)
+        ]
     return []

@@ -21,6 +21,8 @@ LONGEST_SECRET_NAME = 32
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 OPERATORS_NAMESPACE = "trainyard-operators"
 """Where the operators are."""
+SYSTEMS_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
+"""Those that Kubernetes and GKE have for themselves; what runs there may be taken for a part of the cluster."""
 BARE_BUCKET = "no dots, no gs:// and no s3://; write for example 'team-checkpoints'"
 """Ends the message about a bucket's name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
@@ -136,11 +138,23 @@ def _one_or_many(value: object) -> object:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-def _namespace(value: str) -> str:
+def not_made_here(value: str) -> str | None:
+    """Why a stack may not make a namespace, and remove it; None where it may."""
     if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
-        raise ValueError(
-            "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
-        )
+        return "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
+    return None
+
+
+def _namespace(value: str) -> str:
+    if message := not_made_here(value):
+        raise ValueError(message)
+    return value
+
+
+def _given_namespace(value: str) -> str:
+    if value == OPERATORS_NAMESPACE or value in SYSTEMS_NAMESPACES or value.startswith("gke-managed-"):
+        owner = "Trainyard's operators" if value == OPERATORS_NAMESPACE else "the cluster itself"
+        raise ValueError(f"is the namespace of {owner}, where no jobs belong; write for example 'training'")
     return value
 
 
@@ -170,3 +184,5 @@ Text = Annotated[str, PlainValidator(_text)]
 """Value of an environment variable."""
 NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
 """A namespace that a stack may make, change and remove."""
+GivenNamespaceName = Annotated[DnsLabel, AfterValidator(_given_namespace)]
+"""A namespace of a cluster of the user's, which a stack may make or be given."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.problems import OUR_KEYS, ConfigError
+from infra.near_keys import OUR_KEYS, TIME_TO_LIVE
+from infra.problems import ConfigError
 from stack_config import parse
 from tests.unit.refused import (
     JOB,
@@ -32,7 +33,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "zero processes": (job(processes_per_host=0), ("jobs[0].processes_per_host = 0:", "integer from 1 to 256")),
     "negative restarts": (job(restarts=-1), ("jobs[0].restarts = -1:", "integer from 0 to 1000", "`restarts: 0`")),
     "zero deadline": (job(deadline_seconds=0), ("jobs[0].deadline_seconds = 0:", "from 1 to 31536000")),
-    "deadline in words": (job(deadline_seconds="1h"), ('deadline_seconds = "1h":', "an integer from 1 to")),
+    "deadline in hours": (job(deadline_seconds="1h"), ('= "1h":', "an integer from 1 to", "`deadline_seconds: 3600`")),
+    "deadline in days": (job(deadline_seconds="2 days"), ("write `deadline_seconds: 172800`",)),
+    "deadline in words": (job(deadline_seconds="long"), ('deadline_seconds = "long":', "an integer from 1 to")),
+    "time of a stack in days": (
+        {"platform": PLATFORM, "jobs": [JOB], "ttl_hours": "1d"},
+        ('ttl_hours = "1d":', "write `ttl_hours: 24`"),
+    ),
     "grace of a day": (job(grace_seconds=86400), ("jobs[0].grace_seconds = 86400:", "write `grace_seconds: 3600`")),
     "name in capitals": (job(name="Digits"), ('jobs[0].name = "Digits":', "DNS label", "'digits-2'")),
     "name with underscore": (job(name="my_job"), ('jobs[0].name = "my_job":', "DNS label")),
@@ -52,6 +59,22 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
     "key of torchrun": (job(nproc_per_node=2), ("jobs[0].nproc_per_node = 2: unknown key; write processes_per_host",)),
     "key of Kubernetes": (job(replicas=2), ("jobs[0].replicas = 2: unknown key; write hosts",)),
+    "deadline": (job(deadline=60), ("unknown key; write deadline_seconds;",)),
+    "shm": (job(shm="1Gi"), ("unknown key; write shared_memory;",)),
+    "processes": (job(processes=2), ("unknown key; write processes_per_host;",)),
+    "ttl of a job": (job(ttl=2), ("unknown key; write deadline_seconds;",)),
+    "ttl of a stack": ({"platform": PLATFORM, "jobs": [JOB], "ttl": 2}, ("unknown key; write ttl_hours;",)),
+    "cpu of a job": (job(cpu=2), ("unknown key; write resources.cpu, which is `resources: {cpu: ...}`;",)),
+    "memory of a job": (job(memory="2Gi"), ("unknown key; write resources.memory, which is",)),
+    "wandb of a job": (job(wandb="online"), ("unknown key; write flags.wandb, which is `flags: {wandb: ...}`;",)),
+    "least of elastic hosts": (
+        job(elastic={"min": 1, "max_hosts": 2, "min_hosts": 1}),
+        ("elastic.min = 1: unknown key; write min_hosts;",),
+    ),
+    "most of elastic hosts": (
+        job(elastic={"max": 1, "max_hosts": 2, "min_hosts": 1}),
+        ("elastic.max = 1: unknown key; write max_hosts;",),
+    ),
     "pool of a job": (job(pool="a"), ('jobs[0].pool = "a": unknown key; write accelerator',)),
     "job in the place of its recipe": (
         job(recipe="mnist-spmd"),
@@ -80,7 +103,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "compiled twice": (job(runtime="xla", flags={"compile": True}), ("flags.compile = true:", "XLA compiles")),
     "flag with dashes": (job(flags={"--lr": 1}), ("jobs[0].flags.--lr: the name must", "without its dashes")),
     "flag with a list": (job(flags={"lr": [1]}), ("jobs[0].flags.lr = [1]:", "one string, number, true or false")),
-    "flags as a list": (job(flags=["lr"]), ('jobs[0].flags = ["lr"]:', "must be a mapping")),
+    "flags as a list": (
+        job(flags=["--epochs=2"]),
+        ('jobs[0].flags = ["--epochs=2"]:', "must be a mapping", "as in `epochs: 2`"),
+    ),
+    "flags as a text": (job(flags="--epochs=2"), ("must be a mapping", "docs/config.md, as in `epochs: 2`")),
+    "variables as a list": (job(environment=["A=1"]), ("must be a mapping", "as in `NCCL_DEBUG: INFO` or `A: '1'`")),
     "variable with dash": (
         job(environment={"A-B": "1"}),
         ("environment.A-B: the name must be letters, digits and '_'",),
@@ -145,6 +173,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "key of another kind": (platform(context="x"), ("platform.context", "unknown key", "allowed here: kind, name")),
     "long cluster name": (platform(name="a" * 33), ("platform.name", "at most 32 characters")),
     "namespace of others": (platform(namespace="kube-system"), ('namespace = "kube-system":', "stack's own")),
+    "name of a cluster": (platform(name="My_Cluster"), ("platform.name", "DNS label: 1 to 32 lower-case")),
+    "namespace of the cluster": (
+        cluster(namespace="kube-system", make_namespace=False),
+        ('namespace = "kube-system":', "is the namespace of the cluster itself", "write for example 'training'"),
+    ),
+    "a namespace that a stack would remove": (
+        cluster(namespace="default"),
+        ('namespace = "default":', "stack's own", "or add `make_namespace: false` if it is given to you"),
+    ),
     "no context": ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, ("platform.context: is missing",)),
     "bucket without kind": (cluster(bucket={}), ("platform.bucket.kind: is missing", "one of claim, url")),
     "bucket of unknown scheme": (
@@ -195,6 +232,14 @@ def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:
     assert parse(cluster(kubeconfig=str(file), context="k3d-two")).platform.kind == "kubeconfig"
 
 
+@pytest.mark.parametrize("namespace", ["default", "kube-team", "gke-team"])
+def test_a_namespace_that_is_given(tmp_path: Path, namespace: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text("contexts: [{name: kind}]", encoding="utf-8")
+    given = {"kubeconfig": str(file), "namespace": namespace, "make_namespace": False}
+    assert parse(cluster(**given)).platform.namespace == namespace
+
+
 def test_a_file_that_is_no_kubeconfig(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("- 1", encoding="utf-8")
@@ -216,7 +261,7 @@ def test_a_secret_of_the_stack_must_be_encrypted() -> None:
     assert parse(values, {"wandb": True}).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
 
 
-@pytest.mark.parametrize("key", sorted(set(OUR_KEYS.values())))
+@pytest.mark.parametrize("key", sorted({*OUR_KEYS.values(), *TIME_TO_LIVE}))
 def test_what_is_written_in_place_of_others_keys_is_a_key(key: str) -> None:
     reference = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
-    assert f"| `{key}` |" in reference
+    assert f"| `{key.rpartition('.')[2]}`" in reference
