@@ -33,9 +33,9 @@ NO_SECRET = re.compile(
 NUMBER = re.compile(r"-?[\d.]+")
 COUNT = re.compile(r"\d{1,2}")
 """A number that is too short for a password."""
-PAIR = re.compile(r"([\w.-]+)[\"']?\s*[:=]\s+")
+PAIR = re.compile(r"(?<![\w.-])([\w.-]+)[\"']?\s*[:=]\s+")
 """A name before its value, as YAML or a header has them."""
-USER_INFO = re.compile(r"[^\s/:@]+:[^\s/@]+@(?!sha256:)")
+USER_INFO = re.compile(r"(?<![^\s/:@])[^\s/:@]+:[^\s/@]+@(?!sha256:)")
 """A user and a password before a host, where no scheme says that it is an address."""
 CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
 """The name that a cloud gives to what it makes."""

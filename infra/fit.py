@@ -149,13 +149,15 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Misfi
 
     They are spread over all nodes that they may be on: none has more than one above the node that has the fewest.
     """
-    plain_nodes = [nodes if offer.plain else Nodes() for offer, nodes in zip(offers, free, strict=True)]
+    plain_nodes = [
+        nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
+    ]
     most = 1 + min(_hosts_on(state, ask) for nodes in plain_nodes for state, count in nodes.items() if count)
     rooms_of = [
         sum(count * min(_hosts_on(state, ask), most) for state, count in nodes.items()) for nodes in plain_nodes
     ]
     if sum(rooms_of) < ask.hosts:
-        plain = [offer for offer in offers if offer.plain]
+        plain = [offer for offer in offers if offer.plain and not offer.queued]
         largest = max(plain, key=lambda offer: _hosts_on(offer.whole, ask))
         return _no_room_beside(ask, largest, sum(rooms_of)), free
     left, missing = [], ask.hosts

@@ -70,7 +70,7 @@ def _reason(error: yaml.YAMLError) -> str:
 
 def _unquoted(text: str) -> str:
     """A reason without names that it quotes from the file; signs and the kinds of tokens stay."""
-    return re.sub(r"(['\"])(?!<)[^'\"]{3,}?\1|(['\"]).*?\2", lambda match: "one" if match[1] else match[0], text)
+    return re.sub(r"(['\"])(?!<)[^'\"]{3,}?\1|(['\"]).*?\2", lambda match: "..." if match[1] else match[0], text)
 
 
 class _Structure:
