@@ -157,7 +157,7 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Misfi
         sum(count * min(_hosts_on(state, ask), most) for state, count in nodes.items()) for nodes in plain_nodes
     ]
     if sum(rooms_of) < ask.hosts:
-        plain = [offer for offer in offers if offer.plain and not offer.queued]
+        plain = [offer for offer in offers if offer.open]
         largest = max(plain, key=lambda offer: _hosts_on(offer.whole, ask))
         return _no_room_beside(ask, largest, sum(rooms_of)), free
     left, missing = [], ask.hosts

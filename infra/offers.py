@@ -48,6 +48,11 @@ class Offer:
         return self.gpu is None and self.tpu is None
 
     @property
+    def open(self) -> bool:
+        """Whether a pod may be there that says nothing of nodes."""
+        return self.plain and not self.queued
+
+    @property
     def whole(self) -> NodeState:
         """A node that nothing runs on."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus

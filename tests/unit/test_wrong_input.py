@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,13 @@ def test_all_problems_at_once_in_the_order_of_the_keys() -> None:
 def test_a_long_value_is_cut() -> None:
     (line,) = refusals(job(name="A" * 500))
     assert len(line) < 260
+
+
+@pytest.mark.parametrize("character", "a9=:.-@/ _")
+def test_a_value_of_any_length_is_refused_at_once(character: str) -> None:
+    begun = time.process_time()
+    refusals(job(name=character * 20_000, wandb="a1" * 10_000))
+    assert time.process_time() - begun < 1
 
 
 def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(elastic={"min_hosts": 1, "max_hosts": 2}, restarts=0),
         ("jobs[0].restarts = 0:", "write `restarts: 1` or more"),
     ),
-    "a deadline in words": (job(deadline_seconds="1h"), ("from 1 to 31536000; write `deadline_seconds: 86400`",)),
+    "a deadline in words": (job(deadline_seconds="1h"), ("from 1 to 31536000; write `deadline_seconds: 3600`",)),
     "a deadline after all of us": (job(deadline_seconds=10**10), ("write `deadline_seconds: 31536000`",)),
     "a key that is like no other": (job(ports=[80]), ("jobs[0].ports = [80]: unknown key; remove it;",)),
     "a host that no node can have": (
