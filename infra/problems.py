@@ -68,7 +68,7 @@ class Problem:
     """What the keys of the stack's file begin with."""
 
     def __str__(self) -> str:
-        keys = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)[1:]
+        keys = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in self.path)[1:]
         key = f"{self.namespace}:{keys}"
         # A secret at a wrong place is not to be in a log as well.
         if self.value is PydanticUndefined or is_in(self.value, str(self.path[-1]) if self.path else ""):
@@ -77,6 +77,11 @@ class Problem:
         if len(shown) > LONGEST_VALUE:
             shown = f"{shown[: LONGEST_VALUE - 3]}..."
         return f"{key} = {shown}: {self.message}"
+
+
+def _shown(key: str) -> str:
+    """A key; `DB_PASSWORD:hunter2`, where a blank is missing, has a secret in it."""
+    return "..." if is_in(key.replace(":", ": ")) else key
 
 
 def problems_of(

@@ -214,6 +214,8 @@ def test_the_address_of_a_bucket_has_none(scheme: str) -> None:
         {"environment": ["DB_PASSWORD=hunter2"]},
         {"environment": "DB_PASSWORD: hunter2"},
         {"environment": [{"DB_PASSWORD": "hunter2"}]},
+        {"environment": {"DB_PASSWORD:hunter2": None}},
+        {"environment": {"DB_PASSWORD=hunter2": "1"}},
         {"args": "--password hunter2"},
         {"args": "--password=hunter2"},
         {"args": "--lr 0.1 --db-password 'hunter2'"},
