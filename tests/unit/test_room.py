@@ -175,15 +175,6 @@ def test_does_not_fit(name: str) -> None:
         assert part in line
 
 
-def test_as_many_parameter_servers_as_a_refusal_says() -> None:
-    platform = {"kind": "eks", "pools": C7}
-    with pytest.raises(ConfigError, match="write 2 or less"):
-        stack(platform, {**MX, "servers": 3})
-    assert stack(platform, {**MX, "servers": 2}).jobs[0].servers == 2
-    more = {"kind": "eks", "pools": [{**C7[0], "nodes": 3}]}
-    assert stack(more, {**MX, "servers": 3}).jobs[0].servers == 3
-
-
 def test_a_job_on_cpu_says_nothing() -> None:
     assert scheduling(stack({"kind": "gke"}).platform, None) == Scheduling()
 

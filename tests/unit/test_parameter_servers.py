@@ -1,0 +1,17 @@
+"""How many parameter servers have room on the nodes of a cloud platform: what a refusal says is taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.problems import ConfigError
+from tests.unit.test_room import C7, MX, stack
+
+
+def test_as_many_parameter_servers_as_a_refusal_says() -> None:
+    platform = {"kind": "eks", "pools": C7}
+    with pytest.raises(ConfigError, match="write 2 or less"):
+        stack(platform, {**MX, "servers": 3})
+    assert stack(platform, {**MX, "servers": 2}).jobs[0].servers == 2
+    more = {"kind": "eks", "pools": [{**C7[0], "nodes": 3}]}
+    assert stack(more, {**MX, "servers": 3}).jobs[0].servers == 3
