@@ -17,7 +17,7 @@ from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
 
 PROJECT = Path(__file__).parents[2]
-JOBS = [{"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}]
+JOBS = [{"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "200Mi"}, "shared_memory": "1Mi"}]
 LOCAL = {"kind": "local", "name": "local", "nodes": 2, "port": 16443, "namespace": "training"}
 
 
