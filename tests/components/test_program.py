@@ -261,7 +261,7 @@ def test_the_local_cluster_runs_operators_from_images_that_it_loads() -> None:
     assert any(urn.endswith("::local-images") for urn in engine.requests[deployment.name].dependencies)
 
 
-HOROVOD = {"name": "digits", "image": "horovod", "script": "/opt/script.py", "torchrun": False}
+HOROVOD = {"name": "digits", "image": "horovod", "script": "/opt/trainyard/recipes/mxnet_horovod.py", "torchrun": False}
 
 
 def test_an_image_of_our_own_is_built_where_a_job_names_it() -> None:
