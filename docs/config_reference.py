@@ -65,7 +65,8 @@ def _flags() -> str:
         recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
         others = [f"`{alias}`" for alias, of in ALIASES.items() if of == name]
         keys = ", ".join([f"`{name}`", *others])
-        rows.append(f"| {keys} | {allowed(FLAGS[recipes[0]][name])} | {', '.join(recipes)} |")
+        takes = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
+        rows.append(f"| {keys} | {takes} | {', '.join(recipes)} |")
     text = "`python -m trainer RECIPE --help` says what each is for, and its default."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 

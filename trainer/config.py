@@ -16,6 +16,19 @@ from trainer.exit_codes import ConfigurationError
 
 LARGEST_SEED = 2**31 - 1
 LARGEST_PORT = 2**16 - 1
+LARGEST_COUNT = 10**9
+"""More than any count of a run is."""
+_NAMED = {
+    "gs": r"gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)",
+    "s3": r"s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$)",
+    "az": r"az://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/|$)",
+}
+"""How URLs of object stores begin: what their buckets may be called."""
+_REST = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
+_FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
+_BUCKET = re.compile(f"{_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST}")
+_IMAGES = re.compile(f"(?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST}")
+"""A path, or the URL of a folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +98,10 @@ class TrainConfig:
         _within(0, LARGEST_SEED, seed=self.seed)
         _within(0, LARGEST_PORT, profile_port=self.profile_port)
         _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
-        if self.bucket and not re.match(r"(file:///|gs://|s3://)[^/]", self.bucket):
+        if self.bucket and not _BUCKET.fullmatch(self.bucket):
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
             raise _refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
-        if not self.job or self.job.startswith(".") or "/" in self.job:
+        if not re.fullmatch(r"(?![.\s])[^/\x00-\x1f\x7f]+(?<!\s)", self.job):
             raise _refusal("job", self.job, "one folder name", "take the job's name")
 
 
@@ -108,6 +121,11 @@ class DigitsConfig(TrainConfig):
     weight_decay: float = 0.01
     label_smoothing: float = 0.05
     log_steps: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.data_dir or "://" in self.data_dir:
+            raise _refusal("data_dir", self.data_dir, "a folder with the digits", "give --data-dir one on a disk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +166,9 @@ class ImagenetConfig(TrainConfig):
         _at_least(2, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
             raise _refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
+        if not _IMAGES.fullmatch(self.data_dir):
+            allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+            raise _refusal("data_dir", self.data_dir, allowed, "give --data-dir such a one")
         # The variable is there for every recipe, and says nothing of what is wanted.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
@@ -218,8 +239,11 @@ def _refusal(key: str, value: object, allowed: str, remedy: str) -> Configuratio
 
 def _at_least(least: int, **settings: float) -> None:
     for key, value in settings.items():
+        remedy = f"give --{key.replace('_', '-')} another value"
         if not value >= least:
-            raise _refusal(key, value, f"{least} or more", f"give --{key.replace('_', '-')} another value")
+            raise _refusal(key, value, f"{least} or more", remedy)
+        if isinstance(value, int) and value > LARGEST_COUNT:
+            raise _refusal(key, value, f"at most {LARGEST_COUNT}", remedy)
 
 
 def _within(least: float, most: float, **settings: float) -> None:

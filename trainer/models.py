@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,12 +15,15 @@ from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 
 DIGITS_NETWORK = "digits-cnn"
+WITH_AUXILIARY_LOSSES = ("googlenet", "inception_v3")
+"""Models of torchvision that give more than one score a class while they train, unless they are told not to."""
+SEE = "see torchvision.models.list_models(module=torchvision.models), timm.list_models()"
 
 
 def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels: int) -> nn.Module:
-    """A model with random weights; raises ConfigurationError where no library has the name."""
+    """A model with random weights; raises ConfigurationError where no library has such a one."""
     if isinstance(config, ImagenetConfig):
-        return _by_name(config.arch, classes=classes)
+        return _by_name(config.arch, classes=classes, size=config.image_size)
     return digits_network(classes=classes, channels=channels)
 
 
@@ -63,18 +69,51 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
     return config.learning_rate * (1 + math.cos(math.pi * (progress - config.warmup) / (1 - config.warmup or 1))) / 2
 
 
-def _by_name(arch: str, *, classes: int) -> nn.Module:
+def classifiers() -> list[str]:
+    """Names in torchvision of what takes images and gives one score a class."""
+    import torchvision
+
+    names: list[str] = torchvision.models.list_models(module=torchvision.models)
+    return names
+
+
+def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
     # Imported here because these two libraries cost seconds of start-up that other recipes do not pay.
     import torchvision
 
-    if arch in torchvision.models.list_models():
-        model: nn.Module = torchvision.models.get_model(arch, weights=None, num_classes=classes)
+    if arch in classifiers():
+        options: dict[str, Any] = {"num_classes": classes}
+        if arch in WITH_AUXILIARY_LOSSES:
+            options |= {"aux_logits": False, "init_weights": True}
+        if arch.startswith("vit_"):
+            options["image_size"] = size
+        with _of_size(arch, size):
+            model: nn.Module = torchvision.models.get_model(arch, weights=None, **options)
         return model
+    if arch in torchvision.models.list_models():
+        raise ConfigurationError(f"arch is {arch!r}, which gives no score a class; allowed are models that do: {SEE}")
     import timm
 
     name = arch.removeprefix("timm/")
     if timm.is_model(name):
-        return timm.create_model(name, pretrained=False, num_classes=classes)
-    near = get_close_matches(name, sorted({*torchvision.models.list_models(), *timm.list_models()}), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else "see torchvision.models.list_models(), timm.list_models()"
+        fixed = timm.get_pretrained_cfg(name)
+        given: dict[str, Any] = (
+            {"img_size": size} if fixed and fixed.fixed_input_size and fixed.input_size[-1] != size else {}
+        )
+        with _of_size(arch, size if given else None):
+            return timm.create_model(name, pretrained=False, num_classes=classes, **given)
+    near = get_close_matches(name, sorted({*classifiers(), *timm.list_models()}), n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else SEE
     raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")
+
+
+@contextmanager
+def _of_size(arch: str, size: int | None) -> Iterator[None]:
+    """Refuse a size of images that a model is told and does not take."""
+    try:
+        yield
+    except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
+        if size is None:
+            raise
+        allowed = "a size that the model takes, as a rule 224"
+        raise ConfigurationError(f"image_size is {size}; allowed is {allowed}: {arch} says: {error}") from error

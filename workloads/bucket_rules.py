@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.conflicts import Conflict
+from workloads.conflict import Conflict
+from workloads.folder_rules import BUCKET_PATH, is_below
 from workloads.spec import JobSpec
-
-BUCKET_PATH = "/bucket"
-"""Where pods have a bucket that is a volume."""
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Conflict]:
@@ -40,6 +38,4 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Conflict]:
 def _below(text: str) -> str | None:
     """What comes after the folder's name in a path below it; None for any other text."""
     path = text.removeprefix("file://")
-    if path == BUCKET_PATH or path.startswith(f"{BUCKET_PATH}/"):
-        return path.removeprefix(BUCKET_PATH)
-    return None
+    return path.removeprefix(BUCKET_PATH) if is_below(path, BUCKET_PATH) else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from infra.clear_secrets import in_arguments, in_variables
-from infra.hardware import parse_memory
+from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
 from workloads.command import uses_torchrun
+from workloads.conflict import Conflict
+from workloads.device_rules import device_conflicts
+from workloads.folder_rules import folder_conflicts
 from workloads.idle_flags import idle_flags
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.own_script import wrong_path
@@ -16,17 +19,12 @@ from workloads.spec import JobSpec, default_hosts
 from workloads.taken_variables import NO_SECRETS, taken
 from workloads.trainer_flags import flag_problems, value_of
 
+__all__ = ["Conflict", "conflicts"]
 
-@dataclass(frozen=True)
-class Conflict:
-    """One thing that is wrong about a job."""
-
-    key: str
-    """Key of the job that has to change, with those below it after dots."""
-    message: str
-    """What is allowed and what to do."""
-    value: object = None
-    """What is there; None where it is not to be shown."""
+LEAST_MEMORY = 200 * 2**20
+"""What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""All but the blanks."""
 
 
 def conflicts(spec: JobSpec) -> list[Conflict]:
@@ -57,20 +55,12 @@ def _flags(spec: JobSpec) -> Iterator[Conflict]:
     for name, message in flag_problems(spec.recipe, spec.flags, own_image=spec.image is not None):
         if name not in secret:
             yield Conflict(f"flags.{name}", message, spec.flags[name])
-    device = value_of(spec.recipe, spec.flags, "device")
-    if device == "cuda" and (spec.accelerator is None or spec.tpu):
-        message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
-        yield Conflict("flags.device", message, device)
-    elif device == "xla" and not spec.on_xla:
-        yield Conflict("flags.device", "the job has no PyTorch/XLA: add `runtime: xla`, or write auto", device)
-    elif device == "cpu" and spec.tpu:
-        yield Conflict("flags.device", "the job has TPUs: write auto, or remove `accelerator`", device)
-    if spec.accelerator and not spec.tpu and device != "cpu" and spec.processes_per_host > spec.accelerators:
-        message = f"each process of a recipe has a GPU to itself, and a host has {spec.accelerators}; write that"
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
     if values["fake_data"] is False and not values["data_dir"] and spec.image is None:
         yield Conflict("flags.fake_data", "images are read from `data_dir`: add that flag, or remove this", False)
+    if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
+        stored = "`secrets: {WANDB_API_KEY: NAME}` and run `pulumi config set --secret secrets:NAME`"
+        yield Conflict("flags.wandb", f"needs a key: add {stored}, or write offline", "online")
     if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
         yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
     if spec.image is None:
@@ -88,7 +78,7 @@ def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
         yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
     elif spec.processes_per_host > 1:
-        message = "is what starts several processes on a host; remove it, or `processes_per_host`"
+        message = "is what starts several processes on a host; remove it, or write `processes_per_host: 1`"
         yield Conflict("torchrun", message, spec.torchrun)
 
 
@@ -97,8 +87,10 @@ def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     if spec.tpu and rules.tpu:
         able = kinds_where(lambda each: not each.tpu)
         yield Conflict("kind", f"cannot run on TPUs: {rules.tpu}; write {able}", spec.kind)
-    elif spec.slices > 1 and (spec.tpu is None or spec.kind != "jobset"):
-        message = "more than one slice is of TPUs and of kind jobset only; write `kind: jobset`, or `slices: 1`"
+    elif spec.slices > 1 and spec.tpu is None:
+        yield Conflict("slices", "are of TPUs, and the job has none; write `slices: 1`, or remove it", spec.slices)
+    elif spec.slices > 1 and spec.kind != "jobset":
+        message = "more than one slice is of kind jobset only; write `kind: jobset`, or `slices: 1`"
         yield Conflict("slices", message, spec.slices)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = "counts GPUs; remove it" if spec.tpu else "needs a GPU: add for example `accelerator: nvidia-l4`"
@@ -106,8 +98,11 @@ def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     if spec.tpu and spec.processes_per_host not in (1, chips := spec.tpu.chips_per_host):
         message = f"is 1, a process that drives all chips of its TPU host, or {chips}, one for each; write one of them"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
-    elif spec.slices > 1 and spec.processes_per_host > 1:
+    elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "hosts of several slices have one process each; remove it"
+        yield Conflict("processes_per_host", message, spec.processes_per_host)
+    elif spec.kind == "mx-job" and spec.processes_per_host > 1 and "processes_per_host" in spec.model_fields_set:
+        message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
 
 
@@ -125,16 +120,17 @@ def _elastic(spec: JobSpec) -> Iterator[Conflict]:
     if spec.elastic is None:
         return
     low, high = spec.elastic.min_hosts, spec.elastic.max_hosts
+    whole = {"min_hosts": low, "max_hosts": high}
     if low > high:
         yield Conflict("elastic.min_hosts", f"must be at most max_hosts, {high}; lower this or raise that", low)
     if not RULES[spec.kind].elastic:
         able = kinds_where(lambda each: each.elastic)
-        yield Conflict("elastic", f"a job of kind {spec.kind} cannot shrink and grow; write {able}", [low, high])
+        yield Conflict("elastic", f"a job of kind {spec.kind} cannot shrink and grow; write {able}", whole)
     elif spec.restarts == 0:
         message = "a host that leaves an elastic job counts as one, and the first would end it; write `restarts: 1`"
         yield Conflict("restarts", f"{message} or more", spec.restarts)
     if spec.tpu:
-        yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", [low, high])
+        yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", whole)
 
 
 def _hosts(spec: JobSpec) -> Iterator[Conflict]:
@@ -185,10 +181,25 @@ def _links(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _memory(spec: JobSpec) -> Iterator[Conflict]:
-    if parse_memory(spec.shared_memory) > spec.resources.capacity.memory:
-        limit = f"resources.memory, {spec.resources.memory}"
-        message = f"must be at most {limit}, of which it is a part; raise that or lower this"
-        yield Conflict("shared_memory", message, spec.shared_memory)
+    memory, least = spec.resources.capacity.memory, LEAST_MEMORY * spec.processes_per_host
+    if spec.recipe and memory < least:
+        count = f"{spec.processes_per_host} processes" if spec.processes_per_host > 1 else "a process"
+        message = f"Python and torch alone take more in {count} of a recipe; write {format_memory(least)} or more"
+        yield Conflict("resources.memory", message, spec.resources.memory)
+    elif parse_memory(spec.shared_memory) >= memory:
+        message = f"must be less than resources.memory, {spec.resources.memory}, of which it is a part"
+        yield Conflict("shared_memory", f"{message}; raise that or lower this", spec.shared_memory)
+
+
+def _signs(spec: JobSpec) -> Iterator[Conflict]:
+    """Characters that no environment and no command line can have, or that nobody means."""
+    values = {
+        **{f"args[{index}]": word for index, word in enumerate(spec.args)},
+        **{f"environment.{name}": value for name, value in spec.environment.items()},
+    }
+    for key, value in values.items():
+        if _CONTROL.search(value):
+            yield Conflict(key, "has a control character; remove that, or write what stands for it", value)
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
@@ -241,6 +252,8 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _name,
     _what_runs,
     _flags,
+    folder_conflicts,
+    device_conflicts,
     _torchrun,
     _hardware,
     _runtime,
@@ -249,6 +262,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
     _rendezvous,
     _links,
     _memory,
+    _signs,
     _secrets,
     _environment,
     _queue,

@@ -5,14 +5,20 @@ Of any other image only its owner knows what is in it.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
 
 from infra.image.own_images import OWN_IMAGES, TRAINER
 from workloads.command import uses_torchrun
-from workloads.conflicts import Conflict
+from workloads.conflict import Conflict
+from workloads.folder_rules import BUCKET_PATH, is_below, written
+from workloads.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
+from workloads.own_script import is_here, remedy
 from workloads.spec import XLA_IMAGE, JobSpec
+from workloads.trainer_flags import value_of
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"
@@ -39,7 +45,7 @@ class ImageOffer:
 
 
 def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
-    """Why a job's image cannot be there or cannot run the job; at most one reason."""
+    """Why a job's image cannot be there or cannot run the job: at most one reason, or what it has not."""
     if spec.image == TRAINER and TRAINER in offer.builds:
         yield Conflict("image", "is what a job runs that names none; remove it", spec.image)
         return
@@ -58,6 +64,36 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
             else "is missing: the platform's image is the trainer's without XLA"
         )
         yield Conflict("image", f"{what}; {_pushed(name)}", spec.image)
+    elif name in offer.builds and not spec.interactive:
+        yield from _absent(spec, name)
+
+
+def _absent(spec: JobSpec, name: str) -> Iterator[Conflict]:
+    """Files that an image of Trainyard's own has not; whoever waits in an interactive job may bring them."""
+    script = posixpath.normpath(in_image(spec.script or ""))
+    known = python_files(name)
+    # A file of the checkout is said to be one, with its path from there, when it is looked for.
+    there = script in known or is_below(script, BUCKET_PATH, *OF_PACKAGES)
+    if spec.script and not is_here(spec.script) and not there and not remedy(spec.script, PROJECT):
+        meant = sorted(known) if spec.script.startswith(f"{WORK_FOLDER}/") else []
+        near = get_close_matches(script, meant, n=1, cutoff=0.85)
+        here = "write ./ and its path for a file of this checkout, or `image:` with one that has it"
+        yield Conflict("script", f"is no file of {_called(name)}; {f'write {near[0]}' if near else here}", spec.script)
+    data = value_of(spec.recipe, spec.flags, "data_dir") if spec.recipe else None
+    folder = posixpath.normpath(in_image(str(data).removeprefix("file://")))
+    if data and not _is_url(str(data)) and folder not in data_folders(name) and not is_below(folder, BUCKET_PATH):
+        what = (
+            "the digits are in the image; remove it"
+            if spec.recipe == "digits"
+            else "write the URL of a folder in a bucket, s3:// or gs://, a folder of /bucket where the platform mounts "
+            "one, or `image:` with one that has it"
+        )
+        key = f"flags.{written(spec, 'data_dir')}"
+        yield Conflict(key, f"is no folder of {_called(name)}; {what}", data)
+
+
+def _is_url(text: str) -> bool:
+    return "://" in text and not text.startswith("file://")
 
 
 def _needs(spec: JobSpec) -> dict[str, str]:

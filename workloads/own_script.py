@@ -14,6 +14,9 @@ MOST_BYTES = 900_000
 """A ConfigMap holds 1 MiB with all that is around it: https://kubernetes.io/docs/concepts/configuration/configmap/"""
 FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 """Names that a ConfigMap takes for its keys: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+OTHER_FILE = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
+"""Endings of files that Python cannot run; a name without one may be that of a folder with a __main__.py."""
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 EITHER = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
 
@@ -49,8 +52,12 @@ def wrong_path(script: str) -> str | None:
         return f"is an option, and what runs is a file; {EITHER}"
     if script.startswith("~"):
         return f"has a home directory that no shell fills in; {EITHER}"
+    if CONTROL.search(script):
+        return f"has a control character; {EITHER}"
     if not is_here(script):
-        return f"has a blank; {EITHER}, and its arguments as `args`" if re.search(r"\s", script) else None
+        if re.search(r"\s", script):
+            return f"has a blank; {EITHER}, and its arguments as `args`"
+        return f"is no Python file, and Python runs it; {EITHER}" if OTHER_FILE.search(script) else None
     name = PurePosixPath(script).name
     if name.startswith("..") or not FILE_NAME.fullmatch(name):
         return (

@@ -35,8 +35,8 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.hardware import format_cpu, format_memory
 from infra.hardware.host_profile import HostProfile
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
-from workloads.bucket_rules import BUCKET_PATH
 from workloads.command import Command, FieldReference
+from workloads.folder_rules import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH
 from workloads.own_script import FOLDER_IN_POD
 from workloads.spec import COORDINATOR, JobSpec
 
@@ -47,7 +47,6 @@ LOST_NODE_SECONDS = 30
 """How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
 START_PROBES = 150
 """How often a pod is asked whether it answers until it has failed: five minutes."""
-SCRATCH_PATH = "/tmp"
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' own image of etcd 3.5."""
 POD_SECURITY = PodSecurityContextArgs(
@@ -193,7 +192,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         # Not a readiness probe, which knocks for ever: sshd prints a line each time.
         startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
         volume_mounts=[
-            VolumeMountArgs(name="dshm", mount_path="/dev/shm"),
+            VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
             *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
-from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
-from infra.scalars import Cpu, DnsLabel, FlagName, Image, Memory, Scalar, SecretName, Section, Text, VariableName
+from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
+from infra.scalars import (
+    Cpu,
+    DnsLabel,
+    FlagName,
+    Image,
+    Memory,
+    Scalar,
+    SecretName,
+    Section,
+    Text,
+    VariableName,
+    matched,
+)
 from workloads.recipes import recipe_names
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
@@ -29,6 +42,9 @@ ETCD_IMAGE = "etcd"
 def _accelerator(value: str) -> str:
     if not is_accelerator(value):
         raise ValueError(what_is_one(value))
+    if is_tpu(value) and value not in GENERATIONS:
+        # An accelerator type is right or wrong by itself.
+        tpu_slice(value)
     return value
 
 
@@ -41,6 +57,17 @@ def _time_to_live(_value: int) -> int:
 
 Accelerator = Annotated[str, AfterValidator(_accelerator)]
 """A GPU by GKE's name, a TPU generation, or a TPU accelerator type."""
+
+
+ClassName = Annotated[
+    str,
+    matched(
+        re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),
+        "must be a DNS subdomain: at most 253 small letters, digits, '-' and '.'; write for example 'gpu.high'",
+        limit=253,
+    ),
+]
+"""Name of a PriorityClass."""
 
 
 class ResourcesSpec(Section):
@@ -156,7 +183,7 @@ class JobSpec(Section):
     queue: DnsLabel | None = None
     """Queue that the job waits in until what the nodes have left is enough for all of its hosts: Kueue's LocalQueue of
     that name, which the stack makes on `local`, GKE and EKS (docs/operators.md); by default the job starts at once."""
-    priority_class: DnsLabel | None = None
+    priority_class: ClassName | None = None
     """Kubernetes PriorityClass of the hosts, which must be in the cluster (`kubectl create priorityclass`); by default
     the cluster's own default."""
     suspend: bool = False

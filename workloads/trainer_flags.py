@@ -14,9 +14,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-FlagKind = Literal["integer", "number", "switch", "choice", "text", "bucket", "folder", "steps", "model"]
+FlagKind = Literal[
+    "integer", "number", "switch", "choice", "text", "bucket", "folder", "steps", "model", "digits", "images"
+]
 MODELS_FILE = Path(__file__).with_name("models.txt")
-"""Models of torchvision and timm at the versions of the trainer's image: `python -m tests.trainer.model_names`."""
+"""Classifiers of torchvision and timm at the versions of the trainer's image: `python -m tests.trainer.model_names`."""
+LARGEST = 10**9
+"""More than any count of a training run is."""
+_NAMED = {
+    "gs": r"gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)",
+    "s3": r"s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$)",
+    "az": r"az://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/|$)",
+}
+"""How URLs of object stores begin: what their buckets may be called."""
+_REST = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
+_FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
+BUCKET = re.compile(f"{_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST}")
+"""As trainer/config.py has it."""
+IMAGES = re.compile(f"(?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST}")
+"""A path, or the URL of a folder that the trainer opens."""
+_OF_URLS = "BUCKET in small letters, and no '?', '#' or blank at its end"
+_SIGNS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +53,7 @@ class Flag:
     """Of a choice, all that there are."""
 
 
-def _integer(least: float, most: float | None = None) -> Flag:
+def _integer(least: float, most: float = LARGEST) -> Flag:
     return Flag(kind="integer", least=least, most=most)
 
 
@@ -71,13 +89,13 @@ _EVERY: Mapping[str, Flag] = {
     "profile_steps": Flag(kind="steps"),
     "profile_port": _integer(0, 2**16 - 1),
     "peak_teraflops": Flag(kind="number", least=0),
-    "data_dir": _TEXT,
 }
 FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
     {
-        "digits": {**_EVERY, "augment": _SWITCH},
+        "digits": {**_EVERY, "data_dir": Flag(kind="digits"), "augment": _SWITCH},
         "imagenet": {
             **_EVERY,
+            "data_dir": Flag(kind="images"),
             "arch": Flag(kind="model"),
             "fake_data": _SWITCH,
             "stream": _SWITCH,
@@ -130,9 +148,13 @@ def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> str:
     switch = name.removeprefix("no_")
     if switch != name and switch in known:
         return f"is no flag; write `{switch}: false`"
-    near = difflib.get_close_matches(name, (*known, *ALIASES), n=1)
-    if near and near[0] in known:
-        return f"is no flag of recipe {recipe}; write {near[0]}"
+    others = [other for other, flags in FLAGS.items() if _name(name, flags) in flags]
+    if others:
+        return f"is a flag of recipe {others[0]}, and not of {recipe}; remove it"
+    near = difflib.get_close_matches(name, (*known, *ALIASES), n=1, cutoff=0.8)
+    near = near or [each for each in known if len(name) > 2 and each.startswith(name)]
+    if near:
+        return f"is no flag of recipe {recipe}; write {_name(near[0], known)}"
     return f"is no flag of recipe {recipe}; write one of {', '.join(known)}"
 
 
@@ -146,7 +168,7 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
         return "" if value in flag.choices else allowed(flag)
     if flag.kind == "model":
         return "" if _model(str(value)) in models() else f"{allowed(flag)}{_near(_model(str(value)))}"
-    if flag.kind in ("text", "bucket", "folder", "steps"):
+    if flag.kind in ("text", "bucket", "folder", "steps", "digits", "images"):
         return "" if _is_such_a_text(flag, str(value)) else allowed(flag)
     try:
         number = int(str(value)) if flag.kind == "integer" else float(value)
@@ -174,10 +196,16 @@ def _near(text: str) -> str:
 
 
 def _is_such_a_text(flag: Flag, text: str) -> bool:
+    if _SIGNS.search(text):
+        return False
     if flag.kind == "bucket":
-        return not text or re.match(r"(file:///|gs://|s3://)[^/]", text) is not None
+        return not text or BUCKET.fullmatch(text) is not None
+    if flag.kind == "digits":
+        return bool(text) and "://" not in text
+    if flag.kind == "images":
+        return IMAGES.fullmatch(text) is not None
     if flag.kind == "folder":
-        return bool(text) and not text.startswith(".") and "/" not in text
+        return bool(text) and text == text.strip() and not text.startswith(".") and "/" not in text
     if flag.kind == "steps" and text:
         steps = re.fullmatch(r"(\d+)-(\d+)", text)
         return steps is not None and 1 <= int(steps[1]) <= int(steps[2])
@@ -191,11 +219,13 @@ def allowed(flag: Flag) -> str:
     if flag.kind == "choice":
         return f"one of {', '.join(flag.choices)}"
     words = {
-        "text": "a text",
-        "bucket": "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER",
+        "text": "a text without control characters",
+        "bucket": f"file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
         "folder": "one folder name",
+        "digits": "a folder with the digits and no URL (by default those in the image)",
+        "images": f"a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
         "steps": "A-B with 1 <= A <= B, such as 10-15",
-        "model": "a model of torchvision or timm, such as resnet50",
+        "model": "a classifier of torchvision or timm, such as resnet50",
     }
     if flag.kind in words:
         return words[flag.kind]

@@ -73,7 +73,7 @@ def test_what_cannot_go_is_refused(
     if content is not None:
         (tmp_path / "train.py").write_bytes(content)
     monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
-    job = {"name": "mine", "script": "./train.py", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
+    job = {"name": "mine", "script": "./train.py", "resources": {"cpu": "1m", "memory": "9Mi"}, "shared_memory": "1Mi"}
     with pytest.raises(ValueError, match=r"jobs\[0\].script = \"./train.py\": ") as refused:
         parse({"platform": {"kind": "local"}, "jobs": [job]})
     assert why in str(refused.value)

@@ -17,7 +17,7 @@ from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
 
 PROJECT = Path(__file__).parents[2]
-JOBS = [{"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}]
+JOBS = [{"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "200Mi"}, "shared_memory": "1Mi"}]
 LOCAL = {"kind": "local", "name": "local", "nodes": 2, "port": 16443, "namespace": "training"}
 
 
@@ -261,7 +261,7 @@ def test_the_local_cluster_runs_operators_from_images_that_it_loads() -> None:
     assert any(urn.endswith("::local-images") for urn in engine.requests[deployment.name].dependencies)
 
 
-HOROVOD = {"name": "digits", "image": "horovod", "script": "/opt/script.py", "torchrun": False}
+HOROVOD = {"name": "digits", "image": "horovod", "script": "/opt/trainyard/recipes/mxnet_horovod.py", "torchrun": False}
 
 
 def test_an_image_of_our_own_is_built_where_a_job_names_it() -> None:

@@ -53,17 +53,21 @@ class Checkout:
 
         `errors` says where its standard error goes: by default to what is returned.
         """
-        done = subprocess.run(
-            words,
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                words,
+                cwd=self.folder,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s; it said:\n{said}") from None
         assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
 

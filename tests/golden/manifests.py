@@ -118,8 +118,9 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
-    """A job of a kind, without the queue that the kind cannot have."""
-    return {**values, "kind": kind, "queue": values["queue"] if RULES[kind].queues else None}
+    """A job of a kind, without the queue and the processes that the kind cannot have."""
+    kept = {key: value for key, value in values.items() if kind != "mx-job" or key != "processes_per_host"}
+    return {**kept, "kind": kind, "queue": values["queue"] if RULES[kind].queues else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:

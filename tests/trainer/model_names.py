@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from trainer.models import classifiers
 from workloads.trainer_flags import MODELS_FILE
 
 
 def names() -> list[str]:
-    """What the trainer's libraries list, in order."""
+    """The classifiers that the trainer's libraries list, in order."""
     import timm
-    import torchvision
 
-    return sorted({*torchvision.models.list_models(), *timm.list_models()})
+    return sorted({*classifiers(), *timm.list_models()})
 
 
 if __name__ == "__main__":

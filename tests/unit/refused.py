@@ -10,7 +10,7 @@ import pytest
 from infra.problems import ConfigError
 from stack_config import parse
 
-JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "1Mi"}, "shared_memory": "1Mi"}
+JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "900Mi"}, "shared_memory": "1Mi"}
 PLATFORM = {"kind": "local"}
 KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
 """A kubeconfig with the one context `kind`."""

@@ -12,8 +12,9 @@ from trainer.exit_codes import ConfigurationError
 from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
 
 RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
-TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: ("text", "bucket", "folder", "steps", "model")}
-MODEL = "must be a model of torchvision or timm, such as resnet50"
+TEXTS = ("text", "bucket", "folder", "steps", "model", "digits", "images")
+TYPES = {int: ("integer",), float: ("number",), bool: ("switch",), str: TEXTS}
+MODEL = "must be a classifier of torchvision or timm, such as resnet50"
 EVERY = [(recipe, name) for recipe, flags in FLAGS.items() for name in flags]
 
 
@@ -44,6 +45,35 @@ def test_the_table_has_the_trainers_types(recipe: str, name: str) -> None:
         assert flag.kind in TYPES[type_]
 
 
+WORDS: dict[str, tuple[list[str], list[str]]] = {
+    "folder": (["a", "a.b", "a b"], ["", ".a", "a/b", "a ", "a\nb"]),
+    "steps": (["", "1-1", "3-9"], ["9-3", "0-3", "4", "a-b"]),
+    "bucket": (
+        ["", "file:///bucket/a", "gs://team", "gs://team_a.b/runs/1", "s3://team-a/my runs", "file:///a#b"],
+        [
+            *(
+                "gs://b?token=abc",
+                "gs://my bucket/x",
+                "gs://b/x ",
+                "s3://My_Bucket/x",
+                "s3://a_b",
+                "gs:/x/y",
+                "GS://x/y",
+            ),
+            *("az://x/y", "file:///a ", "gs://b/x#y", "s3://-a", "gs://b\n", "file:///"),
+        ],
+    ),
+    "images": (
+        ["/data", "data", "file:///data", "gs://team/a b", "s3://team", "az://team/a"],
+        [
+            *("azure://x", "hdfs://x/y", "http://x/y", "GS://x/y", "gs:/x/y", "s3://My_Bucket/x", "file://x", "s3://"),
+            *("gs://b/x?y", "gs://b/x "),
+        ],
+    ),
+    "digits": (["/data", "data"], ["", "s3://team/digits", "file:///data"]),
+}
+
+
 def edges(flag: Flag) -> tuple[list[str], list[str]]:
     """Values at the bounds of a flag that are allowed, and such that are not."""
     step = 1 if flag.kind == "integer" else 0.001
@@ -53,15 +83,14 @@ def edges(flag: Flag) -> tuple[list[str], list[str]]:
     wrong += [flag.most + step] if flag.most is not None else []
     right += [flag.above + step] if flag.above is not None else []
     shown = int if flag.kind == "integer" else float
-    texts = {"folder": (["a", "a.b"], ["", ".a", "a/b"]), "steps": (["", "1-1", "3-9"], ["9-3", "0-3", "4", "a-b"])}
-    if flag.kind in texts:
-        return texts[flag.kind]
+    if flag.kind in WORDS:
+        return WORDS[flag.kind]
     return [str(shown(each)) for each in right], [*(str(shown(each)) for each in wrong), "many"]
 
 
 @pytest.mark.parametrize(
     ("recipe", "name"),
-    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "bucket", "switch", "model")],
+    [(recipe, name) for recipe, name in EVERY if FLAGS[recipe][name].kind not in ("text", "switch", "model", "images")],
 )
 def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
     flag = FLAGS[recipe][name]
@@ -71,6 +100,17 @@ def test_the_table_has_the_trainers_bounds(recipe: str, name: str) -> None:
     for value in wrong:
         assert refused(recipe, **{name: value}), value
         assert trainer_refuses(recipe, name, value), value
+
+
+def test_the_trainer_takes_the_folders_of_images_that_a_job_may_name() -> None:
+    right, wrong = WORDS["images"]
+    assert [each for each in right if refused("imagenet", data_dir=each)] == []
+    assert [each for each in wrong if not refused("imagenet", data_dir=each)] == []
+    for each in right:
+        parse(["imagenet", "--no-fake-data", f"--data-dir={each}"])
+    for each in wrong:
+        with pytest.raises(ConfigurationError, match="data_dir is"):
+            parse(["imagenet", "--no-fake-data", f"--data-dir={each}"])
 
 
 @pytest.mark.parametrize("alias", ALIASES)
@@ -85,12 +125,17 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
     ("recipe", "flags", "said"),
     [
         ("digits", {"epoch": 3}, "epoch: is no flag of recipe digits; write epochs"),
-        ("digits", {"arch": "resnet18"}, "arch: is no flag of recipe digits; write one of epochs, batch_size"),
-        ("digits", {"model": "resnet18"}, "model: is no flag of recipe digits"),
+        ("digits", {"arch": "resnet18"}, "arch: is a flag of recipe imagenet, and not of digits; remove it"),
+        ("digits", {"model": "resnet18"}, "model: is a flag of recipe imagenet, and not of digits"),
+        ("digits", {"image-size": 64}, "image-size: is a flag of recipe imagenet, and not of digits; remove it"),
+        ("digits", {"max_steps": 3}, "max_steps: is no flag of recipe digits; write one of epochs, batch_size"),
+        ("digits", {"checkpoint_dir": "/a"}, "checkpoint_dir: is no flag of recipe digits; write one of epochs"),
+        ("digits", {"num_epoch": 3}, "num_epoch: is no flag of recipe digits; write epochs"),
+        ("imagenet", {"augment": True}, "augment: is a flag of recipe digits, and not of imagenet; remove it"),
         ("imagenet", {"fake": True}, "fake: is no flag of recipe imagenet; write fake_data"),
         ("digits", {"no-augment": True}, "no-augment: is no flag; write `augment: false`"),
-        ("digits", {"batch-size": 2.5}, "batch-size: must be an integer of at least 1"),
-        ("digits", {"epochs": True}, "epochs: must be an integer of at least 1, in quotes"),
+        ("digits", {"batch-size": 2.5}, "batch-size: must be an integer from 1 to 1000000000"),
+        ("digits", {"epochs": True}, "epochs: must be an integer from 1 to 1000000000, in quotes"),
         ("digits", {"amp": "yes"}, "amp: must be true or false, without quotes"),
         ("digits", {"wandb": False}, "wandb: must be one of off, auto, offline, online, in quotes"),
         ("digits", {"lr": 1, "learning_rate": 2}, "learning_rate: is the same flag as lr; write one of the two"),
@@ -99,6 +144,9 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
         ("imagenet", {"arch": "ResNet-50"}, f"arch: {MODEL}; write resnet50"),
         ("imagenet", {"model": "resnet51"}, f"model: {MODEL}; write resnet5"),
         ("imagenet", {"arch": 50}, f"arch: {MODEL}"),
+        ("digits", {"batch_size": 99999999999999999999}, "batch_size: must be an integer from 1 to 1000000000"),
+        ("imagenet", {"arch": "fasterrcnn_resnet50_fpn"}, f"arch: {MODEL}"),
+        ("imagenet", {"cache_dir": "/tmp/\0"}, "cache_dir: must be a text without control characters"),
         ("digits", {"profile_port": 70_000}, "profile_port: must be an integer from 0 to 65535"),
     ],
 )

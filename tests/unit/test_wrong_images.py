@@ -10,11 +10,16 @@ from infra.image.own_images import OWN_IMAGES, TRAINER
 from stack_config import StackConfig, parse
 from stack_rules import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
+from workloads.image_files import data_folders, python_files
 from workloads.image_rules import CONTENTS
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
+LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/links.py"}
+OF_HOROVOD = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
+OF_STORES = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
+IMAGENET = {"recipe": "imagenet"}
 GPU = {"accelerator": "nvidia-l4"}
 URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
@@ -24,6 +29,11 @@ EKS = {"kind": "eks", "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}]}
 def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A configuration with one job on a platform."""
     return {**job(**changes), "platform": platform}
+
+
+def imagenet(**flags: Any) -> dict[str, Any]:
+    """A configuration with a job that reads images."""
+    return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
 IMAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
@@ -102,15 +112,63 @@ FOLDERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].flags.cache-dir", "write a folder of the host, such as /dev/shm"),
     ),
     "checkpoints in the folder": (on(GKE, flags={"bucket": "file:///bucket/a"}), ("write its URL, gs://NAME/a",)),
-    "an argument": (on(GKE, **SCRIPT, args=["--data=/bucket/a"]), ("jobs[0].args[0]", "gs://NAME/a")),
+    "an argument": (on(GKE, **LINKS, args=["--data=/bucket/a"]), ("jobs[0].args[0]", "gs://NAME/a")),
     "a variable": (on(URL, environment={"DATA": "/bucket/a"}), ("jobs[0].environment.DATA", "s3://NAME/a")),
 }
-CASES = IMAGES | FOLDERS
+FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a script of nobody's image": (
+        job(**SCRIPT),
+        ('jobs[0].script = "/opt/train.py": is no file of the trainer\'s image; write ./ and its path', "or `image:`"),
+    ),
+    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("jobs[0].script", "is no file of the trainer's")),
+    "a script next to nothing": (job(recipe=None, script="train.py"), ('jobs[0].script = "train.py": is no file',)),
+    "a script misspelt": (
+        job(recipe=None, script="/opt/trainyard/trainer/scripts/elastic_light.py"),
+        ("jobs[0].script", "write /opt/trainyard/trainer/scripts/elastic_lightning.py"),
+    ),
+    "a script of Horovod's image misspelt": (
+        job(**MPI | OF_HOROVOD | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
+        ("is no file of image horovod; write /opt/trainyard/recipes/mxnet_horovod.py",),
+    ),
+    "a script of the trainer in the stores' image": (
+        job(**LINKS, image="stores", torchrun=False),
+        ("is no file of image stores; write ./ and its path",),
+    ),
+    "images of nobody's image": (
+        imagenet(data_dir="/data/imagenet"),
+        ('jobs[0].flags.data_dir = "/data/imagenet": is no folder of the trainer\'s image', "/bucket", "or `image:`"),
+    ),
+    "images of nobody's image in a cloud": (
+        on(GKE, **IMAGENET, flags={"fake_data": False, "data-dir": "/data"}),
+        ("jobs[0].flags.data-dir", "write the URL of a folder in a bucket"),
+    ),
+    "images that the image of XLA has not": (
+        job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
+        ("is no folder of image xla",),
+    ),
+    "digits elsewhere": (job(flags={"data_dir": "/data/digits"}), ("the digits are in the image; remove it",)),
+}
+CASES = IMAGES | FOLDERS | FILES
 TAKEN: dict[str, dict[str, Any]] = {
-    "MPI in Horovod's image": job(**MPI, image="horovod"),
-    "MXNet in Horovod's image": job(**MXNET, image="horovod"),
-    "a script by itself in the stores' image": job(**SCRIPT, image="stores", torchrun=False),
-    "a script in the image of XLA": job(**SCRIPT, image="xla"),
+    "MPI in Horovod's image": job(**MPI | OF_HOROVOD),
+    "MXNet in Horovod's image": job(**MXNET | OF_HOROVOD),
+    "a script of the checkout in Horovod's image": job(**MPI | {"script": "./trainer/links.py"}, image="horovod"),
+    "a script of the trainer's image": job(**LINKS),
+    "a script of the image, from its folder on": job(recipe=None, script="/opt/trainyard/trainer/../trainer/links.py"),
+    "a script of a package": job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
+    "a script that somebody brings by hand": job(**SCRIPT, interactive=True),
+    "a script of a platform's image": cloud(**SCRIPT),
+    "images that the image has": imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
+    "images in the image's folder": imagenet(data_dir="tiny-imagenet"),
+    "images in a mounted bucket": imagenet(data_dir="/bucket/imagenet"),
+    "images in any bucket": on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
+    "images of a platform's image": cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
+    "images of an image of one's own": job(
+        **IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}
+    ),
+    "digits that are in the image": job(flags={"data_dir": "/opt/trainyard/digits"}),
+    "a script by itself in the stores' image": job(**OF_STORES, torchrun=False),
+    "a script in the image of XLA": job(**LINKS, image="xla"),
     "XLA on this machine": job(runtime="xla"),
     "an image that was built here": job(image="trainyard.local/pause:1"),
     "MPI in an image of one's own": cloud(**MPI, image="example.com/team/train:1"),
@@ -136,6 +194,15 @@ def test_taken(name: str) -> None:
 
 def test_it_is_known_of_every_image_what_is_in_it() -> None:
     assert CONTENTS.keys() == {TRAINER, *OWN_IMAGES}
+
+
+def test_it_is_known_of_every_image_which_files_its_build_makes() -> None:
+    assert python_files("etcd") == frozenset()
+    assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
+    assert data_folders("horovod") == {"/opt/trainyard/digits"}
+    for name in (TRAINER, "xla"):
+        assert {"/opt/trainyard/trainer/links.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
+    assert python_files("stores") == {"/opt/trainyard/serve.py"}
 
 
 def test_an_image_that_is_there_already_is_the_trainers() -> None:

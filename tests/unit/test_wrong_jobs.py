@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from stack_config import parse
 from tests.unit.refused import (
     JOB,
     PLATFORM,
@@ -46,8 +47,55 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "slices of another kind": (cloud(accelerator="v4-32", slices=2), ("jobs[0].slices = 2:", "`kind: jobset`")),
     "slices of GPUs": (
         cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
-        ("jobs[0].slices = 2:", "`slices: 1`"),
+        ("jobs[0].slices = 2:", "are of TPUs, and the job has none", "`slices: 1`"),
     ),
+    "slices of several GPUs": (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=2, slices=2),
+        ("jobs[0].slices = 2:", "are of TPUs, and the job has none"),
+    ),
+    "a TPU of half a chip": (cloud(accelerator="v4-33"), ('jobs[0].accelerator = "v4-33":', "write a multiple of 2")),
+    "half a chip with a topology": (cloud(accelerator="v4-33", topology="2x2x4"), ("jobs[0].accelerator",)),
+    "processes of an MXJob": (
+        job(kind="mx-job", recipe=None, script="a.py", processes_per_host=2),
+        ("jobs[0].processes_per_host = 2:", "is one process", "raise `hosts`"),
+    ),
+    "idle GPUs": (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=4, processes_per_host=1),
+        ("jobs[0].processes_per_host = 1:", "the others stay idle", "write 4, or lower `accelerators_per_host`"),
+    ),
+    "hidden GPUs": (
+        cloud(accelerator="nvidia-l4", environment={"CUDA_VISIBLE_DEVICES": "0"}),
+        ("jobs[0].environment.CUDA_VISIBLE_DEVICES", "hides GPUs that the job has; remove it"),
+    ),
+    "GPUs hidden by a secret": (
+        cloud(accelerator="nvidia-l4", secrets={"NVIDIA_VISIBLE_DEVICES": "gpus"}),
+        ("jobs[0].secrets.NVIDIA_VISIBLE_DEVICES: hides GPUs",),
+    ),
+    "CPUs of a GPU host": (cloud(accelerator="nvidia-l4", flags={"device": "cpu"}), ("flags.device", "has GPUs")),
+    "no room for torch": (
+        job(resources={"cpu": 1, "memory": "10Mi"}),
+        ('jobs[0].resources.memory = "10Mi":', "Python and torch alone", "write 200Mi or more"),
+    ),
+    "no room for four torches": (
+        job(resources={"cpu": 1, "memory": "799Mi"}, processes_per_host=4),
+        ("in 4 processes of a recipe; write 800Mi or more",),
+    ),
+    "all memory is shared": (job(shared_memory="900Mi"), ("jobs[0].shared_memory", "less than resources.memory")),
+    "Weights & Biases without a key": (
+        job(flags={"wandb": "online"}),
+        ('jobs[0].flags.wandb = "online":', "add `secrets: {WANDB_API_KEY: NAME}`", "or write offline"),
+    ),
+    "a NUL in a variable": (job(environment={"A": "a\0"}), ("jobs[0].environment.A", "has a control character")),
+    "a NUL in an argument": (
+        job(recipe=None, script="./a.py", args=["a", "\x1b[0m"]),
+        ("jobs[0].args[1]", "has a control character"),
+    ),
+    "a folder with a line": (job(flags={"job": "a b\n"}), ("jobs[0].flags.job", "must be one folder name")),
+    "a batch beyond all bounds": (
+        job(flags={"batch_size": 99999999999999999999}),
+        ("jobs[0].flags.batch_size", "from 1 to 1000000000"),
+    ),
+    "a class in capitals": (job(priority_class="High"), ('priority_class = "High":', "a DNS subdomain", "'gpu.high'")),
     "GPUs without a GPU": (cloud(accelerators_per_host=2), ("accelerators_per_host = 2:", "`accelerator: nvidia-l4`")),
     "GPUs on TPUs": (
         cloud(accelerator="v4-32", accelerators_per_host=2),
@@ -83,7 +131,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "elastic kind that is not": (
         job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"),
-        ("jobs[0].elastic = [1, 1]:", "cannot shrink and grow", "write `kind: indexed-job`, or else pytorch-job"),
+        (
+            'jobs[0].elastic = {"min_hosts": 1, "max_hosts": 1}:',
+            "cannot shrink and grow",
+            "write `kind: indexed-job`, or else pytorch-job",
+        ),
     ),
     "elastic TPUs": (
         cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}),
@@ -159,7 +211,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "several processes without torchrun": (
         job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
-        ("jobs[0].torchrun = false:", "`processes_per_host`"),
+        ("jobs[0].torchrun = false:", "`processes_per_host: 1`"),
     ),
     "links without a torchrun": (
         job(recipe=None, script="a.py", torchrun=False, least_link_gigabits=1),
@@ -172,3 +224,33 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        cloud(accelerator="nvidia-l4", accelerators_per_host=4),
+        cloud(
+            accelerator="nvidia-l4",
+            accelerators_per_host=4,
+            recipe=None,
+            script="/a.py",
+            processes_per_host=1,
+            image="example.com/a:1",
+        ),
+        job(environment={"CUDA_VISIBLE_DEVICES": ""}),
+        job(environment={"LINES": "a\n\tb"}),
+        job(resources={"cpu": "1m", "memory": "200Mi"}),
+        job(recipe=None, script="./trainer/links.py", resources={"cpu": "1m", "memory": "10Mi"}),
+        job(priority_class="gpu.high-prio"),
+        job(flags={"wandb": "auto"}),
+    ],
+    ids=str,
+)
+def test_what_is_near_and_right(values: dict[str, Any]) -> None:
+    assert parse(values).jobs
+
+
+def test_a_key_of_weights_and_biases_goes_with_online_runs() -> None:
+    values = job(flags={"wandb": "online"}, secrets={"WANDB_API_KEY": "wandb"})
+    assert parse(values, {"wandb": True}).jobs

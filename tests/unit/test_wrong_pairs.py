@@ -48,11 +48,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].flags.data_dir", "made up by default", "`fake_data: false`"),
     ),
     "steps of images that are not made up": (
-        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "test_steps": 4}),
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "test_steps": 4}),
         ("jobs[0].flags.test_steps = 4:", "of made-up images"),
     ),
     "a cache of what is streamed": (
-        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "stream": True, "cache_dir": "/c"}),
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True, "cache_dir": "/tmp/c"}),
         ("jobs[0].flags.cache_dir", "remove one of the two"),
     ),
     "weights spread without XLA": (job(flags={"sharding": "model"}), ("jobs[0].flags.sharding", "`runtime: xla`")),
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a deadline after all of us": (job(deadline_seconds=10**10), ("write `deadline_seconds: 31536000`",)),
     "a key that is like no other": (job(ports=[80]), ("jobs[0].ports = [80]: unknown key; remove it;",)),
     "a host that no node can have": (
-        job(resources={"cpu": "10000", "memory": "1Mi"}),
+        job(resources={"cpu": "10000", "memory": "900Mi"}),
         ("jobs[0].resources = ", "no node has room for a host of 10000 CPU", "ask for less"),
     ),
 }
@@ -95,7 +95,7 @@ def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
         pair({"kind": "jobset"}, {"name": "a-worker"}),
         pair({}, {"name": "b", "flags": {"job": "c"}}),
         pair({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
-        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/data", "stream": True}),
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True}),
         job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
         job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
     ],

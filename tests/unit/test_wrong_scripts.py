@@ -10,6 +10,7 @@ import pytest
 import stack_rules
 from stack_config import parse
 from tests.unit.refused import job, refusals
+from workloads import image_rules
 
 IN_IMAGE = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
@@ -30,6 +31,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "link.py").symlink_to(tmp_path / "outside.py")
     (folder / "inside.py").symlink_to(folder / "train.py")
     monkeypatch.setattr(stack_rules, "CHECKOUT", folder)
+    monkeypatch.setattr(image_rules, "PROJECT", folder)
     return folder
 
 
@@ -45,6 +47,9 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("-m pkg", f"is an option, and what runs is a file; {IN_IMAGE}"),
         (" ", f"has a blank; {IN_IMAGE}, and its arguments as `args`"),
         ("/opt/train.py --epochs 3", f"has a blank; {IN_IMAGE}, and its arguments as `args`"),
+        ("/opt/run.sh", f"is no Python file, and Python runs it; {IN_IMAGE}"),
+        ("/bucket/train.ipynb", f"is no Python file, and Python runs it; {IN_IMAGE}"),
+        ("/opt/train\0.py", f"has a control character; {IN_IMAGE}"),
         ("./README.md", f"is no Python file, whose name ends in .py; {IN_IMAGE}"),
         ("./deep", f"is no Python file, whose name ends in .py; {IN_IMAGE}"),
         ("./my train.py", "must have a file name that pods can be given, of at most 253 letters"),

@@ -18,7 +18,7 @@ from trainer.storage import Folder
 class WeightsAndBiases:
     """A rank's run of Weights & Biases, in a group with the job's name that all ranks share.
 
-    Without a network it writes a folder that `wandb sync` sends later.
+    Without a network or a key it writes a folder that `wandb sync` sends later.
     """
 
     def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:
@@ -64,8 +64,9 @@ class WeightsAndBiases:
             }
             try:
                 self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **words)
-            except wandb.errors.CommError as error:
-                print(f"warning: W&B does not answer, its run is kept in {self._path}: {error}", file=sys.stderr)
+            except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+                # A key that is missing or wrong is one of them.
+                print(f"warning: W&B has no run of this rank, kept in {self._path}: {error}", file=sys.stderr)
                 self._run = wandb.init(mode="offline", **words)
         return self._run
 

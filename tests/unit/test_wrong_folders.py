@@ -1,0 +1,67 @@
+"""Folders that a recipe could not write in its pods are refused; those that pods have are taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stack_config import parse
+from tests.unit.refused import assert_refused_in_one_line, cloud, job
+
+ELASTIC = {"min_hosts": 1, "max_hosts": 2}
+
+
+def cached(folder: str) -> dict[str, Any]:
+    """A configuration with a job that keeps decoded images."""
+    data = "/opt/trainyard/tiny-imagenet"
+    return job(recipe="imagenet", flags={"fake_data": False, "data_dir": data, "cache_dir": folder})
+
+
+def bucket(url: str, **changes: Any) -> dict[str, Any]:
+    """A configuration with a job that has a bucket of its own."""
+    return job(flags={"bucket": url}, **changes)
+
+
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a bucket at the top": (
+        bucket("file:///checkpoints"),
+        ('jobs[0].flags.bucket = "file:///checkpoints": is read-only in pods; remove it',),
+    ),
+    "a bucket beside the bucket": (bucket("file:///bucket/../runs"), ("is read-only in pods",)),
+    "a bucket whose name begins so": (bucket("file:///bucket2"), ("is read-only in pods",)),
+    "a bucket of a platform without a mount": (cloud(flags={"bucket": "file:///home/me"}), ("is read-only in pods",)),
+    "a bucket of each host": (
+        bucket("file:///tmp/ck", hosts=2),
+        ("jobs[0].flags.bucket", "each of the 2 hosts has for itself", "remove it"),
+    ),
+    "a bucket of each elastic host": (bucket("file:///dev/shm/ck", elastic=ELASTIC), ("each of the 2 hosts",)),
+    "a cache at the top": (cached("/cache"), ('flags.cache_dir = "/cache": is no folder that pods can write', "/tmp")),
+    "a cache in the image": (cached("/opt/trainyard/cache"), ("write one in /tmp or /dev/shm, or remove it",)),
+    "a cache next to the program": (cached("cache"), ("write one in /tmp or /dev/shm",)),
+    "a cache in a bucket": (cached("s3://team/cache"), ("write one in /tmp or /dev/shm",)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_refused_in_one_line(name: str) -> None:
+    assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        bucket("file:///bucket"),
+        bucket("file:///bucket/mine", hosts=2),
+        bucket("file:///tmp/ck"),
+        bucket(""),
+        bucket("s3://team/runs", hosts=2),
+        cached("/dev/shm"),
+        cached("/tmp/images"),
+        cached(""),
+        job(recipe="imagenet", flags={"cache_dir": ""}),
+    ],
+    ids=str,
+)
+def test_taken(values: dict[str, Any]) -> None:
+    assert parse(values).jobs

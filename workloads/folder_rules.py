@@ -1,0 +1,48 @@
+"""Folders of a job's pods that can be written, and recipes that are told to write elsewhere. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from workloads.conflict import Conflict
+from workloads.spec import JobSpec
+from workloads.trainer_flags import value_of
+
+BUCKET_PATH = "/bucket"
+"""Where pods have a bucket that is a volume."""
+SCRATCH_PATH = "/tmp"
+SHARED_MEMORY_PATH = "/dev/shm"
+OF_A_HOST = (SCRATCH_PATH, SHARED_MEMORY_PATH)
+"""What each pod has for itself; all else of its root file system is read-only, whatever the image."""
+
+
+def folder_conflicts(spec: JobSpec) -> Iterator[Conflict]:
+    """Flags of a recipe with a folder that the trainer could not write, or that its hosts do not share."""
+    if spec.recipe is None:
+        return
+    bucket = str(value_of(spec.recipe, spec.flags, "bucket") or "")
+    if bucket.startswith("file:///"):
+        folder = posixpath.normpath(bucket.removeprefix("file://"))
+        own = "remove it, for a job has the platform's bucket by itself"
+        if is_below(folder, *OF_A_HOST):
+            if spec.hosts > 1:
+                message = f"each of the {spec.hosts} hosts has for itself, and they write one checkpoint"
+                yield Conflict("flags.bucket", f"is a folder that {message}; {own}", bucket)
+        elif not is_below(folder, BUCKET_PATH):
+            yield Conflict("flags.bucket", f"is read-only in pods; {own}", bucket)
+    reads = value_of(spec.recipe, spec.flags, "fake_data") is False
+    cache = value_of(spec.recipe, spec.flags, "cache_dir") if reads else None
+    if cache and not is_below(posixpath.normpath(str(cache)), *OF_A_HOST, BUCKET_PATH):
+        message = f"is no folder that pods can write; write one in {' or '.join(OF_A_HOST)}, or remove it"
+        yield Conflict(f"flags.{written(spec, 'cache_dir')}", message, cache)
+
+
+def written(spec: JobSpec, name: str) -> str:
+    """A flag as the job writes it, with '-' or '_'."""
+    return next((key for key in spec.flags if key.replace("-", "_") == name), name)
+
+
+def is_below(path: str, *folders: str) -> bool:
+    """Whether a path is one of the folders or in one."""
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
