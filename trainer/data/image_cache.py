@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ import numpy.typing as npt
 from trainer.data.image_files import ImageFile
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
@@ -34,8 +37,10 @@ JUST_MADE = 10
 """Seconds within which a draft may not be locked yet."""
 FORGOTTEN = 3600
 """Seconds without a write after which another host's draft is nobody's: locks need not reach from host to host."""
-VERSION = 1
+VERSION = 2
 """Raised when images are decoded another way: older caches are then made again."""
+DEEP = 257
+"""Steps of a grey of 16 bits to one of 8: white is 65535 = 255 x 257."""
 SPARE = 0.1
 """Share of the disk that a cache leaves free."""
 CHUNK = 256
@@ -72,16 +77,31 @@ def decode(content: bytes, side: int) -> Pixels:
         with Image.open(io.BytesIO(content)) as image:
             # A JPEG is decoded at a fraction of its size where that is enough.
             image.draft("RGB", (side, side))
-            rgb = image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            return np.asarray(_square(_in_colours(image), side), dtype=np.uint8)
+    except Exception as error:  # each format of Pillow has kinds of its own: RuntimeError, struct.error, MemoryError
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
-    scale = side / min(rgb.size)
-    if scale != 1:
-        rgb = rgb.resize(
-            (max(side, round(rgb.width * scale)), max(side, round(rgb.height * scale))), Image.Resampling.BILINEAR
-        )
-    left, top = (rgb.width - side) // 2, (rgb.height - side) // 2
-    return np.asarray(rgb.crop((left, top, left + side, top + side)), dtype=np.uint8)
+
+
+def _in_colours(image: Image.Image) -> Image.Image:
+    """The image in RGB; greys of 16 bits keep their brightness, which Pillow would clip at 255."""
+    from PIL import Image
+
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        greys = (np.asarray(image, dtype=np.int64) + DEEP // 2) // DEEP
+        image = Image.fromarray(greys.clip(0, 255).astype(np.uint8))
+    return image.convert("RGB")
+
+
+def _square(image: Image.Image, side: int) -> Image.Image:
+    """The middle of the scaled image, without the rest of it: a thin image's would fill the memory."""
+    from PIL import Image
+
+    scale = side / min(image.size)
+    width, height = (max(side, round(edge * scale)) for edge in image.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    across, down = image.width / width, image.height / height
+    right, bottom = min((left + side) * across, image.width), min((top + side) * down, image.height)
+    return image.resize((side, side), Image.Resampling.BILINEAR, box=(left * across, top * down, right, bottom))
 
 
 def cached(
