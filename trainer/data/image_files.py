@@ -19,6 +19,9 @@ ANNOTATIONS = "val/val_annotations.txt"
 CLASS_NAMES = "classes.txt"
 """Names of the classes of shards, a line each; it need not be there."""
 
+MOST_CLASSES = 1_000_000
+"""A shard's label from here on is a mistake: no model has so many classes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFile:
@@ -56,8 +59,10 @@ class Place:
     """Gives every rank what each of them has, by rank; all must call it."""
 
 
-def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFile], int]:
+def find_images(folder: Folder, split: str, place: Place, *, trained: int = 0) -> tuple[list[ImageFile], int]:
     """The images of `train` or `val` in a fixed order, and the number of classes.
+
+    `trained` is how many classes the training set has, once that is known.
 
     Understands `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
     (Tiny-ImageNet) and `SPLIT-*.tar` with `KEY.jpg` beside `KEY.cls` or `KEY.json` (WebDataset,
@@ -67,8 +72,9 @@ def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFil
         found = folder.names()
         if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
             images = _in_shards(folder, shards, place)
-            names = folder.read(CLASS_NAMES).decode().split() if CLASS_NAMES in found else []
-            classes = len(names) or 1 + max((image.label for image in images), default=0)
+            names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
+            classes = trained or len(names) or 1 + max((image.label for image in images), default=0)
+            _check_labels(images, classes, "of the training set" if trained else f"named in {CLASS_NAMES}")
         else:
             numbers = {name: number for number, name in enumerate(folder.child("train").folders())}
             files = folder.files(split)
@@ -84,6 +90,26 @@ def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFil
     return images, classes
 
 
+def _check_labels(images: list[ImageFile], classes: int, which: str) -> None:
+    for image in images:
+        if image.label >= classes:
+            raise DataError(
+                f"{image.name} has class {image.label}; allowed are 0 to {classes - 1}, the classes {which}: make the "
+                "shard again, or give the classes that are missing"
+            )
+
+
+def _lines(folder: Folder, name: str) -> list[str]:
+    """The lines of a text that are not empty; raises DataError naming it."""
+    try:
+        text = folder.read(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{folder.url}/{name} is no text in UTF-8 (byte {error.start}): save it again as UTF-8"
+        ) from None
+    return [line for line in text.splitlines() if line.strip()]
+
+
 def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> list[ImageFile]:
     """The file as an image of the class that its folder names; none where it is no image."""
     if not name.lower().endswith(IMAGE_ENDINGS):
@@ -97,7 +123,7 @@ def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> 
 
 def _annotated(folder: Folder, files: dict[str, int], numbers: dict[str, int]) -> list[ImageFile]:
     images = []
-    for line in folder.read(ANNOTATIONS).decode().splitlines():
+    for line in _lines(folder, ANNOTATIONS):
         name, _, rest = line.partition("\t")
         of_class, file = rest.partition("\t")[0], f"val/images/{name}"
         where = f"{folder.url}/{ANNOTATIONS}"
@@ -140,9 +166,8 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
                     images[key] = member
                 elif ending in (".cls", ".json"):
                     content = archive.extractfile(member)
-                    assert content, f"{member.name} is a file"
-                    labels[key] = _label(content.read(), ending)
-    except (tarfile.TarError, ValueError, KeyError, AssertionError) as error:
+                    labels[key] = _label(content.read() if content else b"", f"{where}:{member.name}")
+    except (tarfile.TarError, ValueError, KeyError) as error:
         raise DataError(f"{where} is broken ({error}): make it again") from None
     unknown = sorted(images.keys() - labels.keys())
     if unknown:
@@ -155,5 +180,15 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
     ]
 
 
-def _label(content: bytes, ending: str) -> int:
-    return int(content) if ending == ".cls" else int(json.loads(content)["label"])
+def _label(content: bytes, where: str) -> int:
+    """The number of the class in a .cls or .json; raises DataError naming it."""
+    try:
+        label = int(json.loads(content)["label"] if where.lower().endswith(".json") else content)
+        if 0 <= label < MOST_CLASSES:
+            return label
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        pass
+    raise DataError(
+        f"{where} names no class ({content[:40]!r}); allowed is a number from 0 to {MOST_CLASSES - 1}, in a .json as "
+        '{"label": 0}: make the shard again'
+    )
