@@ -281,11 +281,12 @@ def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_
     host = socket.gethostname()
     dead = [draft(f"{key}.{os.getpid()}", 86400), draft(f"{key}.{host}.1", 60), draft(f"{'0' * 16}.{host}.1", 60)]
     fresh, elsewhere, alive = draft(f"{key}.{host}.2", 0), draft(f"{key}.other.1", 60), draft(f"{key}.{host}.3", 86400)
+    of_others = draft("photos.2020", 86400)
     with alive.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert load(folder, cache).broken == []
     assert not any(pixels.parent.exists() for pixels in dead)
-    assert all(pixels.exists() for pixels in (fresh, elsewhere, alive))
+    assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
 
 
 def test_a_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:

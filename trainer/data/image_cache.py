@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
 """Says which images are in the cache: written last."""
+KEY = "[0-9a-f]" * 16
+"""Matches a cache's name: nothing else in the folder is ours."""
 PIXELS = "pixels"
 """The images of the cache, one after the other; its builder holds a lock on it."""
 JUST_MADE = 10
@@ -185,7 +187,7 @@ def _fill(
 
 def _remove_drafts(folder: Path) -> None:
     """Remove what builders left that were killed: drafts that nobody holds, and of other hosts only old ones."""
-    for pixels in folder.glob(f"*.*/{PIXELS}"):
+    for pixels in folder.glob(f"{KEY}.*/{PIXELS}"):
         host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
         # What is gone meanwhile or cannot be opened is left.
         with suppress(OSError), pixels.open("rb") as file:
