@@ -152,7 +152,7 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
     draft.mkdir()
     try:
         with (draft / PIXELS).open("wb") as file:
-            with suppress(OSError):  # a file system without locks: others go by the file's age
+            with suppress(OSError):  # a file system without locks: there nobody removes drafts
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             index = _fill(file, source, images, side, alive)
             (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
@@ -189,10 +189,12 @@ def _remove_drafts(folder: Path) -> None:
     """Remove what builders left that were killed: drafts that nobody holds, and of other hosts only old ones."""
     for pixels in folder.glob(f"{KEY}.*/{PIXELS}"):
         host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
-        # What is gone meanwhile or cannot be opened is left.
-        with suppress(OSError), pixels.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if time.time() - pixels.stat().st_mtime > (JUST_MADE if host == socket.gethostname() else FORGOTTEN):
+        # What is gone meanwhile, is held or cannot be locked is left.
+        with suppress(OSError):
+            with pixels.open("r+b") as file:  # NFS locks only what may be written
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                age = time.time() - pixels.stat().st_mtime
+            if age > (JUST_MADE if host == socket.gethostname() else FORGOTTEN):
                 shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
