@@ -70,7 +70,7 @@ def name_broken(data: Data, report: Reporter, *, named: int = 0) -> int:
     """Say which samples cannot be read, besides those `named` before; returns how many there are now."""
     broken = data.broken
     for text in broken[named:][:LONGEST_LIST]:
-        report.event("broken", sample=text.replace(" ", "_"))
+        report.event("broken", sample="_".join(text.split()))
     if len(broken) > named:
         report.event("broken_samples", count=len(broken))
     return len(broken)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import socket
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -257,3 +262,41 @@ def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
         expected = np.asarray(image.convert("RGB"))
     found = cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
     assert np.array_equal(found.pixels[0], expected)
+
+
+def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_path: Path) -> None:
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    load(folder, cache)
+    key = next(cache.iterdir()).name
+    shutil.rmtree(cache)
+
+    def draft(name: str, age: float) -> Path:
+        pixels = cache / name / "pixels"
+        pixels.parent.mkdir(parents=True)
+        pixels.write_bytes(b"half")
+        os.utime(pixels, (time.time() - age,) * 2)
+        return pixels
+
+    host = socket.gethostname()
+    dead = [draft(f"{key}.{os.getpid()}", 86400), draft(f"{key}.{host}.1", 60), draft(f"{'0' * 16}.{host}.1", 60)]
+    fresh, elsewhere, alive = draft(f"{key}.{host}.2", 0), draft(f"{key}.other.1", 60), draft(f"{key}.{host}.3", 86400)
+    of_others = draft("photos.2020", 86400)
+    with alive.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert load(folder, cache).broken == []
+    assert not any(pixels.parent.exists() for pixels in dead)
+    assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
+
+
+def test_a_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    source = Folder(f"{tmp_path}/data")
+    images, _ = find_images(source, "train", HERE)
+
+    def alive() -> None:
+        raise StorageError("the others are gone")
+
+    with pytest.raises(StorageError, match="are gone"):
+        cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=alive)
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
+import socket
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +25,24 @@ from trainer.data.image_files import ImageFile
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
 """Says which images are in the cache: written last."""
-VERSION = 1
+KEY = "[0-9a-f]" * 16
+"""Matches a cache's name: nothing else in the folder is ours."""
+PIXELS = "pixels"
+"""The images of the cache, one after the other; its builder holds a lock on it."""
+JUST_MADE = 10
+"""Seconds within which a draft may not be locked yet."""
+FORGOTTEN = 3600
+"""Seconds without a write after which another host's draft is nobody's: locks need not reach from host to host."""
+VERSION = 2
 """Raised when images are decoded another way: older caches are then made again."""
+DEEP = 257
+"""Steps of a grey of 16 bits to one of 8: white is 65535 = 255 x 257."""
 SPARE = 0.1
 """Share of the disk that a cache leaves free."""
 CHUNK = 256
@@ -61,16 +79,31 @@ def decode(content: bytes, side: int) -> Pixels:
         with Image.open(io.BytesIO(content)) as image:
             # A JPEG is decoded at a fraction of its size where that is enough.
             image.draft("RGB", (side, side))
-            rgb = image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
+            return np.asarray(_square(_in_colours(image), side), dtype=np.uint8)
+    except Exception as error:  # each format of Pillow has kinds of its own: RuntimeError, struct.error, MemoryError
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
-    scale = side / min(rgb.size)
-    if scale != 1:
-        rgb = rgb.resize(
-            (max(side, round(rgb.width * scale)), max(side, round(rgb.height * scale))), Image.Resampling.BILINEAR
-        )
-    left, top = (rgb.width - side) // 2, (rgb.height - side) // 2
-    return np.asarray(rgb.crop((left, top, left + side, top + side)), dtype=np.uint8)
+
+
+def _in_colours(image: Image.Image) -> Image.Image:
+    """The image in RGB; greys of 16 bits keep their brightness, which Pillow would clip at 255."""
+    from PIL import Image
+
+    if image.mode == "I" or image.mode.startswith("I;16"):
+        greys = (np.asarray(image, dtype=np.int64) + DEEP // 2) // DEEP
+        image = Image.fromarray(greys.clip(0, 255).astype(np.uint8))
+    return image.convert("RGB")
+
+
+def _square(image: Image.Image, side: int) -> Image.Image:
+    """The middle of the scaled image, without the rest of it: a thin image's would fill the memory."""
+    from PIL import Image
+
+    scale = side / min(image.size)
+    width, height = (max(side, round(edge * scale)) for edge in image.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    across, down = image.width / width, image.height / height
+    right, bottom = min((left + side) * across, image.width), min((top + side) * down, image.height)
+    return image.resize((side, side), Image.Resampling.BILINEAR, box=(left * across, top * down, right, bottom))
 
 
 def cached(
@@ -84,6 +117,8 @@ def cached(
     known = hashlib.sha256(json.dumps([VERSION, side, [(i.name, i.start, i.size, i.label) for i in images]]).encode())
     place = folder / known.hexdigest()[:16]
     try:
+        if builds:
+            _remove_drafts(folder)
         if builds and not (place / INDEX).exists():
             _build(source, images, side, place, alive)
         while not (place / INDEX).exists():
@@ -98,7 +133,7 @@ def cached(
         raise DataError(
             f"{len(broken)} of {len(images)} images are broken, the first: {broken[0]}; look at the data set"
         )
-    pixels: Pixels = np.memmap(place / "pixels", dtype=np.uint8, mode="r", shape=(len(good), side, side, 3))
+    pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=(len(good), side, side, 3))
     return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
 
 
@@ -112,11 +147,31 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
             f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
         )
-    draft = place.with_name(f"{place.name}.{os.getpid()}")
+    # No process number alone: in pods every process has the same.
+    draft = place.with_name(f"{place.name}.{socket.gethostname()}.{uuid.uuid4().hex[:8]}")
     draft.mkdir()
+    try:
+        with (draft / PIXELS).open("wb") as file:
+            with suppress(OSError):  # a file system without locks: there nobody removes drafts
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            index = _fill(file, source, images, side, alive)
+            (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
+            try:
+                draft.rename(place)
+            except OSError:
+                if not place.exists():  # otherwise another run made the same
+                    raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _fill(
+    file: IO[bytes], source: Folder, images: list[ImageFile], side: int, alive: Callable[[], None]
+) -> dict[str, list[Any]]:
+    """Write the pixels of all good images; returns the index that says which these are."""
     good: list[int] = []
     broken: list[str] = []
-    with (draft / "pixels").open("wb") as file, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         for start in range(0, len(images), CHUNK):
             part = images[start : start + CHUNK]
             for number, found in enumerate(threads.map(lambda image: decoded(source, image, side), part), start=start):
@@ -126,13 +181,21 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
                     good.append(number)
                     file.write(found.data)
             alive()
-    (draft / INDEX).write_text(json.dumps({"good": good, "broken": broken}), encoding="utf-8")
-    try:
-        draft.rename(place)
-    except OSError:
-        if not place.exists():
-            raise
-        shutil.rmtree(draft)  # another run made the same
+    file.flush()
+    return {"good": good, "broken": broken}
+
+
+def _remove_drafts(folder: Path) -> None:
+    """Remove what builders left that were killed: drafts that nobody holds, and of other hosts only old ones."""
+    for pixels in folder.glob(f"{KEY}.*/{PIXELS}"):
+        host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
+        # What is gone meanwhile, is held or cannot be locked is left.
+        with suppress(OSError):
+            with pixels.open("r+b") as file:  # NFS locks only what may be written
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                age = time.time() - pixels.stat().st_mtime
+            if age > (JUST_MADE if host == socket.gethostname() else FORGOTTEN):
+                shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
 def decoded(source: Folder, image: ImageFile, side: int) -> Pixels | str:

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from pathlib import Path
+from stat import S_ISDIR
 from typing import Any
 
-from trainer.exit_codes import DataError
+from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder, MissingFileError
 
-IMAGE_ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
+# fmt: off
+IMAGE_ENDINGS = (
+    ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+)
+# fmt: on
 """Endings of image files, in small letters."""
+NOTES = ".txt"
+"""Ending of what lies beside images without being meant as one, such as Tiny-ImageNet's boxes."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of its test images' classes: file name, class, and a box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
 """Names of the classes of shards, a line each; it need not be there."""
+
+MOST_CLASSES = 1_000_000
+"""A shard's label from here on is a mistake: no model has so many classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +50,8 @@ class ImageFile:
     """Number of its class."""
 
     def read(self, folder: Folder) -> bytes:
-        """The image as it was encoded; raises StorageError."""
+        """The image as it was encoded; raises StorageError, and ValueError for a pipe and the like."""
+        _refuse_pipe(folder, self.file)
         return folder.read_part(self.file, self.start, self.size)
 
 
@@ -56,8 +71,8 @@ class Place:
     """Gives every rank what each of them has, by rank; all must call it."""
 
 
-def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFile], int]:
-    """The images of `train` or `val` in a fixed order, and the number of classes.
+def find_images(folder: Folder, split: str, place: Place, *, trained: int = 0) -> tuple[list[ImageFile], int]:
+    """The images of `train` or `val` in a fixed order, and the number of classes; `trained`: of the training set.
 
     Understands `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
     (Tiny-ImageNet) and `SPLIT-*.tar` with `KEY.jpg` beside `KEY.cls` or `KEY.json` (WebDataset,
@@ -67,37 +82,119 @@ def find_images(folder: Folder, split: str, place: Place) -> tuple[list[ImageFil
         found = folder.names()
         if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
             images = _in_shards(folder, shards, place)
-            names = folder.read(CLASS_NAMES).decode().split() if CLASS_NAMES in found else []
-            classes = len(names) or 1 + max((image.label for image in images), default=0)
+            names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
+            classes = trained or len(names) or 1 + max((image.label for image in images), default=0)
+            _check_labels(images, classes, "of the training set" if trained else f"named in {CLASS_NAMES}")
         else:
-            numbers = {name: number for number, name in enumerate(folder.child("train").folders())}
-            files = folder.files(split)
-            if ANNOTATIONS in files:
-                images = _annotated(folder, files, numbers)
-            else:
-                images = [found for name, size in files.items() for found in _in_class(folder, name, size, numbers)]
-            classes = len(numbers)
+            numbers = {name: number for number, name in enumerate(_classes(folder))}
+            images, classes = _in_folders(folder, split, numbers, place), len(numbers)
     except MissingFileError:
         images = []
     if not images:
-        raise DataError(f"{folder.url} has no images of {split}: set --data-dir to a folder with train/ or train-*.tar")
+        do = "set --data-dir to a folder with them" if split == "train" else "add them"
+        raise DataError(
+            f"{folder.url} has no images of {split}: allowed are {split}/CLASS/*.jpg and the like, or {split}-*.tar"
+            f"{f', or {ANNOTATIONS} and its images' if split == 'val' else ''}; {do}"
+        )
     return images, classes
 
 
-def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> list[ImageFile]:
-    """The file as an image of the class that its folder names; none where it is no image."""
-    if not name.lower().endswith(IMAGE_ENDINGS):
-        return []
-    of_class = name.split("/")[1]
+def _check_labels(images: list[ImageFile], classes: int, which: str) -> None:
+    for image in images:
+        if image.label >= classes:
+            raise DataError(
+                f"{image.name} has class {image.label}; allowed are 0 to {classes - 1}, the classes {which}: make the "
+                "shard again, or give the classes that are missing"
+            )
+
+
+def _lines(folder: Folder, name: str) -> list[str]:
+    """The lines of a text that are not empty; raises DataError naming it."""
+    try:
+        text = folder.read(name).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{folder.url}/{name} is no text in UTF-8 (byte {error.start}): save it again as UTF-8"
+        ) from None
+    return [line for line in text.splitlines() if line.strip()]
+
+
+@contextmanager
+def _listing(folder: Folder, split: str) -> Iterator[None]:
+    """Turn what a disk raises into our own errors."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(f"{folder.url}/{split} is no folder") from None
+    except OSError as error:
+        raise StorageError(f"{folder.url}/{split} cannot be listed: {error.strerror or error}") from None
+
+
+def _classes(folder: Folder) -> list[str]:
+    """Names of the training set's classes: of its folders, and on a disk of links to folders too."""
+    if not folder.is_local:
+        return folder.child("train").folders()
+    with _listing(folder, "train"):
+        return sorted(path.name for path in Path(folder.path, "train").iterdir() if path.is_dir())
+
+
+def _files(folder: Folder, split: str) -> dict[str, int]:
+    """Sizes of a split's files by name, in order; on a disk also of those behind links to folders."""
+    if not folder.is_local:
+        return folder.files(split)
+    with _listing(folder, split):
+        return dict(sorted(_below(folder.path, split, frozenset())))
+
+
+def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, int]]:
+    """Files below a folder, with their sizes; a link to a folder that it lies in itself leads nowhere new."""
+    with os.scandir(f"{root}/{name}") as entries:
+        place = os.stat(f"{root}/{name}")  # noqa: PTH116  # a set has many files: strings are faster than paths
+        here = above | {(place.st_dev, place.st_ino)}
+        for entry in entries:
+            path = f"{name}/{entry.name}"
+            try:
+                facts = entry.stat()
+            except OSError:  # a link to nothing: a broken image, once it is read
+                yield path, 0
+                continue
+            if not S_ISDIR(facts.st_mode):
+                yield path, facts.st_size
+            elif (facts.st_dev, facts.st_ino) not in here:
+                yield from _below(root, path, here)
+
+
+def _in_folders(folder: Folder, split: str, numbers: dict[str, int], place: Place) -> list[ImageFile]:
+    """The images of a split's folders; says how many files are no images."""
+    files = _files(folder, split)
+    if ANNOTATIONS in files:
+        return _annotated(folder, files, numbers)
+    images = {name: size for name, size in files.items() if name.lower().endswith(IMAGE_ENDINGS)}
+    others = [name for name in files if name not in images and not name.lower().endswith(NOTES)]
+    if others and place.rank == 0:
+        print(
+            f"warning: {folder.url}/{split} has {len(others)} files that are no images by their endings, and they are "
+            f"passed over; the first: {others[0]!r}; taken are {' '.join(IMAGE_ENDINGS)}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return [_in_class(folder, name, size, numbers) for name, size in images.items()]
+
+
+def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> ImageFile:
+    """The file as an image of the class that its folder names."""
+    split, of_class, *rest = name.split("/")
+    if not rest:
+        raise DataError(f"{folder.url}/{name} is in no class's folder: move it into {split}/CLASS/ or remove it")
     if of_class not in numbers:
-        where = f"{folder.url}/{name.split('/')[0]}/{of_class}"
+        where = f"{folder.url}/{split}/{of_class}"
         raise DataError(f"{where}: there is no class {of_class!r} in the training set; remove it or add it there")
-    return [_whole(folder, name, size, numbers[of_class])]
+    return _whole(folder, name, size, numbers[of_class])
 
 
 def _annotated(folder: Folder, files: dict[str, int], numbers: dict[str, int]) -> list[ImageFile]:
     images = []
-    for line in folder.read(ANNOTATIONS).decode().splitlines():
+    for line in _lines(folder, ANNOTATIONS):
         name, _, rest = line.partition("\t")
         of_class, file = rest.partition("\t")[0], f"val/images/{name}"
         where = f"{folder.url}/{ANNOTATIONS}"
@@ -125,11 +222,23 @@ def _in_shards(folder: Folder, shards: list[str], place: Place) -> list[ImageFil
     return [image for shard in shards for image in everyone[shard]]
 
 
+def _refuse_pipe(folder: Folder, file: str) -> None:
+    """Raise ValueError for what is on a disk and no regular file: to open a pipe takes for ever."""
+    path = f"{folder.path}/{file}"
+    # Not Path's: they raise where a folder on the way must not be searched.
+    if folder.is_local and not os.path.isfile(path) and os.path.exists(path):  # noqa: PTH110, PTH113
+        raise ValueError("is no regular file")
+
+
 def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
     """The images of a shard; those without a class are an error."""
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, int] = {}
     where = f"{folder.url}/{shard}"
+    try:
+        _refuse_pipe(folder, shard)
+    except ValueError as error:
+        raise DataError(f"{where} {error}: remove it or make it again") from None
     try:
         with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
@@ -140,9 +249,8 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
                     images[key] = member
                 elif ending in (".cls", ".json"):
                     content = archive.extractfile(member)
-                    assert content, f"{member.name} is a file"
-                    labels[key] = _label(content.read(), ending)
-    except (tarfile.TarError, ValueError, KeyError, AssertionError) as error:
+                    labels[key] = _label(content.read() if content else b"", f"{where}:{member.name}")
+    except (tarfile.TarError, ValueError, KeyError) as error:
         raise DataError(f"{where} is broken ({error}): make it again") from None
     unknown = sorted(images.keys() - labels.keys())
     if unknown:
@@ -155,5 +263,15 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
     ]
 
 
-def _label(content: bytes, ending: str) -> int:
-    return int(content) if ending == ".cls" else int(json.loads(content)["label"])
+def _label(content: bytes, where: str) -> int:
+    """The number of the class in a .cls or .json; raises DataError naming it."""
+    try:
+        label = int(json.loads(content)["label"] if where.lower().endswith(".json") else content)
+        if 0 <= label < MOST_CLASSES:
+            return label
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        pass
+    raise DataError(
+        f"{where} names no class ({content[:40]!r}); allowed is a number from 0 to {MOST_CLASSES - 1}, in a .json as "
+        '{"label": 0}: make the shard again'
+    )

@@ -49,7 +49,7 @@ class FolderImages:
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
                 "--num-classes out, or give the folder that was meant"
             )
-        tests, _ = find_images(folder, "val", place)
+        tests, _ = find_images(folder, "val", place, trained=self.classes)
         self._train, self._tests = (self._open(config, folder, images, place) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None

@@ -1,0 +1,95 @@
+"""One image becomes a square of bytes: of any shape and depth; whatever is wrong with it is a ValueError."""
+
+from __future__ import annotations
+
+import io
+import resource
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainer.data.image_cache import Pixels, decode
+
+CHANCE = np.random.default_rng(0)
+
+
+def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
+    content = io.BytesIO()
+    image.save(content, kind)
+    return content.getvalue()
+
+
+def noise(width: int, height: int) -> Image.Image:
+    return Image.fromarray(CHANCE.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def resized_whole(image: Image.Image, side: int) -> Pixels:
+    """What an image becomes, by its definition: scaled as a whole, then cut in the middle."""
+    scale = side / min(image.size)
+    scaled = image.resize(
+        (max(side, round(image.width * scale)), max(side, round(image.height * scale))), Image.Resampling.BILINEAR
+    )
+    left, top = (scaled.width - side) // 2, (scaled.height - side) // 2
+    return np.asarray(scaled.crop((left, top, left + side, top + side)))
+
+
+@pytest.mark.parametrize("size", [(36, 36), (64, 64), (500, 375), (375, 500), (20, 31), (333, 36), (36, 40), (7, 5)])
+def test_an_image_is_scaled_and_cut_in_the_middle(size: tuple[int, int]) -> None:
+    image = noise(*size)
+    found, expected = decode(encoded(image), 36), resized_whole(image, 36)
+    assert found.shape == (36, 36, 3)
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("size", [(60000, 1), (1, 60000)])
+def test_a_thin_image_takes_little_memory(size: tuple[int, int]) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert (decode(encoded(Image.new("RGB", size, (1, 2, 3))), 64) == (1, 2, 3)).all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024, "in KiB"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_greys_of_sixteen_bits_keep_their_brightness(kind: str) -> None:
+    greys = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype(np.uint16)
+    found = decode(encoded(Image.fromarray(greys), kind), 32)
+    assert np.array_equal(found, np.repeat(np.round(greys / 257).astype(np.uint8)[..., None], 3, axis=2))
+
+
+def avif() -> bytes:
+    """An AVIF file in which some bytes of the coded frame are others."""
+    content = bytearray(encoded(noise(32, 32), "AVIF"))
+    content[272:280] = b"\xff" * 8
+    return bytes(content)
+
+
+def dds() -> bytes:
+    """A DDS file whose pixels have a format that nobody knows."""
+    content = bytearray(encoded(noise(8, 8), "DDS"))
+    content[80:84] = struct.pack("<I", 4)
+    content[84:88] = b"????"
+    return bytes(content)
+
+
+BROKEN: dict[str, Callable[[], bytes]] = {
+    "AVIF": avif,
+    "DDS": dds,
+    "a bomb": lambda: encoded(Image.new("1", (40000, 10000))),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_whatever_is_wrong_with_an_image_is_said(name: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        decode(BROKEN[name](), 32)
+
+
+def test_an_image_that_takes_too_much_memory_is_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "convert", convert)
+    with pytest.raises(ValueError, match="MemoryError"):
+        decode(encoded(noise(8, 8)), 8)

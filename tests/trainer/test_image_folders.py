@@ -1,0 +1,182 @@
+"""Data sets with something wrong in them: each ends with what is wrong, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from trainer.config import ImagenetConfig
+from trainer.data.image_cache import decoded
+from trainer.data.image_files import Place, find_images
+from trainer.data.images import FolderImages
+from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
+from trainer.data.sampler import EpochSampler
+from trainer.exit_codes import DataError
+from trainer.storage import Folder
+
+HERE = Place()
+PICTURE = next(jpegs(1, 1, 32, 0))[1]
+
+
+def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderImages:
+    config = ImagenetConfig(fake_data=False, data_dir=str(folder), image_size=24, stream=stream, cache_dir=cache_dir)
+    return FolderImages(config, torch.device("cpu"), HERE)
+
+
+def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
+    """A shard with one picture for each of the labels."""
+    with tarfile.open(path, "w") as archive:
+        for number, label in enumerate(labels):
+            for name, content in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label)):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("ending", "label"),
+    [
+        ("cls", b"-1"),
+        ("cls", b"cat"),
+        ("cls", b"\xe9"),
+        ("cls", b"9" * 30),
+        ("json", b"[1, 2]"),
+        ("json", b'{"label": null}'),
+        ("json", b'{"label": -1}'),
+        ("json", b'{"label": Infinity}'),
+        ("json", b'{"class": 1}'),
+        ("json", b"{"),
+        ("json", b"[" * 100_000),
+    ],
+)
+def test_a_label_that_is_no_class_is_named(tmp_path: Path, ending: str, label: bytes) -> None:
+    shard(tmp_path / "train-0.tar", [b"0" if ending == "cls" else b'{"label": 0}', label], ending)
+    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} names no class .*; allowed is .*0.*: make the shard"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+def test_a_label_above_the_names_of_the_classes_is_named(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.tar", [b"0", b"5"])
+    (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; allowed are 0 to 1, .*classes.txt.*: "):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+def test_a_test_image_of_a_class_that_is_not_trained_is_named(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.tar", [b"0", b"1"])
+    shard(tmp_path / "val-0.tar", [b"0", b"7"])
+    with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; allowed are 0 to 1, .*training set.*: "):
+        load(tmp_path)
+
+
+def test_names_of_classes_have_a_line_each(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.tar", [b"0", b"1"])
+    (tmp_path / "classes.txt").write_text("tabby cat\r\n\r\ngolden retriever\nfire truck\n\n", encoding="utf-8")
+    assert find_images(Folder(str(tmp_path)), "train", HERE)[1] == 3
+
+
+def test_lists_that_are_no_text_in_utf_8_are_named(tmp_path: Path) -> None:
+    shard(tmp_path / "train-0.tar", [b"0"])
+    (tmp_path / "classes.txt").write_bytes("caf\u00e9".encode("latin-1"))
+    with pytest.raises(DataError, match=r"/classes.txt .*UTF-8"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+    tiny_imagenet(tmp_path / "tiny", classes=1, train=1, tests=1, side=32)
+    annotations = tmp_path / "tiny" / "val" / "val_annotations.txt"
+    annotations.write_bytes(annotations.read_bytes() + b"caf\xe9\tn0\n")
+    with pytest.raises(DataError, match=r"/val/val_annotations.txt .*UTF-8"):
+        find_images(Folder(str(tmp_path / "tiny")), "val", HERE)
+
+
+def test_empty_lines_of_annotations_say_nothing(tmp_path: Path) -> None:
+    tiny_imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
+    annotations = tmp_path / "val" / "val_annotations.txt"
+    annotations.write_bytes(annotations.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    assert len(find_images(Folder(str(tmp_path)), "val", HERE)[0]) == 2
+
+
+def test_what_is_no_regular_file_is_a_broken_image(tmp_path: Path) -> None:
+    imagenet(tmp_path / "data", classes=1, train=40, tests=1, side=32)
+    pipe = tmp_path / "data" / "train" / "n00000000" / "pipe.JPEG"
+    os.mkfifo(pipe)
+    missing = pipe.with_name("missing.JPEG")
+    missing.symlink_to("/nonexistent")
+    circle = pipe.with_name("circle.JPEG")
+    circle.symlink_to(circle)
+    for stream in (False, True):
+        data = load(tmp_path / "data", cache_dir=str(tmp_path / "cache"), stream=stream)
+        sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=data.num_samples, seed=0)
+        data.batch(sampler.next(), world=1)
+        assert sorted(text.partition(": ")[0] for text in data.broken) == [
+            *(str(path) for path in (circle, missing, pipe))
+        ]
+
+
+def test_a_shard_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train-0.tar")
+    with pytest.raises(DataError, match=r"train-0.tar is no regular file"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+def test_links_to_classes_and_to_images_are_followed(tmp_path: Path) -> None:
+    imagenet(tmp_path / "whole", classes=3, train=4, tests=2, side=32)
+    for split in ("train", "val"):
+        for number in (0, 2):
+            link = tmp_path / "part" / split / f"n{number:08d}"
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(tmp_path / "whole" / split / link.name)
+    first = tmp_path / "part" / "train" / "n00000000"
+    (first / "back").symlink_to(first)
+    (first / "up").symlink_to(tmp_path / "part" / "train")
+    data = load(tmp_path / "part")
+    assert (data.classes, data.num_samples, data.num_tests) == (2, 8, 4)
+
+
+@pytest.mark.parametrize("ending", ["bmp", "GIF", "tif", "tiff", "ppm", "avif", "jfif", "jpe", "JPG", "png", "webp"])
+def test_images_of_many_formats_are_taken(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / "train" / "cat" / f"x.{ending}"
+    path.parent.mkdir(parents=True)
+    with Image.open(io.BytesIO(PICTURE)) as picture:
+        picture.save(path)
+    source = Folder(str(tmp_path))
+    images, _ = find_images(source, "train", HERE)
+    assert isinstance(decoded(source, images[0], 24), np.ndarray)
+
+
+def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_imagenet(tmp_path, classes=2, train=2, tests=1, side=32)
+    for path in sorted((tmp_path / "train").iterdir()):
+        (path / "boxes.txt").touch()  # Tiny-ImageNet has them
+    find_images(Folder(str(tmp_path)), "train", HERE)
+    assert not capsys.readouterr().err
+    for name in ("b.heic", "a.npy"):
+        (path / name).touch()
+    for rank in (0, 1):
+        find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert f"warning: {tmp_path}/train has 2 files that are no images by their endings" in said[0]
+    assert f"{path.name}/a.npy" in said[0]
+    assert ".png" in said[0]
+
+
+def test_an_image_outside_of_the_classes_is_named(tmp_path: Path) -> None:
+    imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
+    (tmp_path / "train" / "preview.png").touch()
+    with pytest.raises(DataError, match=r"train/preview.png is in no class's folder: move it into train/CLASS/ or re"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None:
+    imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
+    shutil.rmtree(tmp_path / "val")
+    with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
+        load(tmp_path)
