@@ -115,7 +115,7 @@ def test_roles_without_ranks_come_last() -> None:
         pod_state(pod(file, role.capitalize(), {REPLICA: index, "r": role}, {}))
         for role, index in (("server", "0"), ("scheduler", "0"), ("worker", "1"), ("worker", "0"))
     ]
-    assert [each.label for each in latest_by_place(pods)] == ["0-1", "2-3", "scheduler", "server-0"]
+    assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
     assert pod_state(pod("digits.mpi-job.yaml", "Launcher", {}, {})).label == "launcher"
 
 
