@@ -9,7 +9,7 @@ import pytest
 
 from stack_config import StackConfig, load_file
 
-JOB = "name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, shared_memory: 1Gi"
+JOB = "name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, shared_memory: 64Mi"
 
 
 def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConfig:
