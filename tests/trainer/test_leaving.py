@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Running, run, started
+from tests.trainer.processes import PROJECT, Running, descendants, run, started
 from tests.trainer.test_faults import BUDGET
 from trainer.exit_codes import DONE, PREEMPTED
 
@@ -55,6 +55,19 @@ def test_a_rank_that_waits_for_the_others_leaves() -> None:
     assert time.monotonic() - began < BUDGET
     assert rank.returncode == PREEMPTED, said
     assert "told to leave before the first step; nothing is lost (rank 0, exit code 75)" in said
+
+
+def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
+    with started(processes=2, data=digits, recipe="digits") as running:
+        launcher = running.hosts[0].pid
+        until = time.monotonic() + 60
+        # It loads torch, and a process beside it does.
+        while not list(descendants(launcher)):
+            assert time.monotonic() < until, "it does not come so far"
+        os.kill(launcher, signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    assert "told to leave before any rank was started" in ended.output
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
