@@ -7,23 +7,56 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 import traceback
 
-from trainer.exit_codes import DONE, TrainerError
+from trainer.exit_codes import DONE, PreemptedError, TrainerError
+
+RANK = os.environ.get("RANK", "0")
+PATIENCE = 3.0
+"""Seconds in which a rank that has nothing to save may tidy up."""
 
 
 class LeaveSignal:
-    """Remembers SIGTERM: the loop asks between steps, so that the current one is finished and saved."""
+    """Remembers SIGTERM: the loop asks between steps, so that the current one is finished and saved.
+
+    Until the loop asks for the first time nothing has been done that could be lost, and what is being loaded can take
+    long: till then the signal ends this rank. Where it waits outside of Python no handler runs, and a thread ends it.
+    """
 
     def __init__(self) -> None:
-        self._received = False
+        self._received = self._asked = False
         signal.signal(signal.SIGTERM, self._receive)
+        told, tell = os.pipe()
+        os.set_blocking(tell, False)
+        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+        threading.Thread(target=self._end_in_time, args=(told,), name="leave", daemon=True).start()
 
     def _receive(self, _number: int, _frame: object) -> None:
         self._received = True
+        if not self._asked:
+            raise self._nothing_lost()
+
+    def _end_in_time(self, told: int) -> None:
+        while signal.SIGTERM not in os.read(told, 1):
+            pass
+        time.sleep(PATIENCE)
+        if not self._asked:
+            leave(say(self._nothing_lost()))
+
+    def _nothing_lost(self) -> PreemptedError:
+        return PreemptedError("told to leave before the first step; nothing is lost")
 
     def __call__(self) -> bool:
+        self._asked = True
         return self._received
+
+
+def say(error: TrainerError) -> int:
+    """Say what ends this rank; returns its exit code."""
+    print(f"error: {error} (rank {RANK}, exit code {error.exit_code})", file=sys.stderr, flush=True)
+    return error.exit_code
 
 
 def main() -> int:
@@ -42,9 +75,7 @@ def main() -> int:
             train(config, runtime, told_to_leave)
         runtime.close()
     except TrainerError as error:
-        rank = os.environ.get("RANK", "0")
-        print(f"error: {error} (rank {rank}, exit code {error.exit_code})", file=sys.stderr, flush=True)
-        return error.exit_code
+        return say(error)
     except Exception:  # the process must end here and not wait for the other ranks
         traceback.print_exc()
         return 1

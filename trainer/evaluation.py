@@ -12,6 +12,7 @@ from torch.nn import functional
 from trainer.data.batch import NO_LABEL, Data
 from trainer.report.gallery import Collector, Gallery
 from trainer.runtime import Runtime
+from trainer.runtime.base import Verdict
 
 MOST = 5
 """Classes that a model may name for a sample, at most, to be right in the wider sense: ImageNet's second number."""
@@ -71,20 +72,33 @@ class Scores:
         return 100 * first, 100 * among, loss / max(counted, 1), int(counted)
 
 
-def evaluate(model: nn.Module, data: Data, runtime: Runtime, beat: Callable[[], None], *, gallery: bool) -> Evaluation:
-    """Look at every test sample; all ranks must call it. `beat` is called at each batch."""
+def evaluate(
+    model: nn.Module, data: Data, runtime: Runtime, told_to_leave: Callable[[], bool], *, gallery: bool
+) -> Evaluation | None:
+    """Look at every test sample; all ranks must call it. None where one of them was told to leave meanwhile.
+
+    `told_to_leave` says at each batch whether this rank was.
+    """
     scores = Scores(data.classes, runtime)
     seen = Collector(data.classes, runtime.device) if gallery else None
+    runtime.level(model)
     model.eval()
+    told = False
     with runtime.evaluating():
         for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
-            beat()
+            told = runtime.told(mine=told_to_leave())
+            if told:
+                break
             with runtime.autocast():
                 logits = model(images)
             if seen:
                 seen.add(images, logits, labels)
             runtime.hand_over()
             scores.add(logits, labels)
+    # One that is done has not asked any more.
+    if runtime.agree(Verdict.LEAVE if told else Verdict.GO_ON) == Verdict.LEAVE:
+        return None
+    with runtime.evaluating():
         first, among, loss, counted = scores.take()
     unread = sum(runtime.gather(len(data.broken)))
     assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"

@@ -13,6 +13,7 @@ import logging
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 from multiprocessing import forkserver
 from pathlib import Path
@@ -42,8 +43,18 @@ def main() -> int:
 
     $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
     """
-    code = _run()
+    # torchrun listens once it is loaded; until then the first process of a container would not hear it at all.
+    signal.signal(signal.SIGTERM, _told_too_soon)
+    return _outside(_run())
+
+
+def _outside(code: int) -> int:
     return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code
+
+
+def _told_too_soon(_number: int, _frame: object) -> None:
+    print("error: told to leave before any rank was started", file=sys.stderr, flush=True)
+    os._exit(_outside(PREEMPTED))
 
 
 def _run() -> int:

@@ -15,6 +15,7 @@ from trainer.exit_codes import DivergedError, PreemptedError
 from trainer.models import learning_rate
 from trainer.parts import build_parts, name_broken
 from trainer.report.metrics import Reporter
+from trainer.report.sinks import CLOSE_SECONDS, LEAVE_SECONDS
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.step_log import StepLog
@@ -31,11 +32,15 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave
         bound=config.process_group_timeout,
         slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
     )
+    patience = CLOSE_SECONDS
     try:
         with watch:
             Training(config, runtime, report, folder, watch, told_to_leave).run()
+    except PreemptedError:
+        patience = LEAVE_SECONDS
+        raise
     finally:
-        report.close()
+        report.close(patience)
 
 
 class Training:
@@ -142,13 +147,23 @@ class Training:
         self.log.meter.add(loss, logits, labels)
 
     def evaluate(self) -> None:
-        """Note and say how good the model is on the test set."""
+        """Note and say how good the model is on the test set; a run that must leave meanwhile does it again later."""
+        self.log.settle()
+        self.obey(self.runtime.agree(self.verdict()))
         shown = self.config.wandb != "off"
-        found = evaluate(self.state.model, self.data, self.runtime, self.watch.beat, gallery=shown)
+        found = evaluate(self.state.model, self.data, self.runtime, self.asked, gallery=shown)
+        if found is None:
+            self.obey(Verdict.LEAVE)
+            return
         self.state.test_accuracy = found.accuracy
         self.state.best_accuracy = max(found.accuracy, self.state.best_accuracy)
         where = {"global_step": self.state.step, "epoch": self.sampler.epoch + 1}
         self.report.event("test", found.gallery, **where, accuracy=found.accuracy, top5=found.top5, loss=found.loss)
+
+    def asked(self) -> bool:
+        """Whether this rank was told to leave; training gets on."""
+        self.watch.beat()
+        return self.told_to_leave()
 
     def save(self) -> None:
         """Save a checkpoint, unless some rank's loss is not a number: what is saved is always worth resuming."""

@@ -68,6 +68,9 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(folder / TENSORS, lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:]),
         "checksum of",
     ),
+    "manifest without a format": (lambda folder: change(folder / MANIFEST, lambda _: seal({})), "format is None"),
+    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "none of this trainer"),
+    "no facts": (lambda folder: reseal(folder, facts={}), "none of this trainer: KeyError 'signature'"),
     "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
 }
 
@@ -135,16 +138,21 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime
         assert set(found.tensors["weights"].tolist()) == {step}
 
 
-def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) -> None:
+def small_state() -> RunState:
+    """A model with a buffer, and all else that changes."""
     model = torch.nn.BatchNorm1d(3)
     sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
     optimizer = torch.optim.SGD(model.parameters())
     scaler = torch.amp.GradScaler("cpu", enabled=False)
-    state = RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler, scaler=scaler)
+    return RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler, scaler=scaler)
+
+
+def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) -> None:
+    state = small_state()
     captured = state.capture(runtime).tensors
     before = {name: tensor.clone() for name, tensor in captured.items()}
-    model(torch.randn(4, 3))
-    assert not torch.equal(model.state_dict()["running_mean"], before["model.running_mean"])
+    state.model(torch.randn(4, 3))
+    assert not torch.equal(state.model.state_dict()["running_mean"], before["model.running_mean"])
     for name, tensor in captured.items():
         assert torch.equal(tensor, before[name]), name
 
@@ -223,6 +231,60 @@ def test_a_save_that_failed_is_named_at_the_next(tmp_path: Path, runtime: Runtim
     checkpoints.save(1, saved(1))
     with pytest.raises(StorageError, match=r"rank-0.tensors cannot be written|cannot be deleted"):
         checkpoints.save(2, saved(2))
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_step_that_is_saved_again_stays_whole_all_the_while(
+    resumed: bool, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder(f"file://{tmp_path}")
+    checkpoints = Checkpoints(folder, runtime, keep=1)
+    save(checkpoints, 3)
+    if resumed:
+        checkpoints = Checkpoints(folder, runtime, keep=1)
+        newest(checkpoints)
+    again = Saved(tensors=saved(4).tensors, facts={**saved(3).facts, "epoch": 1})
+
+    def die(*_: object) -> None:
+        raise StorageError("the bucket is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "write", die)
+        checkpoints.save(3, again)
+        with pytest.raises(StorageError, match="the bucket is gone"):
+            checkpoints.wait()
+    found, skipped = newest(Checkpoints(folder, runtime, keep=1))
+    assert found and found.facts == saved(3).facts  # noqa: PT018  # the second is of the first
+    assert skipped == []
+    assert torch.equal(found.tensors["weights"], saved(3).tensors["weights"])
+    checkpoints.save(3, again)
+    checkpoints.wait()
+    found, _ = newest(Checkpoints(folder, runtime, keep=1))
+    assert found and found.facts["epoch"] == 1  # noqa: PT018  # as above
+    assert torch.equal(found.tensors["weights"], again.tensors["weights"])
+    assert len(folder.child("step-000000003").names()) == 2, "what was there before is gone"
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"began": None}, "nothing of began"),
+        ({"sampler": {"epoch": 0, "position": 0, "num_samples": 0}}, "no place in the data"),
+        ({"sampler": {"epoch": 0, "position": 9, "num_samples": 5}}, "no place in the data"),
+    ],
+)
+def test_a_state_that_lacks_what_training_goes_on_from_does_not_fit(
+    facts: dict[str, object], reason: str, runtime: Runtime
+) -> None:
+    state = small_state()
+    good = state.capture(runtime)
+    state.fits(good)
+    changed = {key: value for key, value in {**good.facts, **facts}.items() if value is not None}
+    with pytest.raises(ValueError, match=reason):
+        state.fits(Saved(tensors=good.tensors, facts=changed))
+    strange = {**good.tensors, "optimizer.momentum.head": torch.zeros(1)}
+    with pytest.raises(ValueError, match="state of head, which is no weight"):
+        state.fits(Saved(tensors=strange, facts=good.facts))
 
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_one(tmp_path: Path, runtime: Runtime) -> None:

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from trainer.config import ImagenetConfig, parse
+from tests.trainer.processes import run
+from trainer.config import DigitsConfig, ImagenetConfig, parse
 from trainer.data.batch import NO_LABEL
+from trainer.data.datasets import Digits
 from trainer.data.image_files import Place
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet
@@ -56,6 +58,20 @@ def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_pat
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
 
-    found = evaluate(First(), data, runtime, lambda: None, gallery=False)
+    found = evaluate(First(), data, runtime, lambda: False, gallery=False)
+    assert found
     assert found.accuracy == pytest.approx(100 * 9 / 19)
     assert len(data.broken) == 1
+
+
+def test_all_ranks_evaluate_and_save_with_the_statistics_of_the_first(digits: Path) -> None:
+    ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.levelled")
+    assert ended.codes == [0], ended.output
+    for what, means in (("scattered", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
+        assert sorted(event["mean"] for event in ended.events(what)) == sorted(means.split()), ended.output
+
+
+def test_an_evaluation_that_is_told_to_leave_ends(runtime: Runtime, digits: Path) -> None:
+    data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 10))
+    assert evaluate(model, data, runtime, lambda: True, gallery=False) is None

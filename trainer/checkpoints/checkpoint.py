@@ -62,6 +62,8 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: Future[Tensors] | None = None
         self._saving: Future[Metadata] | None = None
+        self._step: int | None = None
+        """What was saved last, or gone on from."""
 
     def save(self, step: int, saved: Saved) -> None:
         """Copy the state and write it, both in the background; waits where the save before is not done.
@@ -96,7 +98,8 @@ class Checkpoints:
             self._on_saved(step, folder.url, time.monotonic() - started)
             self._delete_old(before=step)
 
-        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, sealed=sealed)
+        again, self._step = step == self._step, step
+        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, again=again, sealed=sealed)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
         copying = self._copying = cast("Future[Tensors]", self._stager.stage(dict(saved.tensors)))
@@ -134,7 +137,9 @@ class Checkpoints:
         for name in names:
             folder = self.folder.child(name)
             try:
-                return self._load(folder, fits)
+                found = self._load(folder, fits)
+                self._step = int(name.removeprefix("step-"))
+                return found
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError) as error:
@@ -151,8 +156,11 @@ class Checkpoints:
         from trainer.checkpoints.tensor_files import TensorFilesReader, destination
 
         manifest = self._manifest(folder)
-        saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
-        fits(saved)
+        try:
+            saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
+            fits(saved)
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise ValueError(f"its manifest is none of this trainer: {type(error).__name__} {error}") from None
         try:
             load(
                 saved.tensors,

@@ -12,6 +12,10 @@ from trainer.checkpoints.checkpoint import Saved, Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
+FACTS = frozenset(
+    ("signature", "step", "world", "sampler", "test_accuracy", "best_accuracy", "began", "useful_seconds")
+)
+"""What a checkpoint must hold beside tensors."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """What the names of a checkpoint's tensors start with; a rank's number follows the last two."""
 
@@ -45,7 +49,11 @@ class RunState:
     """Time of the steps that led here, over all restarts."""
 
     def capture(self, runtime: Runtime) -> Saved:
-        """The state to save. What only the optimiser changes is the live tensor: copy it before the next update."""
+        """The state to save, the same on all ranks but for their random numbers; all ranks must call it.
+
+        What only the optimiser changes is the live tensor: copy it before the next update.
+        """
+        runtime.level(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
         tensors = {
             # A forward pass changes these.
@@ -75,7 +83,9 @@ class RunState:
         return Saved(tensors=tensors, facts=facts)
 
     def fits(self, saved: Saved) -> None:
-        """Raises ValueError where a checkpoint is of another model or optimiser."""
+        """Raises ValueError where a checkpoint is of another model or optimiser, or lacks what a run goes on from."""
+        if missing := sorted(FACTS - saved.facts.keys()):
+            raise ValueError(f"it says nothing of {missing[0]}")
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it is of {found}, not {self.signature}")
@@ -84,6 +94,13 @@ class RunState:
         different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
         if different:
             raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or is missing")
+        weights = {name for name, _ in self.model.named_parameters()}
+        strange = {name.partition(".")[2] for name in _under(OPTIMIZER, saved.tensors)} - weights
+        if strange:
+            raise ValueError(f"it has an optimiser's state of {min(strange)}, which is no weight")
+        place = saved.facts["sampler"]
+        if not 0 <= place["position"] <= place["num_samples"] or not place["num_samples"] or place["epoch"] < 0:
+            raise ValueError(f"{place} is no place in the data")
 
     @torch.no_grad()
     def restore(self, saved: Saved, runtime: Runtime, *, seed: int) -> None:
@@ -108,8 +125,9 @@ class RunState:
         self.step = facts["step"]
         self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
         self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
-        if facts["world"] == runtime.world:
-            torch.set_rng_state(tensors[f"{RANDOM}{runtime.rank}"])
+        of_cpu = tensors.get(f"{RANDOM}{runtime.rank}")
+        if facts["world"] == runtime.world and of_cpu is not None:
+            torch.set_rng_state(of_cpu)
         else:
             torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
         of_cuda = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -38,18 +39,20 @@ Facts = dict[str, Any]
 class TensorFilesWriter(StorageWriter):
     """Writes one checkpoint: each rank its file, then the coordinating rank the manifest."""
 
-    def __init__(self, folder: Folder, facts: Facts, *, rank: int, sealed: Callable[[], None]) -> None:
+    def __init__(self, folder: Folder, facts: Facts, *, rank: int, again: bool, sealed: Callable[[], None]) -> None:
         self._folder = folder
         self._facts = facts
+        self._again = again
         self._sealed = sealed
-        self._file = f"rank-{rank}.tensors"
+        # Saved again, a step has the files of before until those of now are whole, too.
+        self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors" if again else f"rank-{rank}.tensors"
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing is kept from one checkpoint to the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Break the seal of an earlier checkpoint of the same step before any of its files is replaced."""
-        if is_coordinator:
+        """Break the seal of a checkpoint of this step that another run left, before any of its files is replaced."""
+        if is_coordinator and not self._again:
             self._folder.delete(MANIFEST)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -96,6 +99,9 @@ class TensorFilesWriter(StorageWriter):
                 ],
             }
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
+        if self._again:
+            for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
+                self._folder.delete(name)
         self._sealed()
 
     @classmethod
@@ -192,8 +198,8 @@ def unseal(file: bytes) -> dict[str, Any]:
     if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
         raise ValueError(f"the checksum of {MANIFEST} is wrong")
     manifest: dict[str, Any] = json.loads(content)
-    if manifest["format"] != FORMAT:
-        raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+    if (found := manifest.get("format")) != FORMAT:
+        raise ValueError(f"its format is {found}, not {FORMAT}")
     return manifest
 
 

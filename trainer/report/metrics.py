@@ -15,7 +15,7 @@ import torch
 
 from trainer.exit_codes import ConfigurationError
 from trainer.report.gallery import Gallery
-from trainer.report.sinks import Record, Sink, TensorBoard, Writer, json_lines
+from trainer.report.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
 HELD = 32
@@ -193,10 +193,13 @@ class Reporter:
         for writer in self._writers:
             writer.check()
 
-    def close(self) -> None:
-        """Write out what is still on its way."""
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Write out what is still on its way, within so many seconds."""
+        until = time.monotonic() + seconds
         for writer in self._writers:
-            writer.close()
+            writer.end()
+        for writer in self._writers:
+            writer.wait(until)
         for writer in self._writers:
             writer.check()
 

@@ -26,7 +26,9 @@ FLUSH_SECONDS = 1.0
 PART_SECONDS = 30.0
 """Seconds from one part in a bucket to the next: an object store cannot append."""
 CLOSE_SECONDS = 20.0
-"""Seconds that the end of training waits for a writer."""
+"""Seconds that the end of training waits for its writers."""
+LEAVE_SECONDS = 5.0
+"""Seconds that a run waits for them which was told to leave: a spot machine leaves it fifteen for everything."""
 NO_CURVES = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that say when and who, and are no measure."""
 
@@ -90,10 +92,13 @@ class Writer:
             error, self._error = self._error, None
             raise error
 
-    def close(self) -> None:
-        """Write all events that were taken."""
+    def end(self) -> None:
+        """Take no more events."""
         self._queue.put(None)
-        self._thread.join(CLOSE_SECONDS)
+
+    def wait(self, until: float) -> None:
+        """Wait until all that was taken is written, but not longer than `until` on the monotonic clock."""
+        self._thread.join(max(0, until - time.monotonic()))
         if self._thread.is_alive():
             print("warning: some events are not written: the storage does not answer", file=sys.stderr, flush=True)
 

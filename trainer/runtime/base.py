@@ -27,6 +27,8 @@ from trainer.storage import Folder
 
 SLACK = 20.0
 """Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
+LEAVING = "leaving"
+"""What a rank writes into the store that was told to leave while the ranks do not meet at every step."""
 Shared = TypeVar("Shared")
 
 
@@ -196,6 +198,24 @@ class Runtime:
         """Give this rank's verdict and wait for what all ranks agree on."""
         self.vote(max(verdict, self.settle()))
         return self.settle() if self.world > 1 else verdict
+
+    def told(self, *, mine: bool) -> bool:
+        """Whether this rank, as `mine` says, or another one was told to leave; the ranks ask as often as each likes."""
+        if self.store is None:
+            return mine
+        if mine:
+            self.store.set(LEAVING, "1")
+        return mine or bool(self.store.check([LEAVING]))
+
+    def level(self, model: nn.Module) -> None:
+        """Give all ranks rank 0's buffers, such as the statistics that each rank has of its own batches."""
+        buffers = list(model.buffers())
+        if self.world == 1 or not buffers:
+            return
+        firsts = self.share([buffer.cpu() for buffer in buffers] if self.rank == 0 else [])
+        with torch.no_grad():
+            for buffer, first in zip(buffers, firsts, strict=True):
+                buffer.copy_(first)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of a tensor over all ranks."""

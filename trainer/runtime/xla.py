@@ -14,7 +14,7 @@ from torch import nn
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
-from trainer.runtime.base import Runtime
+from trainer.runtime.base import Runtime, Verdict
 from trainer.runtime.tpu_hosts import meeting
 from trainer.storage import Folder
 
@@ -148,6 +148,16 @@ class XlaRuntime(Runtime):
         """End the graph here."""
         torch_xla.sync()
 
+    def told(self, *, mine: bool) -> bool:
+        """Whether a rank was told to leave; all ask equally often, for their batches are all of one graph."""
+        return self.vote(Verdict.LEAVE if mine else Verdict.GO_ON) == Verdict.LEAVE
+
+    def level(self, model: nn.Module) -> None:
+        """Give all ranks rank 0's buffers; their graphs are no steps'."""
+        with self._elsewhere():
+            super().level(model)
+            torch_xla.sync()
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of a tensor over all ranks, on the host."""
         return super().sum(values.cpu())
@@ -220,6 +230,9 @@ class SpmdRuntime(XlaRuntime):
         if self._meshes and self._config.sharding == "model":
             self._meshes.spread(model)
         return model
+
+    def level(self, model: nn.Module) -> None:
+        """Nothing: every host has the statistics of the whole batch."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The values as they are: every host has those of the whole batch."""

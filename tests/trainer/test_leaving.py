@@ -1,0 +1,92 @@
+"""Told to leave where no step is under way: while ranks wait for each other, load, or look at the test set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.processes import PROJECT, Running, descendants, run, started
+from tests.trainer.test_faults import BUDGET
+from trainer.exit_codes import DONE, PREEMPTED
+
+IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
+
+
+def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
+    flags = (*IMAGES, f"--bucket=file://{tmp_path}")
+    # An hour of it, on any machine.
+    with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
+        running.wait_for("train epoch=1 step=3/3")
+        time.sleep(2)
+        began = time.monotonic()
+        os.kill(running.rank_process(1), signal.SIGTERM)
+        left = running.end()
+        assert time.monotonic() - began < BUDGET
+    assert left.codes == [PREEMPTED], left.output
+    assert "told to leave at step 3 " in left.output
+    assert not left.events("test")
+    again = run(*flags, "--test-steps=1", processes=2, data=tmp_path, recipe="imagenet")
+    assert again.codes == [DONE], again.output
+    assert not again.events("train"), "every step was saved"
+    assert len(again.events("test")) == 2
+
+
+def test_a_rank_that_waits_for_the_others_leaves() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
+    rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while Path(f"/proc/{rank.pid}/comm").read_text(encoding="ascii") != "rank-0\n":
+        assert time.monotonic() < until, "it does not come so far"
+        time.sleep(0.1)
+    began = time.monotonic()
+    rank.terminate()
+    _, said = rank.communicate(timeout=BUDGET)
+    assert time.monotonic() - began < BUDGET
+    assert rank.returncode == PREEMPTED, said
+    assert "told to leave before the first step; nothing is lost (rank 0, exit code 75)" in said
+
+
+def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
+    with started(processes=2, data=digits, recipe="digits") as running:
+        launcher = running.hosts[0].pid
+        until = time.monotonic() + 60
+        # It loads torch, and a process beside it does.
+        while not list(descendants(launcher)):
+            assert time.monotonic() < until, "it does not come so far"
+        os.kill(launcher, signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    assert "told to leave before any rank was started" in ended.output
+
+
+@pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
+def test_a_rank_that_loads_leaves_at_once(wait: str) -> None:
+    program = f"""
+import threading, time
+from trainer.__main__ import LeaveSignal, say
+from trainer.exit_codes import PreemptedError
+signal = LeaveSignal()
+try:
+    print("loading", flush=True)
+    {wait}
+except PreemptedError as error:
+    raise SystemExit(say(error))
+"""
+    words = [sys.executable, "-c", program]
+    with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        Running([process]).wait_for("loading")
+        process.terminate()
+        _, said = process.communicate(timeout=BUDGET)
+    assert process.returncode == PREEMPTED, said
+    assert "nothing is lost" in said
