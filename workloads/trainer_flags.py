@@ -38,7 +38,7 @@ _JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
 LONGEST_NAME = 255
 """Bytes that file systems take for one name."""
 _OF_URLS = "BUCKET in small letters, and no '::', '?', '#' or blank at its end"
-_NO_NAME = r"/\*?[]#%, '::', a '.' first or a blank at an end"
+_NO_NAME = r"`/\*?[]#%` and '::', a '.' first or a blank at an end"
 _SIGNS = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -226,7 +226,7 @@ def allowed(flag: Flag) -> str:
     words = {
         "text": "a text without control characters",
         "bucket": f"file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
-        "folder": f"one folder name of at most {LONGEST_NAME} bytes, without any of {_NO_NAME}",
+        "folder": f"one folder name of at most {LONGEST_NAME} bytes, without {_NO_NAME}",
         "digits": "a folder with the digits and no URL (by default those in the image)",
         "images": f"a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
         "steps": f"A-B with 1 <= A <= B <= {LARGEST}, such as 10-15",
