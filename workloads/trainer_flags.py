@@ -38,7 +38,7 @@ _JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
 LONGEST_NAME = 255
 """Bytes that file systems take for one name."""
 _OF_URLS = "BUCKET in small letters, and no '::', '?', '#' or blank at its end"
-_NO_NAME = r"`/\*?[]#%` and '::', a '.' first or a blank at an end"
+_NO_NAME = r"any of `/\*?[]#%`, '::', a '.' first or a blank at an end"
 _SIGNS = re.compile(r"[\x00-\x1f\x7f]")
 
 
