@@ -13,22 +13,22 @@ from typing import Annotated, Literal
 import tyro
 
 from trainer.exit_codes import ConfigurationError
-
-LARGEST_SEED = 2**31 - 1
-LARGEST_PORT = 2**16 - 1
-LARGEST_COUNT = 10**9
-"""More than any count of a run is."""
-_NAMED = {
-    "gs": r"gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)",
-    "s3": r"s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$)",
-    "az": r"az://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/|$)",
-}
-"""How URLs of object stores begin: what their buckets may be called."""
-_REST = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
-_FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
-_BUCKET = re.compile(f"{_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST}")
-_IMAGES = re.compile(f"(?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST}")
-"""A path, or the URL of a folder."""
+from trainer.setting_rules import (
+    BUCKET,
+    IMAGES,
+    JOB,
+    LARGEST_COUNT,
+    LARGEST_FACTOR,
+    LARGEST_PORT,
+    LARGEST_SEED,
+    LONGEST_NAME,
+    LONGEST_TIMEOUT,
+    MOST_THREADS,
+    at_least,
+    positive,
+    refusal,
+    within,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,20 +89,43 @@ class TrainConfig:
     """10^12 operations a second that a rank's device can do at most, to compute MFU from; 0 takes a known GPU's."""
 
     def __post_init__(self) -> None:
-        _at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
-        _at_least(1, keep_checkpoints=self.keep_checkpoints, accumulate=self.accumulate)
-        _at_least(0, checkpoint_steps=self.checkpoint_steps, threads=self.threads, weight_decay=self.weight_decay)
-        _at_least(0, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
+        at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
+        at_least(1, keep_checkpoints=self.keep_checkpoints, accumulate=self.accumulate)
+        at_least(0, checkpoint_steps=self.checkpoint_steps)
         step_range(self.profile_steps)
-        _within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
-        _within(0, LARGEST_SEED, seed=self.seed)
-        _within(0, LARGEST_PORT, profile_port=self.profile_port)
-        _positive(learning_rate=self.learning_rate, process_group_timeout=self.process_group_timeout)
-        if self.bucket and not _BUCKET.fullmatch(self.bucket):
-            allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-            raise _refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
-        if not re.fullmatch(r"(?![.\s])[^/\x00-\x1f\x7f]+(?<!\s)", self.job):
-            raise _refusal("job", self.job, "one folder name", "take the job's name")
+        within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
+        within(0, LARGEST_SEED, seed=self.seed)
+        within(0, LARGEST_PORT, profile_port=self.profile_port)
+        within(0, MOST_THREADS, threads=self.threads)
+        within(0, LARGEST_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
+        within(0, LARGEST_FACTOR, weight_decay=self.weight_decay)
+        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
+        positive(LONGEST_TIMEOUT, process_group_timeout=self.process_group_timeout)
+        if self.bucket and not BUCKET.fullmatch(self.bucket):
+            allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
+            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
+        self._check_job()
+        self._check_together()
+
+    def _check_job(self) -> None:
+        """Refuse a name that some bucket has no folder for."""
+        if not JOB.fullmatch(self.job) or not self.job.isprintable():
+            allowed = "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end"
+            raise refusal("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
+        if len(self.job.encode()) > LONGEST_NAME:
+            raise refusal("job", self.job, f"at most {LONGEST_NAME} bytes", "give --job a shorter name")
+
+    def _check_together(self) -> None:
+        """Refuse what is right by itself, and could not be done together."""
+        if self.accumulate > self.batch_size:
+            allowed = f"at most batch_size, {self.batch_size}"
+            raise refusal("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
+        if not self.bucket and self.profile_steps:
+            remedy = "give --bucket too, or leave --profile-steps out"
+            raise refusal("profile_steps", self.profile_steps, "nothing where no bucket takes the profile", remedy)
+        if not self.bucket and self.wandb in ("offline", "online"):
+            remedy = "give --bucket too, or leave --wandb out"
+            raise refusal("wandb", self.wandb, "'off' or 'auto' where no bucket takes the run", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +148,7 @@ class DigitsConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.data_dir or "://" in self.data_dir:
-            raise _refusal("data_dir", self.data_dir, "a folder with the digits", "give --data-dir one on a disk")
+            raise refusal("data_dir", self.data_dir, "a folder with the digits", "give --data-dir one on a disk")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,19 +185,19 @@ class ImagenetConfig(TrainConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
-        _at_least(2, num_classes=self.num_classes)
+        at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
+        at_least(2, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
-            raise _refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
-        if not _IMAGES.fullmatch(self.data_dir):
-            allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-            raise _refusal("data_dir", self.data_dir, allowed, "give --data-dir such a one")
+            raise refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
+        if not IMAGES.fullmatch(self.data_dir):
+            allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
+            raise refusal("data_dir", self.data_dir, allowed, "give --data-dir such a one")
         # The variable is there for every recipe, and says nothing of what is wanted.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
             if self.fake_data and value:
                 remedy = f"give --no-fake-data too, or leave --{key.replace('_', '-')} out"
-                raise _refusal(key, value, "nothing beside generated images", remedy)
+                raise refusal(key, value, "nothing beside generated images", remedy)
 
 
 Config = (
@@ -192,7 +215,7 @@ def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
     Raises ConfigurationError, naming the flag, its value and what is allowed.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
-        raise _refusal("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
+        raise refusal("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
     said = io.StringIO()
     try:
         with redirect_stderr(said), redirect_stdout(said):
@@ -208,9 +231,10 @@ def step_range(steps: str) -> tuple[int, int] | None:
     """The first and the last of `A-B`; None for nothing. Raises ConfigurationError for anything else."""
     if not steps:
         return None
-    found = re.fullmatch(r"(\d+)-(\d+)", steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise _refusal("profile_steps", steps, "A-B with 1 <= A <= B", "give the first and the last step")
+    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", steps)
+    if not found or not 1 <= int(found[1]) <= int(found[2]) <= LARGEST_COUNT:
+        allowed = f"A-B with 1 <= A <= B <= {LARGEST_COUNT}"
+        raise refusal("profile_steps", steps, allowed, "give the first and the last step")
     return int(found[1]), int(found[2])
 
 
@@ -231,28 +255,3 @@ def _plain(boxed: str) -> str:
     if len(sections) > 2 and sections[2][0].startswith("Perhaps you meant"):
         message += ". Perhaps you meant " + sections[2][1]
     return re.sub(r"^Error parsing \w+Config: ", "", message) + " (see --help)"
-
-
-def _refusal(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
-
-
-def _at_least(least: int, **settings: float) -> None:
-    for key, value in settings.items():
-        remedy = f"give --{key.replace('_', '-')} another value"
-        if not value >= least:
-            raise _refusal(key, value, f"{least} or more", remedy)
-        if isinstance(value, int) and value > LARGEST_COUNT:
-            raise _refusal(key, value, f"at most {LARGEST_COUNT}", remedy)
-
-
-def _within(least: float, most: float, **settings: float) -> None:
-    for key, value in settings.items():
-        if not least <= value <= most:
-            raise _refusal(key, value, f"{least} to {most}", f"give --{key.replace('_', '-')} another value")
-
-
-def _positive(**settings: float) -> None:
-    for key, value in settings.items():
-        if not 0 < value < float("inf"):
-            raise _refusal(key, value, "more than 0", f"give --{key.replace('_', '-')} another value")

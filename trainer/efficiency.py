@@ -11,7 +11,6 @@ import torch
 from trainer.checkpoints.state import RunState
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Data
-from trainer.models import build_model
 from trainer.report.flops import flops_per_sample, peak_flops
 from trainer.report.step_clock import StepClock, StepTimes
 
@@ -30,7 +29,7 @@ class Efficiency:
         clock: StepClock,
         device: torch.device,
     ) -> None:
-        self._config, self._data, self._state, self._clock, self._device = config, data, state, clock, device
+        self._data, self._state, self._clock, self._device = data, state, clock, device
         self._before = 0.0
         self._logged = 0
         self._flops: float | None = None
@@ -60,18 +59,13 @@ class Efficiency:
             "goodput": min(100.0, 100 * self.useful_seconds / max(time.time() - self._state.began, 1e-9)),
         }
         # Counted once, after the first line: whoever waits for the first step need not wait for this.
-        if self._flops is None and self._logged > 1:
-            self._flops = self._count()
+        if self._logged == 2:
+            self._flops = flops_per_sample(self._state.model, (self._data.channels, self._data.side, self._data.side))
         if self._flops:
             found["teraflops"] = self._flops * rate / 1e12
             if self._peak:
                 found["mfu"] = 100 * self._flops * rate / self._peak
         return found
-
-    def _count(self) -> float:
-        with torch.device("meta"):
-            model = build_model(self._config, classes=self._data.classes, channels=self._data.channels)
-        return flops_per_sample(model, (self._data.channels, self._data.side, self._data.side))
 
     def _memory(self) -> int:
         """Bytes: on CUDA the most that was ever taken, else what is resident."""

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
-from trainer.config import DigitsConfig, ImagenetConfig, step_range
+from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
 from trainer.exit_codes import DivergedError, PreemptedError
@@ -16,6 +16,7 @@ from trainer.models import learning_rate
 from trainer.parts import build_parts, name_broken
 from trainer.report.metrics import Reporter
 from trainer.report.sinks import CLOSE_SECONDS, LEAVE_SECONDS
+from trainer.run_profile import RunProfile
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.step_log import StepLog
@@ -63,8 +64,7 @@ class Training:
         self.named = len(self.data.broken)
         self.log = StepLog(config, parts, runtime, report, watch)
         self.checkpoints = RunCheckpoints(config, folder, runtime, self.state, report)
-        asked = step_range(config.profile_steps)
-        self.profile = runtime.step_profile(config, *asked) if folder and asked else None
+        self.profile = RunProfile(config, runtime, report)
 
     def run(self) -> None:
         """Go on where the run stood; then train, evaluate and save, epoch by epoch."""
@@ -78,6 +78,7 @@ class Training:
             self.sampler.next_epoch()
             self.save()
         self.checkpoints.wait()
+        self.profile.end()
         self.report.event(
             "done",
             test_accuracy=self.state.test_accuracy,
@@ -93,8 +94,7 @@ class Training:
         steps = -(-self.sampler.num_samples // self.sampler.global_batch)
         while self.sampler.steps_left:
             self.watch.beat()
-            if self.profile:
-                self.profile.before(self.state.step + 1)
+            self.profile.before(self.state.step + 1)
             self.log.steps.begin()
             share = self.sampler.next()
             batch = self.data.batch(share, world=self.runtime.world)
@@ -103,8 +103,7 @@ class Training:
             with self.runtime.training(self.state.step + 1):
                 self.step(batch)
             self.log.steps.end()
-            if self.profile and (trace := self.profile.after(self.state.step)):
-                self.report.event("profile", path=trace)
+            self.profile.after(self.state.step)
             number, first = steps - self.sampler.steps_left, self.log.clock.samples == 0
             self.log.clock.count(share.total)
             if first or number % self.config.log_steps == 0 or number == steps:
@@ -189,5 +188,6 @@ class Training:
         if agreed == Verdict.LEAVE:
             self.save()
             self.checkpoints.wait()
+            self.profile.end()
             kept = "" if self.checkpoints.checkpoints else "; nothing of the run is kept, for there is no --bucket"
             raise PreemptedError(f"told to leave at step {self.state.step}{kept}")

@@ -29,11 +29,16 @@ _NAMED = {
 """How URLs of object stores begin: what their buckets may be called."""
 _REST = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
 _FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
-BUCKET = re.compile(f"{_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST}")
-"""As trainer/config.py has it."""
-IMAGES = re.compile(f"(?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST}")
+_UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
+BUCKET = re.compile(f"{_UNCHAINED}({_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST})")
+"""As trainer/setting_rules.py has it."""
+IMAGES = re.compile(f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST})")
 """A path, or the URL of a folder that the trainer opens."""
-_OF_URLS = "BUCKET in small letters, and no '?', '#' or blank at its end"
+_JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
+LONGEST_NAME = 255
+"""Bytes that file systems take for one name."""
+_OF_URLS = "BUCKET in small letters, and no '::', '?', '#' or blank at its end"
+_NO_NAME = r"any of `/\*?[]#%`, '::', a '.' first or a blank at an end"
 _SIGNS = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -66,9 +71,9 @@ _EVERY: Mapping[str, Flag] = {
     "epochs": _integer(1),
     "batch_size": _integer(1),
     "optimizer": _choice("adamw", "sgd"),
-    "learning_rate": Flag(kind="number", above=0),
+    "learning_rate": Flag(kind="number", above=0, most=1e37),
     "warmup": _SHARE,
-    "weight_decay": Flag(kind="number", least=0),
+    "weight_decay": Flag(kind="number", least=0, most=1e37),
     "label_smoothing": _SHARE,
     "log_steps": _integer(1),
     "amp": _SWITCH,
@@ -78,17 +83,17 @@ _EVERY: Mapping[str, Flag] = {
     "seed": _integer(0, 2**31 - 1),
     "device": _choice("auto", "cpu", "cuda", "xla"),
     "sharding": _choice("batch", "model"),
-    "threads": _integer(0),
-    "process_group_timeout": Flag(kind="number", above=0),
+    "threads": _integer(0, 1024),
+    "process_group_timeout": Flag(kind="number", above=0, most=366 * 24 * 3600),
     "bucket": Flag(kind="bucket"),
     "job": Flag(kind="folder"),
     "checkpoint_steps": _integer(0),
     "keep_checkpoints": _integer(1),
-    "keep_hours": Flag(kind="number", least=0),
+    "keep_hours": Flag(kind="number", least=0, most=LARGEST),
     "wandb": _choice("off", "auto", "offline", "online"),
     "profile_steps": Flag(kind="steps"),
     "profile_port": _integer(0, 2**16 - 1),
-    "peak_teraflops": Flag(kind="number", least=0),
+    "peak_teraflops": Flag(kind="number", least=0, most=LARGEST),
 }
 FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
     {
@@ -172,7 +177,7 @@ def _wrong(flag: Flag, value: str | int | float | bool) -> str:
         return "" if _is_such_a_text(flag, str(value)) else allowed(flag)
     try:
         number = int(str(value)) if flag.kind == "integer" else float(value)
-    except ValueError:
+    except (OverflowError, ValueError):
         return allowed(flag)
     high = flag.most is None or number <= flag.most
     low = (flag.least is None or number >= flag.least) and (flag.above is None or number > flag.above)
@@ -205,10 +210,10 @@ def _is_such_a_text(flag: Flag, text: str) -> bool:
     if flag.kind == "images":
         return IMAGES.fullmatch(text) is not None
     if flag.kind == "folder":
-        return bool(text) and text == text.strip() and not text.startswith(".") and "/" not in text
+        return _JOB.fullmatch(text) is not None and text.isprintable() and len(text.encode()) <= LONGEST_NAME
     if flag.kind == "steps" and text:
-        steps = re.fullmatch(r"(\d+)-(\d+)", text)
-        return steps is not None and 1 <= int(steps[1]) <= int(steps[2])
+        steps = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
+        return steps is not None and 1 <= int(steps[1]) <= int(steps[2]) <= LARGEST
     return True
 
 
@@ -221,15 +226,19 @@ def allowed(flag: Flag) -> str:
     words = {
         "text": "a text without control characters",
         "bucket": f"file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
-        "folder": "one folder name",
+        "folder": f"one folder name of at most {LONGEST_NAME} bytes, without {_NO_NAME}",
         "digits": "a folder with the digits and no URL (by default those in the image)",
         "images": f"a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, {_OF_URLS}",
-        "steps": "A-B with 1 <= A <= B, such as 10-15",
+        "steps": f"A-B with 1 <= A <= B <= {LARGEST}, such as 10-15",
         "model": "a classifier of torchvision or timm, such as resnet50",
     }
     if flag.kind in words:
         return words[flag.kind]
     sort = "an integer" if flag.kind == "integer" else "a number"
     if flag.above is not None:
-        return f"{sort} above {flag.above:g}"
-    return f"{sort} from {flag.least:g} to {flag.most:.0f}" if flag.most else f"{sort} of at least {flag.least:g}"
+        return f"{sort} above {flag.above:g}, at most {_plain(flag.most)}"
+    return f"{sort} from {flag.least:g} to {_plain(flag.most)}"
+
+
+def _plain(number: float | None) -> str:
+    return f"{number:g}" if number and number > 1e15 else f"{number:.0f}"

@@ -102,6 +102,26 @@ def test_help_shows_every_setting_with_its_sentence(
         (["digits", "--bucket=file://tmp/a"], ["bucket is 'file://tmp/a'", "file:///FOLDER"]),
         (["digits", "--bucket=/tmp/a"], ["bucket is '/tmp/a'", "file:///FOLDER"]),
         (["digits", "--bucket=s3://"], ["bucket is 's3://'"]),
+        (["digits", "--bucket=file:///a::gs://b"], ["bucket is 'file:///a::gs://b'", "without '::'"]),
+        (["imagenet", "--no-fake-data", "--data-dir=/a::b"], ["data_dir is '/a::b'", "without '::'"]),
+        (["digits", "--threads=1025"], ["threads is 1025", "0 to 1024", "--threads"]),
+        (["digits", "--threads=99999999999999999999"], ["threads is 9999", "0 to 1024"]),
+        (["digits", "--process-group-timeout=31622401"], ["process_group_timeout is 31622401.0", "at most 31622400"]),
+        (["digits", "--process-group-timeout=1e300"], ["process_group_timeout is 1e+300", "at most 31622400"]),
+        (["digits", "--learning-rate=1e38"], ["learning_rate is 1e+38", "more than 0 and at most 1e+37"]),
+        (["digits", "--weight-decay=1e38"], ["weight_decay is 1e+38", "0 to 1e+37"]),
+        (["digits", "--weight-decay=nan"], ["weight_decay is nan", "0 to 1e+37"]),
+        (["digits", "--keep-hours=inf"], ["keep_hours is inf", "0 to 1000000000"]),
+        (["digits", "--peak-teraflops=inf"], ["peak_teraflops is inf", "0 to 1000000000"]),
+        (["digits", "--accumulate=65"], ["accumulate is 65", "at most batch_size, 64", "--accumulate", "--batch-size"]),
+        (["imagenet", "--profile-steps=1-99999999999999999999"], ["profile_steps is '1-9999", "B <= 1000000000"]),
+        (["digits", "--bucket=", "--profile-steps=3-5"], ["profile_steps is '3-5'", "--bucket", "--profile-steps"]),
+        (["digits", "--bucket=", "--wandb=offline"], ["wandb is 'offline'", "give --bucket too", "--wandb"]),
+        (["digits", "--bucket=", "--wandb=online"], ["wandb is 'online'", "give --bucket too"]),
+        (["digits", r"--job=a\b"], [r"job is 'a\\b'", "one folder name", "--job"]),
+        (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
+        (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
+        (["digits", f"--job={'a' * 256}"], ["job is 'aaa", "at most 255 bytes", "a shorter name"]),
         (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet"]),
         ([], ["digits", "imagenet"]),
     ],
@@ -113,6 +133,21 @@ def test_wrong_flags_are_named_with_what_is_allowed(flags: list[str], words: lis
     assert [word for word in words if word not in text] == [], text
     assert "\n" not in text
     assert text.isascii()
+
+
+@pytest.mark.parametrize("key", ["warmup", "label_smoothing", "learning_rate", "weight_decay", "keep_hours"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_what_is_no_finite_number_is_refused(key: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key} is {value}"):
+        parse(["digits", f"--{key.replace('_', '-')}={value}"])
+
+
+def test_a_name_that_is_no_text_ends_the_process_in_one_line() -> None:
+    words: list[str | bytes] = [sys.executable, "-m", "trainer", "digits", b"--job=a\x80"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
+    assert done.returncode == BAD_CONFIGURATION
+    assert done.stderr.startswith("error: job is 'a\\udc80'")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_wrong_flag_ends_the_process_at_once_with_its_exit_code() -> None:

@@ -168,6 +168,35 @@ def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
     assert "ERROR" not in ended.output, "a machine without a GPU is none"
 
 
+def profiled(path: Path) -> int:
+    """How many steps a trace has."""
+    return [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]].count(
+        "Optimizer.step#AdamW.step"
+    )
+
+
+def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(tmp_path: Path, digits: Path) -> None:
+    flags = ("--epochs=1", "--profile-steps=3-9999", "--batch-size=64", f"--bucket=file://{tmp_path}")
+    ended = run(*flags, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    steps = int(ended.events("train")[-1]["step"].partition("/")[0])
+    path = tmp_path / "training" / "profile" / "rank-0" / f"steps-3-{steps}.json.gz"
+    assert profiled(path) == steps - 2 > 1
+    assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
+
+
+def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digits: Path) -> None:
+    flags = ("--epochs=999", "--profile-steps=2-999999999", "--log-steps=1", f"--bucket=file://{tmp_path}")
+    with started(*flags, data=digits, recipe="digits") as running:
+        running.wait_for("train epoch=1 step=3/")
+        running.hosts[0].send_signal(signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    (path,) = (tmp_path / "training" / "profile" / "rank-0").iterdir()
+    assert profiled(path) >= 2
+    assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
+
+
 def test_a_batch_in_parts_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
     flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")

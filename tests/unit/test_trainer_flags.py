@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
 from trainer.exit_codes import ConfigurationError
+from workloads.idle_flags import BATCH_SIZES
 from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
 
 RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
@@ -22,9 +24,17 @@ def refused(recipe: str, **flags: Any) -> list[str]:
     return [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
 
 
+BESIDE = {
+    "accumulate": "--batch-size=1000000000",
+    "profile_steps": "--bucket=file:///bucket",
+    "wandb": "--bucket=file:///bucket",
+}
+"""What a flag is right beside only."""
+
+
 def trainer_refuses(recipe: str, name: str, value: object) -> bool:
     try:
-        parse([recipe, f"--{name}={value}"])
+        parse([recipe, f"--{name}={value}", *([BESIDE[name]] if name in BESIDE else [])])
     except ConfigurationError:
         return True
     return False
@@ -46,8 +56,28 @@ def test_the_table_has_the_trainers_types(recipe: str, name: str) -> None:
 
 
 WORDS: dict[str, tuple[list[str], list[str]]] = {
-    "folder": (["a", "a.b", "a b"], ["", ".a", "a/b", "a ", "a\nb"]),
-    "steps": (["", "1-1", "3-9"], ["9-3", "0-3", "4", "a-b"]),
+    "folder": (
+        [
+            "a",
+            "a.b",
+            "a b",
+            "-a_b",
+            "a:b",
+            "a@b=c,d+e",
+            "$(HOME)",
+            "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n",
+            "a" * 255,
+        ],
+        [
+            *("", ".a", ".", "..", "a/b", "a ", " a", "a\nb", "a\\b", "a*", "a?", "a[0]", "a]", "a#1", "a%2fb", "a::b"),
+            *("a\N{NO-BREAK SPACE}", "a\N{LINE SEPARATOR}b", "a\udc80", "a" * 256),
+            "\N{LATIN SMALL LETTER U WITH DIAERESIS}" * 128,
+        ],
+    ),
+    "steps": (
+        ["", "1-1", "3-9", "1-1000000000"],
+        ["9-3", "0-3", "4", "a-b", "1-1000000001", f"1-{'9' * 20}", f"1-{'9' * 5000}", "1-\N{ARABIC-INDIC DIGIT TWO}"],
+    ),
     "bucket": (
         ["", "file:///bucket/a", "gs://team", "gs://team_a.b/runs/1", "s3://team-a/my runs", "file:///a#b"],
         [
@@ -60,14 +90,15 @@ WORDS: dict[str, tuple[list[str], list[str]]] = {
                 "gs:/x/y",
                 "GS://x/y",
             ),
-            *("az://x/y", "file:///a ", "gs://b/x#y", "s3://-a", "gs://b\n", "file:///"),
+            *("az://x/y", "file:///a ", "gs://b/x#y", "s3://-a", "gs://b\n", "file:///", "file:///a::gs://b"),
+            *("gs://b/x::file:///a", "s3://team/a::b", "file:///a\udc80"),
         ],
     ),
     "images": (
         ["/data", "data", "file:///data", "gs://team/a b", "s3://team", "az://team/a"],
         [
             *("azure://x", "hdfs://x/y", "http://x/y", "GS://x/y", "gs:/x/y", "s3://My_Bucket/x", "file://x", "s3://"),
-            *("gs://b/x?y", "gs://b/x "),
+            *("gs://b/x?y", "gs://b/x ", "gs://b/x::y", "/data::y", "simplecache::s3://team/x"),
         ],
     ),
     "digits": (["/data", "data"], ["", "s3://team/digits", "file:///data"]),
@@ -76,16 +107,26 @@ WORDS: dict[str, tuple[list[str], list[str]]] = {
 
 def edges(flag: Flag) -> tuple[list[str], list[str]]:
     """Values at the bounds of a flag that are allowed, and such that are not."""
-    step = 1 if flag.kind == "integer" else 0.001
     right = [bound for bound in (flag.least, flag.most) if bound is not None]
     wrong = [bound for bound in (flag.above,) if bound is not None]
-    wrong += [flag.least - step] if flag.least is not None else []
-    wrong += [flag.most + step] if flag.most is not None else []
-    right += [flag.above + step] if flag.above is not None else []
+    wrong += [_next(flag, flag.least, -1)] if flag.least is not None else []
+    wrong += [_next(flag, flag.most, 1)] if flag.most is not None else []
+    right += [_next(flag, flag.above, 1)] if flag.above is not None else []
     shown = int if flag.kind == "integer" else float
     if flag.kind in WORDS:
         return WORDS[flag.kind]
-    return [str(shown(each)) for each in right], [*(str(shown(each)) for each in wrong), "many"]
+    return [str(shown(each)) for each in right], [
+        *(str(shown(each)) for each in wrong),
+        "many",
+        "nan",
+        "inf",
+        "1" * 400,
+    ]
+
+
+def _next(flag: Flag, bound: float, way: int) -> float:
+    """The number next to a bound, that way."""
+    return bound + way if flag.kind == "integer" else math.nextafter(bound, way * math.inf)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +152,11 @@ def test_the_trainer_takes_the_folders_of_images_that_a_job_may_name() -> None:
     for each in wrong:
         with pytest.raises(ConfigurationError, match="data_dir is"):
             parse(["imagenet", "--no-fake-data", f"--data-dir={each}"])
+
+
+def test_a_batch_has_the_size_that_the_trainer_gives_it() -> None:
+    found = {recipe: config.batch_size for recipe in RECIPES if (config := parse([recipe]))}
+    assert found == BATCH_SIZES
 
 
 @pytest.mark.parametrize("alias", ALIASES)
@@ -139,7 +185,9 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
         ("digits", {"amp": "yes"}, "amp: must be true or false, without quotes"),
         ("digits", {"wandb": False}, "wandb: must be one of off, auto, offline, online, in quotes"),
         ("digits", {"lr": 1, "learning_rate": 2}, "learning_rate: is the same flag as lr; write one of the two"),
-        ("digits", {"learning_rate": float("nan")}, "learning_rate: must be a number above 0"),
+        ("digits", {"learning_rate": float("nan")}, "learning_rate: must be a number above 0, at most 1e+37"),
+        ("digits", {"learning_rate": 10**400}, "learning_rate: must be a number above 0, at most 1e+37"),
+        ("digits", {"seed": 2**31}, "seed: must be an integer from 0 to 2147483647"),
         ("digits", {"bucket": "my-bucket"}, "bucket: must be file:///FOLDER, gs://BUCKET/FOLDER or s3://"),
         ("imagenet", {"arch": "ResNet-50"}, f"arch: {MODEL}; write resnet50"),
         ("imagenet", {"model": "resnet51"}, f"model: {MODEL}; write resnet5"),

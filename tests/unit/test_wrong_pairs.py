@@ -61,6 +61,22 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].flags.sharding", "remove `processes_per_host`"),
     ),
     "the port of a profiler that is not there": (job(flags={"profile_port": 9012}), ("`profile_steps`",)),
+    "a profile without a bucket": (
+        job(flags={"profile-steps": "3-5", "bucket": ""}),
+        ('flags.profile_steps = "3-5":', "an empty `bucket` takes nothing"),
+    ),
+    "a run of Weights & Biases without a bucket": (
+        job(flags={"wandb": "offline", "bucket": ""}),
+        ('flags.wandb = "offline":', "remove that flag, or this"),
+    ),
+    "more parts than samples": (
+        job(flags={"accumulate": 65}),
+        ("flags.accumulate = 65:", "a batch of 64 into more parts", "lower it"),
+    ),
+    "more parts than the samples that are asked": (
+        job(**IMAGENET, flags={"accumulate": "9", "batch_size": 8}),
+        ("a batch of 8 into more parts",),
+    ),
     "links of one host": (job(least_link_gigabits=1), ("jobs[0].least_link_gigabits = 1.0:", "here are none")),
     "links of idle hosts": (job(hosts=2, least_link_gigabits=1, interactive=True), ("here are none",)),
     "a bucket without a name": (job(flags={"bucket": "gs://"}), ("jobs[0].flags.bucket", "gs://BUCKET/FOLDER")),
@@ -98,6 +114,10 @@ def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
         job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True}),
         job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
         job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
+        job(flags={"profile_steps": "3-5", "wandb": "offline"}),
+        job(flags={"wandb": "auto", "profile_steps": "", "bucket": ""}),
+        job(flags={"accumulate": 64}),
+        job(flags={"accumulate": 65, "batch_size": 65}),
     ],
     ids=str,
 )

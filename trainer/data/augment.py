@@ -12,6 +12,8 @@ from trainer.data.sampler import Share
 MOST_DEGREES = 10.0
 MOST_PIXELS = 2.0
 MOST_SCALE = 0.1
+SEEDS = 2**64
+"""As many as torch has."""
 
 
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
@@ -20,7 +22,8 @@ def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks
     and after a restart.
     """
-    generator = torch.Generator().manual_seed((seed * 1_000_003 + share.epoch) * 1_000_003 + share.position)
+    place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
+    generator = torch.Generator().manual_seed(place % SEEDS)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
     angle = amounts[:, 0] * math.radians(MOST_DEGREES)
     scale = 1 + amounts[:, 1] * MOST_SCALE

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -22,19 +25,48 @@ From NVIDIA's data sheets of each GPU in its SXM form, https://www.nvidia.com/en
 """
 
 
-def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float:
-    """Floating-point operations of a training step for one sample, counted, not run: the model's weights are `meta`.
+def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
+    """Floating-point operations of a training step for one sample, counted and not run; None where no count is known.
 
-    `shape` is that of one sample: channels, height, width.
+    `shape` is that of one sample: channels, height, width. The model itself stays as it is.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    counter = FlopCounterMode(display=False)
-    with counter:
-        # Two samples: batch statistics need more than one value a channel.
-        output = model(torch.empty((2, *shape), device="meta"))
-        output.sum().backward()
-    return counter.get_total_flops() / 2
+    own = {torch.ops.aten.convolution_backward: _of_convolution_backward}
+    counter = FlopCounterMode(display=False, custom_mapping=own)
+    shapes = _without_values(model).train()
+    try:
+        with counter:
+            # Two samples: batch statistics need more than one value a channel.
+            output = shapes(torch.empty((2, *shape), device="meta"))
+            output.sum().backward()
+    except RuntimeError:
+        # The model decides by values, and here are none.
+        return None
+    return float(counter.get_total_flops()) / 2
+
+
+def _without_values(model: nn.Module) -> nn.Module:
+    """A copy of the model whose weights have shapes alone. Some models cannot be made so: their sizes are tensors."""
+    shapes: dict[int, torch.Tensor] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        weight = isinstance(tensor, nn.Parameter)
+        shapes[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if weight else empty
+    return copy.deepcopy(model, shapes)
+
+
+def _of_convolution_backward(
+    gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
+) -> int:
+    """Each of the two gradients, of images and of weights, costs what the convolution does; torch forgets the groups.
+
+    `rest` is bias, stride, padding, dilation, transposed, output padding, groups, and which gradients are wanted.
+    """
+    transposed, wanted = rest[4], rest[7]
+    assert isinstance(wanted, Sequence)
+    places = (images if transposed else gradient)[2:]
+    return 2 * gradient[0] * math.prod(places) * math.prod(weight) * sum(map(bool, wanted[:2]))
 
 
 def peak_flops(device: torch.device, *, sixteen_bits: bool) -> float | None:

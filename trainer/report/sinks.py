@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import queue
 import shutil
 import sys
@@ -47,9 +48,11 @@ class Record:
     """Images beside the numbers, for those who can show them."""
 
     def line(self) -> str:
-        """The event as a line of JSON."""
+        """The event as a line of JSON, which has no word for what is not a number, or infinite: null."""
         step = {} if self.global_step is None else {"global_step": self.global_step}
-        return json.dumps({"event": self.name, "time": round(self.time, 3), **self.values, **step}) + "\n"
+        values = {key: None if _is_no_number(value) else value for key, value in self.values.items()}
+        content = {"event": self.name, "time": round(self.time, 3), **values, **step}
+        return json.dumps(content, allow_nan=False) + "\n"
 
     def curves(self) -> Iterator[tuple[str, float]]:
         """The points that the event adds to curves."""
@@ -57,6 +60,10 @@ class Record:
             for key, value in self.values.items():
                 if not isinstance(value, str) and key not in NO_CURVES:
                     yield f"{self.name}/{key}", float(value)
+
+
+def _is_no_number(value: str | float) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 class Sink(Protocol):

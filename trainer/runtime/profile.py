@@ -19,11 +19,13 @@ class StepProfile:
 
     def __init__(self, folder: Folder, first: int, last: int) -> None:
         self._folder, self._first, self._last = folder, first, last
+        self._began = self._reached = first
         self._profile: profile | None = None
 
     def before(self, step: int) -> None:
         """A step begins."""
         if self._profile is None and self._first <= step <= self._last:
+            self._began = step
             # Imported where it is asked for.
             from torch import cuda
             from torch.profiler import profile
@@ -35,12 +37,17 @@ class StepProfile:
             self._profile = profile(record_shapes=True)
             self._profile.start()
 
-    def after(self, step: int) -> str | None:
-        """A step has ended; returns the URL of the trace where it was the last one."""
-        if self._profile is None or step < self._last:
+    def after(self, step: int) -> bool:
+        """A step has ended; says whether it is the last one to profile."""
+        self._reached = step
+        return step >= self._last
+
+    def end(self) -> str | None:
+        """No further step is profiled; returns the URL of the trace where there are steps that none has yet."""
+        if self._profile is None:
             return None
         self._profile.stop()
-        name = f"steps-{self._first}-{self._last}.json.gz"
+        name = f"steps-{self._began}-{self._reached}.json.gz"
         with tempfile.TemporaryDirectory() as scratch:
             path = Path(scratch) / "trace.json"
             self._profile.export_chrome_trace(str(path))

@@ -25,9 +25,9 @@ class XlaStepProfile(StepProfile):
             self._scratch = tempfile.TemporaryDirectory()
             xp.start_trace(self._scratch.name)
 
-    def after(self, step: int) -> str | None:
-        """A step has ended; returns the URL of the folder of the traces where it was the last one."""
-        if self._scratch is None or step < self._last:
+    def end(self) -> str | None:
+        """No further step is profiled; returns the URL of the folder where there are steps that no trace has yet."""
+        if self._scratch is None:
             return None
         torch_xla.sync(wait=True)
         xp.stop_trace()
