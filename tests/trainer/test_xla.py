@@ -39,7 +39,9 @@ class Ended:
         return [event["loss"] for event in first]
 
 
-def run(data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer")) -> Ended:
+def run(
+    data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer"), recipe: str = "digits"
+) -> Ended:
     """Train on so many virtual CPU devices."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")},
@@ -49,7 +51,7 @@ def run(data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m
         "TRAINYARD_DATA": str(data),
     }
     done = subprocess.run(
-        [str(PYTHON), *words, "digits", *flags],
+        [str(PYTHON), *words, recipe, *flags],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -144,6 +146,19 @@ def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> Non
     wanted = [float(event["loss"]) for event in unsharded.events("test")]
     assert len(tests) == 3
     assert all(math.isclose(ours, theirs, abs_tol=2e-4) for ours, theirs in zip(tests, wanted, strict=True))
+
+
+def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: Path, tmp_path: Path) -> None:
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    images = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
+    flags = (*images, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
+    ended = run(digits, *flags, words=words, recipe="imagenet")
+    assert ended.code == 0, ended.output
+    compiled = {(event["rank"], event["epoch"]): event["compilations"] for event in ended.events("train")}
+    for rank in ("0/2", "1/2"):
+        assert len({compiled[rank, epoch] for epoch in "123"}) == 1, compiled
+    tests = ended.events("test")
+    assert len({(event["epoch"], event["loss"]) for event in tests}) == 3, "both ranks have the same statistics"
 
 
 def free_port() -> str:

@@ -215,7 +215,8 @@ class Runtime:
         firsts = self.share([buffer.cpu() for buffer in buffers] if self.rank == 0 else [])
         with torch.no_grad():
             for buffer, first in zip(buffers, firsts, strict=True):
-                buffer.copy_(first)
+                # Changed in place: to XLA a copy from the host would be another input, and the next step another graph.
+                buffer.zero_().add_(first.to(buffer.device))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum of a tensor over all ranks."""
