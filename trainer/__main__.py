@@ -14,12 +14,13 @@ import traceback
 from trainer.exit_codes import DONE, PreemptedError, TrainerError
 
 RANK = os.environ.get("RANK", "0")
+TOLD = (signal.SIGTERM, signal.SIGINT)
 PATIENCE = 3.0
 """Seconds in which a rank that has nothing to save may tidy up."""
 
 
 class LeaveSignal:
-    """Remembers SIGTERM: the loop asks between steps, so that the current one is finished and saved.
+    """Remembers SIGTERM and Ctrl-C: the loop asks between steps, so that the current one is finished and saved.
 
     Until the loop asks for the first time nothing has been done that could be lost, and what is being loaded can take
     long: till then the signal ends this rank. Where it waits outside of Python no handler runs, and a thread ends it.
@@ -27,7 +28,8 @@ class LeaveSignal:
 
     def __init__(self) -> None:
         self._received = self._asked = False
-        signal.signal(signal.SIGTERM, self._receive)
+        for number in TOLD:
+            signal.signal(number, self._receive)
         told, tell = os.pipe()
         os.set_blocking(tell, False)
         signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
@@ -39,7 +41,7 @@ class LeaveSignal:
             raise self._nothing_lost()
 
     def _end_in_time(self, told: int) -> None:
-        while signal.SIGTERM not in os.read(told, 1):
+        while os.read(told, 1)[0] not in TOLD:
             pass
         time.sleep(PATIENCE)
         if not self._asked:

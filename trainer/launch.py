@@ -44,7 +44,8 @@ def main() -> int:
     $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
     """
     # torchrun listens once it is loaded; until then the first process of a container would not hear it at all.
-    signal.signal(signal.SIGTERM, _told_too_soon)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _told_too_soon)
     return _outside(_run())
 
 

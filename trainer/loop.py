@@ -33,15 +33,14 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave
         bound=config.process_group_timeout,
         slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
     )
-    patience = CLOSE_SECONDS
     try:
         with watch:
             Training(config, runtime, report, folder, watch, told_to_leave).run()
-    except PreemptedError:
-        patience = LEAVE_SECONDS
+    except BaseException as error:
+        # What ended the run is said, and not what its end came upon.
+        report.leave(LEAVE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
         raise
-    finally:
-        report.close(patience)
+    report.close()
 
 
 class Training:

@@ -20,7 +20,9 @@ UNFINISHED = ".unfinished"
 BUCKETS = ("gs", "s3", "az")
 """Kinds of buckets: obstore is their client, for it serves all three and tries again itself where a bucket fails."""
 ATTEMPTS = 3
-"""How often a bucket is asked before its failure counts; its client has tried for minutes in each."""
+"""How often a bucket is asked before its failure counts; its client tries several times in each."""
+LONG = 60.0
+"""Seconds after which a bucket is not asked again: one that never answers keeps its client for three minutes."""
 PAUSE = 0.5
 """Seconds before the second attempt; each later pause is twice as long."""
 METADATA = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
@@ -174,11 +176,12 @@ class Folder:
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask a bucket again where it fails for now; a disk's failure counts at once."""
+        began = time.monotonic()
         for attempt in range(0 if self.is_local else ATTEMPTS - 1):
             try:
                 return ask()
             except Exception as error:
-                if not _may_pass(error):
+                if not _may_pass(error) or time.monotonic() - began > LONG:
                     raise
                 time.sleep(PAUSE * 2**attempt)
         return ask()
@@ -189,11 +192,11 @@ class Folder:
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield
-        except (FileNotFoundError, IsADirectoryError) as error:
-            # With a folder in its place the file is not there either.
-            raise MissingFileError(f"{where} {what}: {error.strerror or error}") from None
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            # With a folder in its place, or a file in its folder's, the file is not there either.
+            raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
-            raise StorageError(f"{where} {what}: {error.strerror or error}") from None
+            raise StorageError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
             if self.is_local or not type(error).__module__.startswith("obstore"):
                 raise
@@ -202,7 +205,7 @@ class Folder:
 
     def _reason(self, said: str) -> str:
         """What a bucket's client says, in a line; where it found no credentials, that."""
-        line = said.splitlines()[0]
+        line = said.partition("\n")[0]
         if not METADATA.search(line):
             return line
         names = CREDENTIALS[self.url.partition("://")[0]]

@@ -106,7 +106,8 @@ class Watch:
                 # Whoever kept the store is gone. This rank will leave when it next meets the others; should it never
                 # get that far, its own bound still ends it.
                 self._store = None
-                print(f"warning: the ranks' watch sees this rank alone: {error}", file=sys.stderr, flush=True)
+                reason = str(error).partition("\n")[0]
+                print(f"warning: the ranks' watch sees this rank alone: {reason}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
         self._show()

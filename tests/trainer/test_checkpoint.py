@@ -70,6 +70,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "manifest without a format": (lambda folder: change(folder / MANIFEST, lambda _: seal({})), "format is None"),
     "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "none of this trainer"),
+    "another step's": (lambda folder: other_facts(folder, step=2), "it is of step 2"),
     "no facts": (lambda folder: reseal(folder, facts={}), "none of this trainer: KeyError 'signature'"),
     "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
 }
@@ -188,10 +189,27 @@ def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_pa
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (3, 4, 5)]
 
 
+def test_one_that_was_never_finished_takes_nobodys_place(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
+    save(checkpoints, 1, 2, 3)
+    assert checkpoints.folder.names() == ["step-000000002", "step-000000003"]
+    (tmp_path / "step-000000003" / MANIFEST).unlink()
+    save(checkpoints, 4)
+    assert checkpoints.folder.names() == ["step-000000002", "step-000000004"]
+
+
+def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
+    save(checkpoints, 2)
+    (tmp_path / "step-000000001").write_text("no checkpoint")
+    save(checkpoints, 3)
+    assert checkpoints.folder.names() == ["step-000000003"]
+
+
 def test_what_a_killed_run_left_unfinished_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
     (tmp_path / "run" / "step-000000003" / MANIFEST).unlink()
     save(checkpoints, 4)
-    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (2, 4)]
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 4)]
 
 
 def test_a_run_that_never_saved_starts_from_nothing(tmp_path: Path, runtime: Runtime) -> None:

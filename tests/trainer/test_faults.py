@@ -121,6 +121,16 @@ def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -
     assert f"{small_disk}/training/" in ended.output
 
 
+def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path, digits: Path) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "tensorboard").write_text("in the way")
+    ended = run("--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert f"error: file://{tmp_path}/training/tensorboard cannot be written" in ended.output
+    assert "Traceback" not in ended.output
+    assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
+
+
 def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
     ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")

@@ -38,6 +38,19 @@ def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
     assert len(again.events("test")) == 2
 
 
+@pytest.mark.parametrize("processes", [0, 2])
+def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits: Path) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=processes, data=digits, recipe="digits") as running:
+        running.wait_for("train epoch=2")
+        # A terminal tells all processes that run in it.
+        os.killpg(running.hosts[0].pid, signal.SIGINT)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    saved = ended.events("checkpoint")[-1]["step"]
+    assert f"told to leave at step {saved} " in ended.output
+
+
 def test_a_rank_that_waits_for_the_others_leaves() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import time
+from pathlib import Path
 
 import pytest
 
-from trainer.report.sinks import Record
+from tests.trainer.processes import json_lines
+from trainer import loop
+from trainer.config import parse
+from trainer.exit_codes import DataError
+from trainer.report.metrics import Reporter
+from trainer.report.sinks import FLUSH_SECONDS, JsonFile, Record, Writer
+from trainer.runtime import start_runtime
+from trainer.storage import Folder
 
 
 def no_constant(name: str) -> float:
@@ -21,3 +30,38 @@ def test_what_is_no_number_is_null(value: float) -> None:
     expected = {"event": "train", "time": 1.0, **values, "loss": None, "global_step": 3}
     assert json.loads(line, parse_constant=no_constant) == expected
     assert line.endswith("\n")
+
+
+def test_events_without_a_pause_are_there_while_the_run_goes_on(tmp_path: Path) -> None:
+    writer = Writer([JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl")])
+    until = time.monotonic() + 20 * FLUSH_SECONDS
+    while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
+        assert time.monotonic() < until, "nothing is written"
+        writer.take(Record(name="train", time=time.time(), values={}, global_step=1))
+        time.sleep(FLUSH_SECONDS / 10)
+    writer.end()
+    writer.wait(time.monotonic() + 60)
+
+
+def test_what_ended_a_run_is_said_and_not_what_its_end_came_upon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "tensorboard").write_text("in the way")
+    config = parse(["digits", "--device=cpu", f"--bucket=file://{tmp_path}"])
+
+    class Broken:
+        """A training that cannot begin."""
+
+        def __init__(self, *parts: object) -> None:
+            report = parts[2]
+            assert isinstance(report, Reporter)
+            report.event("train", global_step=1, loss=1.0)
+
+        def run(self) -> None:
+            raise DataError("the first of all")
+
+    monkeypatch.setattr(loop, "Training", Broken)
+    with pytest.raises(DataError, match="the first of all"):
+        loop.train(config, start_runtime(config), lambda: False)
+    assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]

@@ -97,3 +97,19 @@ def test_a_training_set_of_another_size_goes_on_from_the_same_share_of_it() -> N
     sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
     sampler.go_to({"epoch": 1, "position": 50, "num_samples": 100})
     assert (sampler.epoch, sampler.position) == (1, 100)
+
+
+@given(SIZES, BATCHES, st.integers(0, 20))
+def test_an_epoch_that_was_begun_with_another_seed_is_ended_with_that(size: int, batch_size: int, stop: int) -> None:
+    (before,) = samplers(size, 1, batch_size)
+    seen = [index for _ in range(min(stop, before.steps_left)) for index in take_step([before])]
+    after = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
+    after.go_to(before.place())
+    assert after.place() == before.place()
+    while after.steps_left:
+        seen += take_step([after])
+    assert sorted(seen) == list(range(size))
+    after.next_epoch()
+    fresh = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
+    fresh.next_epoch()
+    assert take_step([after]) == take_step([fresh]), "the next epoch has the seed of now"

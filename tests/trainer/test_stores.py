@@ -6,6 +6,7 @@ deletion in a batch, the proxy translates. Neither has been tried here against t
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -129,6 +130,25 @@ def test_a_store_that_fails_for_good_ends_the_run_and_is_named(
     assert "cannot be written" in ended.output
     assert str(fault.value) in ended.output
     assert time.monotonic() - began < 240
+
+
+@pytest.mark.parametrize(("takes", "asked"), [(5, 3), (180, 1)])
+def test_a_bucket_that_keeps_its_client_for_minutes_is_not_asked_again(
+    takes: float, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.accumulate(itertools.repeat(takes))
+    monkeypatch.setattr("trainer.storage.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("trainer.storage.time.sleep", lambda _seconds: None)
+    folder, tries = Folder(f"file://{tmp_path}"), []
+    folder.is_local = False
+
+    def ask() -> None:
+        tries.append(1)
+        raise OSError("it does not answer")
+
+    with pytest.raises(OSError, match="it does not answer"):
+        folder._patiently(ask)
+    assert len(tries) == asked
 
 
 class NoCredentials(BaseHTTPRequestHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 import warnings
@@ -138,7 +139,7 @@ class Checkpoints:
             folder = self.folder.child(name)
             try:
                 found = self._load(folder, fits)
-                self._step = int(name.removeprefix("step-"))
+                self._step = _step(name)
                 return found
             except _NotSealedError as error:
                 skipped(name, str(error))
@@ -159,6 +160,8 @@ class Checkpoints:
         try:
             saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
             fits(saved)
+            if (step := saved.facts["step"]) != _step(folder.url.rpartition("/")[2]):
+                raise ValueError(f"it is of step {step}")
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"its manifest is none of this trainer: {type(error).__name__} {error}") from None
         try:
@@ -193,18 +196,26 @@ class Checkpoints:
     def _delete_old(self, *, before: int) -> None:
         from trainer.checkpoints.tensor_files import MANIFEST
 
-        older = [name for name in self._newest_first() if int(name.removeprefix("step-")) < before]
-        for number, name in enumerate(older, start=2):
-            folder = self.folder.child(name)
-            if number <= self._keep and MANIFEST in folder.names():
+        whole = 1
+        for name in self._newest_first():
+            if _step(name) >= before:
                 continue
-            if folder.age(MANIFEST) >= self._keep_seconds:
+            folder = self.folder.child(name)
+            age = folder.age(MANIFEST)
+            # One that was never finished, and so is without an age, keeps nobody's place.
+            whole += age < math.inf
+            if (whole > self._keep or age == math.inf) and age >= self._keep_seconds:
                 # The seal first: a checkpoint that is half deleted must not be taken for one.
                 folder.delete(MANIFEST)
                 self.folder.delete(name)
 
     def _newest_first(self) -> list[str]:
         return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)
+
+
+def _step(name: str) -> int:
+    """The step that a checkpoint is named by."""
+    return int(name.removeprefix("step-"))
 
 
 class _NotSealedError(ValueError):

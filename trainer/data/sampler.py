@@ -40,6 +40,8 @@ class EpochSampler:
         self.epoch = 0
         self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
+        self._begun = (0, seed)
+        """The epoch that a checkpoint was in, and its seed."""
 
     @property
     def progress(self) -> float:
@@ -67,15 +69,23 @@ class EpochSampler:
 
     def place(self) -> dict[str, int]:
         """Where the sampler stands, for a checkpoint."""
-        return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples}
+        seed = self._order_seed()
+        return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples, "seed": seed}
 
     def go_to(self, place: dict[str, int]) -> None:
-        """Go on from a checkpoint's place; in a training set of another size, from the same share of it."""
+        """Go on from a checkpoint's place; in a training set of another size, from the same share of it.
+
+        An epoch that was begun with another seed is ended with that: its samples are those that are left.
+        """
+        self._begun = (place["epoch"], place.get("seed", self.seed))
         self.epoch = place["epoch"]
         self.position = place["position"] * self.num_samples // place["num_samples"]
 
+    def _order_seed(self) -> int:
+        return self._begun[1] if self._begun[0] == self.epoch else self.seed
+
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self.epoch:
-            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+            generator = torch.Generator().manual_seed(self._order_seed() * 1_000_003 + self.epoch)
             self._order = (self.epoch, torch.randperm(self.num_samples, generator=generator))
         return self._order[1]

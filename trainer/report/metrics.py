@@ -193,15 +193,19 @@ class Reporter:
         for writer in self._writers:
             writer.check()
 
-    def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write out what is still on its way, within so many seconds."""
+    def close(self) -> None:
+        """Write out what is still on its way; raises StorageError where that fails."""
+        self.leave(CLOSE_SECONDS)
+        for writer in self._writers:
+            writer.check()
+
+    def leave(self, seconds: float) -> None:
+        """Write out what can be within so many seconds, where the run ends by an error already."""
         until = time.monotonic() + seconds
         for writer in self._writers:
             writer.end()
         for writer in self._writers:
             writer.wait(until)
-        for writer in self._writers:
-            writer.check()
 
 
 def node_name() -> str:

@@ -11,9 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from trainer.exit_codes import StorageError
 from trainer.report.gallery import Gallery
@@ -111,24 +112,35 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            flushed = True
-            while True:
-                try:
-                    record = self._queue.get(timeout=None if flushed else FLUSH_SECONDS)
-                except queue.Empty:
-                    for sink in self._sinks:
-                        sink.flush()
-                    flushed = True
-                    continue
-                if record is None:
-                    break
-                for sink in self._sinks:
-                    sink.write(record)
-                flushed = False
-            for sink in self._sinks:
-                sink.close()
+            self._write()
         except StorageError as error:
             self._error = error
+            # The others have what was taken before.
+            for sink in self._sinks:
+                with suppress(StorageError, OSError):
+                    sink.close()
+
+    def _write(self) -> None:
+        """Write events until the end, and flush what is written when its first is old enough."""
+        due = math.inf
+        while True:
+            wait = due - time.monotonic()
+            if wait <= 0:
+                for sink in self._sinks:
+                    sink.flush()
+                due = math.inf
+                continue
+            try:
+                record = self._queue.get(timeout=None if wait == math.inf else wait)
+            except queue.Empty:
+                continue
+            if record is None:
+                break
+            for sink in self._sinks:
+                sink.write(record)
+            due = min(due, time.monotonic() + FLUSH_SECONDS)
+        for sink in self._sinks:
+            sink.close()
 
 
 def json_lines(folder: Folder, name: str) -> Sink:
@@ -145,21 +157,27 @@ class JsonFile:
 
     def write(self, record: Record) -> None:
         """Take an event."""
-        self._guarded(lambda: self._file.write(record.line()))
+        with _named(self._url):
+            self._file.write(record.line())
 
     def flush(self) -> None:
         """Make what was taken readable for others."""
-        self._guarded(self._file.flush)
+        with _named(self._url):
+            self._file.flush()
 
     def close(self) -> None:
         """Write out everything."""
-        self._guarded(self._file.close)
+        with _named(self._url):
+            self._file.close()
 
-    def _guarded(self, work: Any) -> None:
-        try:
-            work()
-        except OSError as error:
-            raise StorageError(f"{self._url} cannot be written: {error.strerror or error}") from None
+
+@contextmanager
+def _named(url: str) -> Iterator[None]:
+    """Turn what a disk says into our own error."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{url} cannot be written: {error.strerror or error}") from None
 
 
 class JsonParts:
@@ -201,20 +219,23 @@ class TensorBoard:
 
     def write(self, record: Record) -> None:
         """Take an event."""
-        for name, value in record.curves():
-            self._open().add_scalar(name, value, record.global_step)
+        with _named(self._folder.url):
+            for name, value in record.curves():
+                self._open().add_scalar(name, value, record.global_step)
 
     def flush(self) -> None:
         """Make what was taken readable for others."""
         if self._writer:
-            self._writer.flush()
+            with _named(self._folder.url):
+                self._writer.flush()
             if not self._folder.is_local and time.monotonic() - self._copied >= PART_SECONDS:
                 self._copy()
 
     def close(self) -> None:
         """Write out everything."""
         if self._writer:
-            self._writer.close()
+            with _named(self._folder.url):
+                self._writer.close()
             if not self._folder.is_local:
                 self._copy()
                 shutil.rmtree(self._path)
