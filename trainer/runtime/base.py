@@ -213,6 +213,8 @@ class Runtime:
         if self.world == 1 or not buffers:
             return
         firsts = self.share([buffer.cpu() for buffer in buffers] if self.rank == 0 else [])
+        if self.rank == 0:
+            return
         with torch.no_grad():
             for buffer, first in zip(buffers, firsts, strict=True):
                 # Changed in place: to XLA a copy from the host would be another input, and the next step another graph.
