@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 
 # Horovod cannot send arrays in the layout of MXNet's oneDNN; read when MXNet is imported.
@@ -35,12 +36,13 @@ def main() -> None:
         losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
         rate = steps * BATCH / (time.monotonic() - begun)
         test = accuracy(net, test_images, test_labels)
-        print(
+        # One write a line, which print makes two of: the ranks share mpirun's output.
+        sys.stdout.write(
             f"train epoch={epoch} step={steps}/{steps} loss={sum(losses) / steps:.4f} rate={rate:.1f} "
-            f"global_rate={rate * size:.1f} rank={rank}/{size}",
-            flush=True,
+            f"global_rate={rate * size:.1f} rank={rank}/{size}\n"
         )
-        print(f"test epoch={epoch} accuracy={test:.2f} rank={rank}/{size}", flush=True)
+        sys.stdout.write(f"test epoch={epoch} accuracy={test:.2f} rank={rank}/{size}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

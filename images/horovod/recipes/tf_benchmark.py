@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 
 import horovod.tensorflow as hvd
@@ -48,11 +49,12 @@ def main() -> None:
         for _ in range(options.batches):
             loss = step()
         rates.append(options.batch_size * options.batches / (time.monotonic() - begun))
-        print(
+        # One write a line, which print makes two of: the ranks share mpirun's output.
+        sys.stdout.write(
             f"train step={iteration * options.batches} loss={float(loss):.4f} rate={rates[-1]:.1f} "
-            f"rank={hvd.rank()}/{hvd.size()}",
-            flush=True,
+            f"rank={hvd.rank()}/{hvd.size()}\n"
         )
+        sys.stdout.flush()
     total = hvd.allreduce(tf.constant(statistics.mean(rates)), op=hvd.Sum, name="total")
     if hvd.rank() == 0:
         print(
