@@ -96,7 +96,11 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
 
     name = arch.removeprefix("timm/")
     if timm.is_model(name):
-        fixed = timm.get_pretrained_cfg(name)
+        try:
+            fixed = timm.get_pretrained_cfg(name)
+        except RuntimeError as error:  # a tag of weights that it does not know
+            allowed = "a model of timm, without the tag of its weights or with one that there is"
+            raise ConfigurationError(f"arch is {arch!r}; allowed is {allowed}: {error}") from None
         given: dict[str, Any] = (
             {"img_size": size} if fixed and fixed.fixed_input_size and fixed.input_size[-1] != size else {}
         )

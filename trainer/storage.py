@@ -91,10 +91,14 @@ class Folder:
         return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == "directory")
 
     def age(self, name: str) -> float:
-        """Seconds since a file was written, by the storage's clock; without end where the file is not there."""
+        """Seconds since a file was written, by the storage's clock, none if that is in the future.
+
+        Without end where the file is not there.
+        """
         try:
             with self._named("cannot be read", name):
-                return time.time() - float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
+                written = float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
+                return max(0.0, time.time() - written)
         except MissingFileError:
             return float("inf")
 

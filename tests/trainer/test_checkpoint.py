@@ -198,6 +198,16 @@ def test_one_that_was_never_finished_takes_nobodys_place(tmp_path: Path, runtime
     assert checkpoints.folder.names() == ["step-000000002", "step-000000004"]
 
 
+def test_one_that_is_known_to_be_broken_takes_nobodys_place(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
+    save(checkpoints, 1, 2)
+    change(tmp_path / "step-000000002" / TENSORS, lambda file: file[:-1])
+    os.utime(tmp_path / "step-000000002" / MANIFEST, (time.time() + 9999,) * 2)
+    newest(checkpoints)
+    save(checkpoints, 3)
+    assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
+
+
 def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     save(checkpoints, 2)

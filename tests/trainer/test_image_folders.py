@@ -6,7 +6,7 @@ import io
 import os
 import shutil
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,8 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
         ("json", b"[1, 2]"),
         ("json", b'{"label": null}'),
         ("json", b'{"label": -1}'),
+        ("json", b'{"label": 1.7}'),
+        ("json", b'{"label": true}'),
         ("json", b'{"label": Infinity}'),
         ("json", b'{"class": 1}'),
         ("json", b"{"),
@@ -180,3 +182,52 @@ def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None
     shutil.rmtree(tmp_path / "val")
     with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
         load(tmp_path)
+
+
+def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
+    """A shard with these members."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        pytest.param(lambda whole, third: whole[:third], id="cut at a member's edge"),
+        pytest.param(lambda whole, third: whole[: third + 100], id="cut in a header"),
+        pytest.param(
+            lambda whole, third: whole[: third + 5] + bytes([whole[third + 5] ^ 1]) + whole[third + 6 :],
+            id="a byte of a header",
+        ),
+        pytest.param(lambda whole, _third: whole + whole, id="two in one"),
+    ],
+)
+def test_a_shard_of_which_a_reader_would_see_just_a_part_is_broken(
+    tmp_path: Path, harm: Callable[[bytes, int], bytes]
+) -> None:
+    path = tmp_path / "train-0.tar"
+    shard(path, [b"0", b"1", b"0"])
+    with tarfile.open(path) as archive:
+        third = archive.getmembers()[4].offset
+    assert len(find_images(Folder(str(tmp_path)), "train", HERE)[0]) == 3
+    path.write_bytes(harm(path.read_bytes(), third))
+    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is cut off|goes on after).*make it again"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+@pytest.mark.parametrize("twice", [("a.jpg", PICTURE), ("a.png", PICTURE), ("a.cls", b"1")])
+def test_a_sample_that_is_there_twice_is_named(tmp_path: Path, twice: tuple[str, bytes]) -> None:
+    write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"0"), twice])
+    with pytest.raises(DataError, match=r"train-0.tar: sample 'a' has two images or two classes"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
+
+
+def test_beside_a_class_a_json_may_say_anything(tmp_path: Path) -> None:
+    notes = b'{"label": 5, "caption": "a wave"}'
+    write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"1"), ("a.json", notes), ("meta.json", b"{}")])
+    images, classes = find_images(Folder(str(tmp_path)), "train", HERE)
+    assert [image.label for image in images] == [1]
+    assert classes == 2

@@ -21,6 +21,7 @@ from tests.trainer.processes import PROJECT, descendants
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
+from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.models import digits_network
 from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint
 from trainer.scripts.elastic_steps import Steps
@@ -198,3 +199,45 @@ def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -
     assert "not a zip file" in skipped[half.name]
     assert "does not match its checksum" in skipped[turned.name]
     assert newest_checkpoint(folder.child("none"), skipped.__setitem__) is None
+
+
+def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path, digits: Path) -> None:
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"},
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(PROJECT),
+        "TRAINYARD_DATA": str(digits),
+    }
+    options = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--max-restarts=1", "--shutdown-timeout=3")
+    flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=5", f"--bucket={tmp_path.as_uri()}")
+    words = [sys.executable, "-u", "-m", "trainer.launch", "--nproc-per-node=2", *options, SCRIPT, *flags]
+    process = subprocess.Popen(
+        words,
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    started = Host(process)
+    try:
+        begun = started.wait_for(r"^train epoch=1 step=1?[05]/\d+ .* rank=1/2 ")
+        ranks = [child for child in descendants(process.pid) if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
+        os.kill(ranks[-1], signal.SIGKILL)
+        started.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
+        assert started.end() == 0, "".join(started.lines[-60:])
+    finally:
+        started.kill()
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"), [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")]
+)
+def test_what_lightning_would_not_refuse_is_refused(flag: str, said: str, tmp_path: Path) -> None:
+    words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == BAD_CONFIGURATION, ended.stderr
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # it has no types
 
 from tests.trainer.processes import json_lines
 from trainer import loop
 from trainer.config import parse
 from trainer.exit_codes import DataError
 from trainer.report.metrics import Reporter
-from trainer.report.sinks import FLUSH_SECONDS, JsonFile, Record, Writer
+from trainer.report.sinks import FLUSH_SECONDS, JsonFile, Record, TensorBoard, Writer
 from trainer.runtime import start_runtime
 from trainer.storage import Folder
 
@@ -65,3 +66,26 @@ def test_what_ended_a_run_is_said_and_not_what_its_end_came_upon(
     with pytest.raises(DataError, match="the first of all"):
         loop.train(config, start_runtime(config), lambda: False)
     assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]
+
+
+@pytest.mark.parametrize(("before", "lines"), [(b'{"event": "a"}\n{"ev', 3), (b'{"event": "a"}\n', 2), (b"", 1)])
+def test_half_a_line_of_a_run_before_takes_no_event_with_it(tmp_path: Path, before: bytes, lines: int) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(before)
+    sink = JsonFile(Folder(f"file://{tmp_path}"), file.name)
+    sink.write(Record(name="start", time=1.0, values={}, global_step=None))
+    sink.close()
+    found = file.read_text().splitlines()
+    assert len(found) == lines
+    assert json.loads(found[-1])["event"] == "start"
+
+
+def test_curves_go_on_where_the_run_does(tmp_path: Path) -> None:
+    for steps in ((10, 20, 30, 40), (31, 40, 50)):
+        sink = TensorBoard(Folder(f"file://{tmp_path}"))
+        for step in steps:
+            sink.write(Record(name="train", time=1.0, values={"loss": 1.0}, global_step=step))
+        sink.close()
+        time.sleep(1.1)  # the files are named by the second
+    found = EventAccumulator(str(tmp_path)).Reload()
+    assert [point.step for point in found.Scalars("train/loss")] == [10, 20, 30, 31, 40, 50]

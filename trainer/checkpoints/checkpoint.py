@@ -65,6 +65,8 @@ class Checkpoints:
         self._saving: Future[Metadata] | None = None
         self._step: int | None = None
         """What was saved last, or gone on from."""
+        self._unusable: set[str] = set()
+        """Names of those that could not be gone on from."""
 
     def save(self, step: int, saved: Saved) -> None:
         """Copy the state and write it, both in the background; waits where the save before is not done.
@@ -134,7 +136,7 @@ class Checkpoints:
         would hide the loss.
         """
         names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
-        unusable = 0
+        self._unusable = set()
         for name in names:
             folder = self.folder.child(name)
             try:
@@ -144,9 +146,9 @@ class Checkpoints:
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError) as error:
-                unusable += 1
+                self._unusable.add(name)
                 skipped(name, str(error))
-        if unusable:
+        if unusable := len(self._unusable):
             raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
         return None
 
@@ -202,9 +204,10 @@ class Checkpoints:
                 continue
             folder = self.folder.child(name)
             age = folder.age(MANIFEST)
-            # One that was never finished, and so is without an age, keeps nobody's place.
-            whole += age < math.inf
-            if (whole > self._keep or age == math.inf) and age >= self._keep_seconds:
+            # One that was never finished, and so is without an age, or is broken takes no other's place.
+            good = age < math.inf and name not in self._unusable
+            whole += good
+            if (whole > self._keep or not good) and age >= self._keep_seconds:
                 # The seal first: a checkpoint that is half deleted must not be taken for one.
                 folder.delete(MANIFEST)
                 self.folder.delete(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tarfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
+from trainer.data.shard_members import LONGEST_LABEL, check_end, keep_only, label_in
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder, MissingFileError
 
@@ -29,9 +29,6 @@ ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's list of its test images' classes: file name, class, and a box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
 """Names of the classes of shards, a line each; it need not be there."""
-
-MOST_CLASSES = 1_000_000
-"""A shard's label from here on is a mistake: no model has so many classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +230,7 @@ def _refuse_pipe(folder: Folder, file: str) -> None:
 def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
     """The images of a shard; those without a class are an error."""
     images: dict[str, tarfile.TarInfo] = {}
-    labels: dict[str, int] = {}
+    classes, notes = dict[str, tuple[str, bytes]](), dict[str, tuple[str, bytes]]()
     where = f"{folder.url}/{shard}"
     try:
         _refuse_pipe(folder, shard)
@@ -246,32 +243,27 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
                 stem, _, ending = last.partition(".")
                 key, ending = f"{place}/{stem}", "." + ending.lower()
                 if ending in IMAGE_ENDINGS:
-                    images[key] = member
+                    keep_only(images, key, member, where)
                 elif ending in (".cls", ".json"):
                     content = archive.extractfile(member)
-                    labels[key] = _label(content.read() if content else b"", f"{where}:{member.name}")
+                    of_kind = classes if ending == ".cls" else notes
+                    said = content.read(LONGEST_LABEL) if content else b""
+                    keep_only(of_kind, key, (f"{where}:{member.name}", said), where)
+            check_end(file, archive.offset)
     except (tarfile.TarError, ValueError, KeyError) as error:
         raise DataError(f"{where} is broken ({error}): make it again") from None
+    # Beside a .cls a .json may say anything.
+    labels = {**notes, **classes}
     unknown = sorted(images.keys() - labels.keys())
     if unknown:
         raise DataError(f"{where}: {images[unknown[0]].name} has no .cls or .json beside it; make the shard again")
     return [
         ImageFile(
-            file=shard, start=member.offset_data, size=member.size, name=f"{where}:{member.name}", label=labels[key]
+            file=shard,
+            start=member.offset_data,
+            size=member.size,
+            name=f"{where}:{member.name}",
+            label=label_in(*labels[key]),
         )
         for key, member in images.items()
     ]
-
-
-def _label(content: bytes, where: str) -> int:
-    """The number of the class in a .cls or .json; raises DataError naming it."""
-    try:
-        label = int(json.loads(content)["label"] if where.lower().endswith(".json") else content)
-        if 0 <= label < MOST_CLASSES:
-            return label
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        pass
-    raise DataError(
-        f"{where} names no class ({content[:40]!r}); allowed is a number from 0 to {MOST_CLASSES - 1}, in a .json as "
-        '{"label": 0}: make the shard again'
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import queue
 import shutil
 import sys
@@ -152,8 +153,12 @@ class JsonFile:
     """JSON lines at the end of a file on a disk."""
 
     def __init__(self, folder: Folder, name: str) -> None:
-        self._file: IO[str] = folder.append(name)
         self._url = f"{folder.url}/{name}"
+        cut = _is_cut(Path(folder.path, name))
+        self._file: IO[str] = folder.append(name)
+        if cut:
+            with _named(self._url):
+                self._file.write("\n")
 
     def write(self, record: Record) -> None:
         """Take an event."""
@@ -169,6 +174,16 @@ class JsonFile:
         """Write out everything."""
         with _named(self._url):
             self._file.close()
+
+
+def _is_cut(file: Path) -> bool:
+    """Whether a run before was ended in the middle of a line."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(-1, os.SEEK_END)
+            return lines.read() != b"\n"
+    except OSError:  # it is not there, is empty, or will not be written either
+        return False
 
 
 @contextmanager
@@ -221,7 +236,7 @@ class TensorBoard:
         """Take an event."""
         with _named(self._folder.url):
             for name, value in record.curves():
-                self._open().add_scalar(name, value, record.global_step)
+                self._open(record.global_step).add_scalar(name, value, record.global_step)
 
     def flush(self) -> None:
         """Make what was taken readable for others."""
@@ -240,13 +255,14 @@ class TensorBoard:
                 self._copy()
                 shutil.rmtree(self._path)
 
-    def _open(self) -> SummaryWriter:
+    def _open(self, step: int | None) -> SummaryWriter:
+        """The writer; what a run before this one wrote of this step and later ones is no more shown."""
         if self._writer is None:
             # Imported at the first event that has a curve, to keep it out of the way to the first step.
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
-            self._writer = SummaryWriter(self._path, flush_secs=10)
+            self._writer = SummaryWriter(self._path, purge_step=step, flush_secs=10)
         return self._writer
 
     def _copy(self) -> None:

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
-from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import HangError, PreemptedError
+from trainer.meeting import meet
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
@@ -76,15 +76,9 @@ class Runtime:
 
     def _meet(self) -> None:
         """Wait for the other ranks."""
-        timeout = timedelta(seconds=self.timeout + SLACK)
-        store, rank, world = next(rendezvous("env://", timeout=timeout))
-        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-            # The launcher keeps its store when it starts its ranks again: what ranks before these wrote must not be
-            # read. Where ranks make a store anew, each of them may have been started another number of times.
-            store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        store = meet(self.backend, timedelta(seconds=self.timeout + SLACK))
         # A connection of its own: a rank that waits in the other one must not keep the watch from speaking.
         self.store = PrefixStore("trainer", store.clone())
-        dist.init_process_group(self.backend, store=store, rank=rank, world_size=world, timeout=timeout)
 
     def take_device(self, config: TrainConfig) -> None:
         """Set the device up for this rank."""

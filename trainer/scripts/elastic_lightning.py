@@ -13,6 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,14 +28,18 @@ from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
+from trainer.meeting import meet
 from trainer.models import digits_network
 from trainer.report.metrics import RateClock, Reporter, node_name
 from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint, place_of
 from trainer.scripts.elastic_steps import Step, Steps
+from trainer.setting_rules import BUCKET, JOB, LARGEST_FACTOR, at_least, positive, refusal
 from trainer.storage import Folder
 
 MODEL = "model.pt"
 """What rank 0 uploads when training is over: the weights alone."""
+LONGEST_WAIT = timedelta(minutes=5)
+"""For which a rank waits for the others: longer, and one of them hangs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,16 @@ class Settings:
     """URL of the storage for checkpoints and the model, by default $TRAINYARD_BUCKET."""
     job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
     """Name of the run's folder in the bucket, by default $TRAINYARD_JOB."""
+
+    def __post_init__(self) -> None:
+        at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
+        at_least(1, checkpoint_steps=self.checkpoint_steps)
+        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
+        if not BUCKET.fullmatch(self.bucket):
+            allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
+        if not JOB.fullmatch(self.job):
+            raise refusal("job", self.job, "one folder name", "take the job's name")
 
 
 class Ranks(NamedTuple):
@@ -188,6 +203,12 @@ def train(settings: Settings, ranks: Ranks) -> None:
     report.event(
         "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     )
+    backend = "nccl" if on_gpu else "gloo"
+    if ranks.world > 1:
+        if on_gpu:
+            torch.cuda.set_device(device)
+        # Before Lightning does, which reads what ranks before a restart left in torchrun's store.
+        meet(backend, LONGEST_WAIT)
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)
     module = DigitsModule(settings, data, ranks)
@@ -196,7 +217,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
         accelerator="gpu" if on_gpu else "cpu",
         devices=ranks.local_world,
         num_nodes=ranks.world // ranks.local_world,
-        strategy=DDPStrategy(process_group_backend="nccl" if on_gpu else "gloo") if ranks.world > 1 else "auto",
+        strategy=DDPStrategy(process_group_backend=backend) if ranks.world > 1 else "auto",
         max_epochs=settings.epochs,
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
