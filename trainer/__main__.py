@@ -36,8 +36,9 @@ class LeaveSignal:
         threading.Thread(target=self._end_in_time, args=(told,), name="leave", daemon=True).start()
 
     def _receive(self, _number: int, _frame: object) -> None:
-        self._received = True
-        if not self._asked:
+        first, self._received = not self._received, True
+        # Told again, as by a terminal and then by the launcher, it is on its way out already.
+        if first and not self._asked:
             raise self._nothing_lost()
 
     def _end_in_time(self, told: int) -> None:

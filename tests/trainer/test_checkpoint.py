@@ -282,13 +282,15 @@ def test_a_step_that_is_saved_again_stays_whole_all_the_while(
         with pytest.raises(StorageError, match="the bucket is gone"):
             checkpoints.wait()
     found, skipped = newest(Checkpoints(folder, runtime, keep=1))
-    assert found and found.facts == saved(3).facts  # noqa: PT018  # the second is of the first
+    assert found
+    assert found.facts == saved(3).facts
     assert skipped == []
     assert torch.equal(found.tensors["weights"], saved(3).tensors["weights"])
     checkpoints.save(3, again)
     checkpoints.wait()
     found, _ = newest(Checkpoints(folder, runtime, keep=1))
-    assert found and found.facts["epoch"] == 1  # noqa: PT018  # as above
+    assert found
+    assert found.facts["epoch"] == 1
     assert torch.equal(found.tensors["weights"], again.tensors["weights"])
     assert len(folder.child("step-000000003").names()) == 2, "what was there before is gone"
 

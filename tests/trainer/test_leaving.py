@@ -87,7 +87,8 @@ def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
 def test_a_rank_that_loads_leaves_at_once(wait: str) -> None:
     program = f"""
-import threading, time
+import os, threading, time
+from signal import SIGINT
 from trainer.__main__ import LeaveSignal, say
 from trainer.exit_codes import PreemptedError
 signal = LeaveSignal()
@@ -95,6 +96,8 @@ try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
+    # A terminal tells a rank, and then its launcher does.
+    os.kill(os.getpid(), SIGINT)
     raise SystemExit(say(error))
 """
     words = [sys.executable, "-c", program]
