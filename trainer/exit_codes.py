@@ -5,7 +5,7 @@ from __future__ import annotations
 DONE = 0
 """Trained to the end."""
 DIVERGED = 65
-"""The loss is not a number any more: the same run again would end the same."""
+"""The loss or a weight is not a number any more: the same run again would end the same."""
 DATA_ERROR = 66
 """Data or checkpoints are missing or broken: someone must look."""
 SLOW_LINK = 69

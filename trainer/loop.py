@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.state import has_finite_weights
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
 from trainer.exit_codes import DivergedError, PreemptedError
-from trainer.models import learning_rate
+from trainer.models import learning_rate, taking
 from trainer.parts import build_parts, name_broken
 from trainer.report.metrics import Reporter
 from trainer.report.sinks import CLOSE_SECONDS, LEAVE_SECONDS
@@ -136,7 +138,7 @@ class Training:
 
     def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
         """Add the gradient of these samples to what there is."""
-        with self.runtime.autocast():
+        with self.runtime.autocast(), taking(self.state.model, images):
             logits = self.model(images)
             loss = functional.cross_entropy(
                 logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
@@ -157,6 +159,8 @@ class Training:
         self.state.best_accuracy = max(found.accuracy, self.state.best_accuracy)
         where = {"global_step": self.state.step, "epoch": self.sampler.epoch + 1}
         self.report.event("test", found.gallery, **where, accuracy=found.accuracy, top5=found.top5, loss=found.loss)
+        if not math.isfinite(found.loss):
+            self.obey(Verdict.DIVERGED)
 
     def asked(self) -> bool:
         """Whether this rank was told to leave; training gets on."""
@@ -164,12 +168,13 @@ class Training:
         return self.told_to_leave()
 
     def save(self) -> None:
-        """Save a checkpoint, unless some rank's loss is not a number: what is saved is always worth resuming."""
+        """Save a checkpoint, unless some rank's loss or weights are no numbers: what is saved is worth resuming."""
         self.log.settle()
-        if self.runtime.agree(self.verdict()) == Verdict.DIVERGED:
-            self.obey(Verdict.DIVERGED)
+        taken = self.checkpoints.take(self.log.efficiency.useful_seconds)
+        good = self.log.is_finite and (taken is None or has_finite_weights(taken))
+        self.obey(self.runtime.agree(Verdict.GO_ON if good else Verdict.DIVERGED))
         self.watch.beat()
-        self.checkpoints.save(self.log.efficiency.useful_seconds)
+        self.checkpoints.save(taken)
 
     def verdict(self) -> Verdict:
         """What this rank has to say to the others about going on."""
@@ -181,7 +186,7 @@ class Training:
         """Do what all ranks agreed on; they come here after the same step."""
         if agreed == Verdict.DIVERGED:
             raise DivergedError(
-                f"the loss is not a number any more, at or before step {self.state.step}; "
+                f"the loss or a weight is not a number any more, at or before step {self.state.step}; "
                 f"allowed is a finite loss: lower learning_rate (now {self.config.learning_rate:g})"
             )
         if agreed == Verdict.LEAVE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -121,3 +122,33 @@ def _of_size(arch: str, size: int | None) -> Iterator[None]:
             raise
         allowed = "a size that the model takes, as a rule 224"
         raise ConfigurationError(f"image_size is {size}; allowed is {allowed}: {arch} says: {error}") from error
+
+
+@contextmanager
+def taking(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
+    """Refuse a batch that a model fails on for the number or the size of its images, whatever their values."""
+    try:
+        yield
+    except (AssertionError, RuntimeError, ValueError) as error:
+        try:
+            without_values(model).train()(torch.empty(images.shape, device="meta"))
+        except (AssertionError, RuntimeError, ValueError) as refusal:
+            # One that decides by values fails because there are none.
+            if "meta" not in str(refusal):
+                number, _, height, width = images.shape
+                raise ConfigurationError(
+                    f"{type(model).__name__} does not take a batch of {number} of {height} x {width} pixels; allowed "
+                    "are as a rule two images or more of 224 x 224: set --batch-size, --image-size or another --arch; "
+                    f"it says: {error}"
+                ) from error
+        raise
+
+
+def without_values(model: nn.Module) -> nn.Module:
+    """A copy of the model whose weights have shapes alone. Some models cannot be made so: their sizes are tensors."""
+    shapes: dict[int, torch.Tensor] = {}
+    for tensor in (*model.parameters(), *model.buffers()):
+        empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+        weight = isinstance(tensor, nn.Parameter)
+        shapes[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if weight else empty
+    return copy.deepcopy(model, shapes)

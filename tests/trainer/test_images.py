@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,6 +155,20 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
     "header only": lambda content: content[:20],
     "other format": lambda _content: b"GIF89a" + bytes(10),
 }
+
+
+def test_on_a_full_disk_only_a_small_cache_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imagenet(tmp_path / "data", classes=1, train=4, tests=1, side=SIDE)
+    needed = 4 * 27 * 27 * 3
+    for free, fits in ((100 * needed, True), (99 * needed, False)):
+        disk = SimpleNamespace(total=10_000 * needed, free=free)
+        monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path, found=disk: found)
+        place = tmp_path / f"cache-{free}"
+        if fits:
+            assert load(tmp_path / "data", place).num_samples == 4
+        else:
+            with pytest.raises(StorageError, match="a tenth of the disk must stay; allowed is one for"):
+                load(tmp_path / "data", place)
 
 
 def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:

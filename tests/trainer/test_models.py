@@ -7,7 +7,7 @@ import torch
 
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.models import build_model
+from trainer.models import build_model, taking
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,34 @@ def test_a_model_takes_images_of_the_size_and_gives_a_score_a_class_while_it_tra
 def test_what_is_no_classifier_is_refused(arch: str) -> None:
     with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which gives no score a class; allowed are"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
+
+
+@pytest.mark.parametrize(
+    ("arch", "number", "size"), [("alexnet", 2, 32), ("resnet18", 1, 32), ("timm/crossvit_9_240", 2, 64)]
+)
+def test_a_batch_that_a_model_does_not_take_is_refused(arch: str, number: int, size: int) -> None:
+    model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)
+    images = torch.rand(number, 3, size, size)
+    refusal = f"does not take a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
+    with pytest.raises(ConfigurationError, match=refusal), taking(model, images):
+        model(images)
+
+
+def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
+    class Weary(torch.nn.Linear):
+        """Fails by what it is told, once."""
+
+        rest = 1
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            self.rest -= 1
+            if not self.rest:
+                raise RuntimeError("weary")
+            return super().forward(images)
+
+    model, images = Weary(8, 3), torch.rand(2, 3, 8, 8)
+    with pytest.raises(RuntimeError, match=r"^weary$"), taking(model, images):
+        model(images)
 
 
 @pytest.mark.parametrize(("arch", "size"), [("vit_b_16", 100), ("timm/xcit_nano_12_p8_224", 7)])

@@ -201,6 +201,16 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) ->
         assert all(tensor.isfinite().all() for name, tensor in found.items() if name.startswith("model."))
 
 
+@pytest.mark.parametrize("when", ["--checkpoint-steps=1", "--batch-size=400"])
+def test_weights_that_an_update_made_infinite_are_not_saved(tmp_path: Path, digits: Path, when: str) -> None:
+    # The first loss is a number, and what is learned from it is none.
+    broken = ("--learning-rate=1e37", "--weight-decay=1e37", "--warmup=0", "--batch-size=200", "--epochs=2")
+    ended = run(*broken, when, f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
+    assert ended.codes == [DIVERGED], ended.output
+    assert "at or before step 1;" in ended.output
+    assert not list(tmp_path.glob("training/checkpoints/*"))
+
+
 def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, digits: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = run(f"--bucket=file://{tmp_path}/file", data=digits, recipe="digits")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints, Saved
 from trainer.checkpoints.state import RunState
 from trainer.config import TrainConfig
 from trainer.report.metrics import Reporter
@@ -32,11 +32,17 @@ class RunCheckpoints:
         )
         return self.checkpoints
 
-    def save(self, useful_seconds: float) -> None:
-        """Begin to save the state as it is, `useful_seconds` of steps having led to it."""
-        if self.checkpoints:
-            self._state.useful_seconds = useful_seconds
-            self.checkpoints.save(self._state.step, self._state.capture(self._runtime))
+    def take(self, useful_seconds: float) -> Saved | None:
+        """The state as it is, `useful_seconds` of steps having led to it; None where nothing is to be saved."""
+        if not self.checkpoints:
+            return None
+        self._state.useful_seconds = useful_seconds
+        return self._state.capture(self._runtime)
+
+    def save(self, taken: Saved | None) -> None:
+        """Begin to save what `take` gave at this step."""
+        if self.checkpoints and taken:
+            self.checkpoints.save(self._state.step, taken)
 
     def before_update(self) -> None:
         """Wait until what is being saved may change."""

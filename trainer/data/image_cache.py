@@ -44,7 +44,9 @@ VERSION = 2
 DEEP = 257
 """Steps of a grey of 16 bits to one of 8: white is 65535 = 255 x 257."""
 SPARE = 0.1
-"""Share of the disk that a cache leaves free."""
+"""Share of the disk that a cache leaves free: below it a kubelet begins to evict pods."""
+SMALL = 0.01
+"""Share of what is free that a cache may take on a disk that is fuller than that: it changes nothing there."""
 CHUNK = 256
 """Images decoded between two signs of life."""
 BROKEN_SHARE = 0.1
@@ -142,7 +144,7 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
     place.parent.mkdir(parents=True, exist_ok=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
-    if needed > disk.free - SPARE * disk.total:
+    if needed > max(disk.free - SPARE * disk.total, SMALL * disk.free):
         raise StorageError(
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
             f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"

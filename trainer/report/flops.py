@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import re
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+
+from trainer.models import without_values
 
 PEAK_TERAFLOPS = {
     "Tesla T4": (65.0, 8.1),
@@ -34,7 +35,7 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
 
     own = {torch.ops.aten.convolution_backward: _of_convolution_backward}
     counter = FlopCounterMode(display=False, custom_mapping=own)
-    shapes = _without_values(model).train()
+    shapes = without_values(model).train()
     try:
         with counter:
             # Two samples: batch statistics need more than one value a channel.
@@ -44,16 +45,6 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
         # The model decides by values, and here are none.
         return None
     return float(counter.get_total_flops()) / 2
-
-
-def _without_values(model: nn.Module) -> nn.Module:
-    """A copy of the model whose weights have shapes alone. Some models cannot be made so: their sizes are tensors."""
-    shapes: dict[int, torch.Tensor] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-        weight = isinstance(tensor, nn.Parameter)
-        shapes[id(tensor)] = nn.Parameter(empty, requires_grad=tensor.requires_grad) if weight else empty
-    return copy.deepcopy(model, shapes)
 
 
 def _of_convolution_backward(

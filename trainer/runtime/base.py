@@ -39,7 +39,7 @@ class Verdict(IntEnum):
     LEAVE = 1
     """Save and leave: some rank was told to."""
     DIVERGED = 2
-    """Leave without saving: some rank's loss is not a number."""
+    """Leave without saving: some rank's loss or weights are no numbers."""
 
 
 class Runtime:
