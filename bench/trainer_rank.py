@@ -240,7 +240,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
 
     def beside() -> tuple[float, ...]:
         nonlocal stood
-        stood = seconds(lambda: checkpoints.save(training.state.step, training.state.capture(runtime)))
+        stood = seconds(training.save)
         training.step(batch)
         checkpoints.wait()
         return (stood,)
