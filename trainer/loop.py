@@ -71,6 +71,7 @@ class Training:
         """Go on where the run stood; then train, evaluate and save, epoch by epoch."""
         if self.checkpoints.resume():
             self.log.efficiency.resume()
+        self.profile.expect(self.state.step + self.sampler.steps_to(self.config.epochs))
         self.log.clock.start()
         while self.sampler.epoch < self.config.epochs:
             self.train_epoch()
@@ -92,7 +93,7 @@ class Training:
     def train_epoch(self) -> None:
         """Take the steps that are left of the epoch; the first step of a run and the last of an epoch are logged."""
         self.model.train()
-        steps = -(-self.sampler.num_samples // self.sampler.global_batch)
+        steps = self.sampler.steps_of_epoch
         while self.sampler.steps_left:
             self.watch.beat()
             self.profile.before(self.state.step + 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from trainer.config import TrainConfig, step_range
 from trainer.report.metrics import Reporter
 from trainer.runtime import Runtime
@@ -11,9 +13,20 @@ class RunProfile:
     """The profile of a rank's steps; one that nobody asks for does nothing."""
 
     def __init__(self, config: TrainConfig, runtime: Runtime, report: Reporter) -> None:
-        asked = step_range(config.profile_steps)
+        self._asked = asked = step_range(config.profile_steps)
         self._report = report
+        self._speaks = runtime.rank == 0
         self._profile = runtime.step_profile(config, *asked) if asked else None
+
+    def expect(self, last: int) -> None:
+        """The run ends at step `last`: warn where the steps that are asked for come later, once for all ranks."""
+        if self._asked and self._speaks and self._asked[0] > last:
+            print(
+                f"warning: profile_steps is '{self._asked[0]}-{self._asked[1]}', and the run ends at step {last}: "
+                "there will be no profile; set --profile-steps to earlier ones",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def before(self, step: int) -> None:
         """A step begins."""

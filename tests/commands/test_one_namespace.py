@@ -68,6 +68,7 @@ def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) 
     queued = job("waits", suspend=True)
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
+    kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
     assert "what Kueue says of it you may not read" in " ".join(shown(member, "waits").split())
     text = " ".join(shown(member, "none").split())
     assert "absent" in text

@@ -40,6 +40,22 @@ def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int
     assert {sampler.steps_left for sampler in ranks} == {0}
 
 
+@given(SIZES, WORLDS, BATCHES, st.integers(0, 20), st.integers(0, 4))
+def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, taken: int, epochs: int) -> None:
+    (rank, *_) = samplers(size, world, batch_size)
+    for _ in range(min(taken, rank.steps_left)):
+        rank.next()
+    expected, steps = rank.steps_to(epochs), 0
+    while rank.epoch < epochs:
+        while rank.steps_left:
+            rank.next()
+            steps += 1
+        rank.next_epoch()
+    assert steps == expected
+    rank.next_epoch()
+    assert rank.steps_of_epoch == rank.steps_left
+
+
 @given(SIZES, WORLDS, BATCHES)
 def test_no_rank_takes_more_than_its_batch(size: int, world: int, batch_size: int) -> None:
     ranks = samplers(size, world, batch_size)

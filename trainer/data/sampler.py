@@ -53,6 +53,15 @@ class EpochSampler:
         """Steps to the end of the epoch."""
         return -(-(self.num_samples - self.position) // self.global_batch)
 
+    @property
+    def steps_of_epoch(self) -> int:
+        """Steps of an epoch from its beginning, with as many ranks as there are."""
+        return -(-self.num_samples // self.global_batch)
+
+    def steps_to(self, epochs: int) -> int:
+        """Steps from here to the end of so many epochs; 0 where they are behind."""
+        return max(0, self.steps_left + (epochs - self.epoch - 1) * self.steps_of_epoch)
+
     def next(self) -> Share:
         """Take the next step's share and move on; there must be steps left."""
         position = self.position
