@@ -15,6 +15,8 @@ from trainer.exit_codes import DONE, PreemptedError, TrainerError
 
 RANK = os.environ.get("RANK", "0")
 TOLD = (signal.SIGTERM, signal.SIGINT)
+LOOK = 1.0
+"""Seconds from one look for a launcher to the next, where nothing says that it is gone."""
 PATIENCE = 3.0
 """Seconds in which a rank that has nothing to save may tidy up."""
 
@@ -48,6 +50,19 @@ class LeaveSignal:
         if not self._asked:
             leave(say(self._nothing_lost()))
 
+    def follow_launcher(self) -> None:
+        """Leave when the launcher is gone: nobody would restart this rank, and who starts the job again has two."""
+        if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
+            threading.Thread(target=self._leave_with_it, args=(os.getppid(),), name="launcher", daemon=True).start()
+
+    def _leave_with_it(self, started_by: int) -> None:
+        if forked_for := multiprocessing.parent_process():
+            forked_for.join()
+        while not forked_for and os.getppid() == started_by:
+            time.sleep(LOOK)
+        print("error: the launcher is gone; leaving as if told to", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
     def _nothing_lost(self) -> PreemptedError:
         return PreemptedError("told to leave before the first step; nothing is lost")
 
@@ -65,6 +80,9 @@ def say(error: TrainerError) -> int:
 def main() -> int:
     """Run one rank; returns the exit code."""
     told_to_leave = LeaveSignal()
+    told_to_leave.follow_launcher()
+    # Names of files need not be text.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
     try:
         from trainer.config import parse
 

@@ -23,6 +23,7 @@ from trainer.setting_rules import (
     LARGEST_SEED,
     LONGEST_NAME,
     LONGEST_TIMEOUT,
+    MOST_CLASSES,
     MOST_THREADS,
     at_least,
     positive,
@@ -165,7 +166,8 @@ class ImagenetConfig(TrainConfig):
     stream: bool = False
     """Read each image when a step needs it, in place of decoding all of them once into the cache."""
     cache_dir: str = ""
-    """Folder for the images as they are after decoding, on a disk of the host; empty takes a temporary folder."""
+    """Folder for the images as they are after decoding, on a disk of the host; empty takes
+    `trainyard-images` in the folder for temporary files. Later runs use it again."""
     image_size: int = 224
     """Height and width of an image, in pixels."""
     num_classes: int = 1000
@@ -186,7 +188,7 @@ class ImagenetConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
-        at_least(2, num_classes=self.num_classes)
+        within(2, MOST_CLASSES, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
             raise refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
         if not IMAGES.fullmatch(self.data_dir):

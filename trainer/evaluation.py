@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from trainer.data.batch import NO_LABEL, Data
+from trainer.exit_codes import DataError
 from trainer.report.gallery import Collector, Gallery
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
@@ -102,4 +103,6 @@ def evaluate(
         first, among, loss, counted = scores.take()
     unread = sum(runtime.gather(len(data.broken)))
     assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
+    if not counted:
+        raise DataError(f"none of {data.num_tests} test samples can be read; look at the data set")
     return Evaluation(first, among, loss, seen.take(runtime) if seen else None)

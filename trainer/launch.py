@@ -100,7 +100,14 @@ def run_module(name: str, *arguments: str) -> None:
 
 
 def _plain_traceback(record: logging.LogRecord) -> bool:
-    """Make the traceback of a process that failed into text here: torch's formatter would load its compiler for it."""
+    """Make the traceback of a process that failed into text here: torch's formatter would load its compiler for it.
+
+    Where the process just ended the traceback is torch's own, and says nothing that the line does not.
+    """
+    from torch.multiprocessing.spawn import ProcessExitedException
+
+    if record.exc_info and isinstance(record.exc_info[1], ProcessExitedException):
+        record.exc_info = None
     if record.exc_info:
         record.exc_text, record.exc_info = logging.Formatter().formatException(record.exc_info), None
     return True

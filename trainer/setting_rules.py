@@ -10,6 +10,8 @@ LARGEST_SEED = 2**31 - 1
 LARGEST_PORT = 2**16 - 1
 LARGEST_COUNT = 10**9
 """More than any count of a run is."""
+MOST_CLASSES = 1_000_000
+"""More than any model has."""
 MOST_THREADS = 1024
 """More than a rank has CPUs."""
 LONGEST_TIMEOUT = 366 * 24 * 3600

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import IO, TypeVar, cast
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any, TypeVar, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -39,6 +42,21 @@ Answer = TypeVar("Answer")
 
 class MissingFileError(StorageError):
     """A file is not there, in storage that answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileFacts:
+    """What is known of a file without reading it."""
+
+    size: int
+    """In bytes."""
+    version: str
+    """Another one once the file was written again: when that was, or a bucket's name for its content."""
+
+
+def _facts(info: dict[str, Any]) -> FileFacts:
+    """The facts in fsspec's words: a disk has `mtime`, and obstore's buckets have `e_tag`."""
+    return FileFacts(size=info["size"], version=str(info.get("e_tag") or info.get("mtime") or ""))
 
 
 class Folder:
@@ -115,13 +133,18 @@ class Folder:
                 lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size))
             )
 
-    def files(self, below: str = "") -> dict[str, int]:
-        """Sizes in bytes of all files in a folder of this folder and in its folders, by their names from here on."""
+    def files(self, below: str = "") -> dict[str, FileFacts]:
+        """All files in a folder of this folder and in its folders, by their names from here on."""
         with self._named("cannot be listed", below):
             start = f"{self._path}/{below}".rstrip("/")
             found = self._patiently(lambda: self._filesystem.find(start, detail=True))
         cut = len(f"{self._path}/")
-        return {path[cut:]: facts["size"] for path, facts in sorted(found.items())}
+        return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
+
+    def facts(self, name: str) -> FileFacts:
+        """Size and version of a file."""
+        with self._named("cannot be read", name):
+            return _facts(self._patiently(lambda: self._filesystem.info(f"{self._path}/{name}")))
 
     def open(self, name: str) -> IO[bytes]:
         """A whole file to read and seek in: of a disk as it lies there, of a bucket in memory."""
@@ -170,13 +193,28 @@ class Folder:
             self._filesystem.makedirs(self._path, exist_ok=True)
             self._patiently(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
 
-    def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all in it, if it is there."""
-        try:
+    def delete(self, name: str, *, first: str = "") -> None:
+        """Delete a file, or a folder with all in it, if it is there: of a folder the file `first` before the others.
+
+        Of a link on a disk only the link goes.
+        """
+        path = f"{self._path}/{name}"
+        if self.is_local and os.path.islink(path):  # noqa: PTH114  # a path of fsspec
             with self._named("cannot be deleted", name):
-                self._patiently(lambda: self._filesystem.rm(f"{self._path}/{name}", recursive=True))
-        except MissingFileError:
+                os.unlink(path)  # noqa: PTH108  # as above
             return
+        for each in (f"{name}/{first}", name) if first else (name,):
+            with suppress(MissingFileError), self._named("cannot be deleted", each):
+                self._patiently(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
+
+    def clear(self, *, first: str) -> None:
+        """Delete all that is in the folder, the file `first` before the others, or what is in its place on a disk."""
+        if self.is_local and (os.path.islink(self.path) or os.path.isfile(self.path)):  # noqa: PTH113, PTH114  # as above
+            with self._named("cannot be deleted", ""):
+                os.unlink(self.path)  # noqa: PTH108  # as above
+            return
+        for name in sorted(self.names(), key=lambda name: name != first):
+            self.delete(name)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask a bucket again where it fails for now; a disk's failure counts at once."""
@@ -200,7 +238,9 @@ class Folder:
             # With a folder in its place, or a file in its folder's, the file is not there either.
             raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
-            raise StorageError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
+            # Nor is it at the end of links that lead back to themselves.
+            kind = MissingFileError if error.errno == errno.ELOOP else StorageError
+            raise kind(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
             if self.is_local or not type(error).__module__.startswith("obstore"):
                 raise

@@ -17,6 +17,8 @@ import pytest
 
 from setup.stores import s3_server
 from tests.stores.proxy import Proxy
+from trainer.config import parse
+from trainer.runtime import Runtime, start_runtime
 
 ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
 SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
@@ -96,3 +98,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"trainer faults: {SEEDS} of 20 seeds of kills, {LEAVES} of 20 leaves and {CLEAN} of 10 runs without a "
             "false alarm were tried; the others are NOT RUN (TRAINYARD_ALL_FAULTS=1 tries all)"
         )
+
+
+@pytest.fixture(scope="module")
+def runtime() -> Runtime:
+    """This process as the only rank."""
+    return start_runtime(parse(["digits", "--device=cpu"]))

@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.saving import save_for_ever
+from tests.trainer.saving import newest, save, save_for_ever, saved
 from trainer.checkpoints.checkpoint import Checkpoints, Saved
 from trainer.checkpoints.state import RunState
 from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
-from trainer.config import parse
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
-from trainer.runtime import Runtime, start_runtime
+from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 KILLS = 100
@@ -74,37 +73,6 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "no facts": (lambda folder: reseal(folder, facts={}), "none of this trainer: KeyError 'signature'"),
     "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
 }
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Runtime:
-    """This process as the only rank."""
-    return start_runtime(parse(["digits", "--device=cpu"]))
-
-
-def saved(step: int) -> Saved:
-    return Saved(
-        tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
-        facts={"signature": "cnn/adamw", "step": step},
-    )
-
-
-def fits(found: Saved) -> None:
-    if found.facts["signature"] != "cnn/adamw":
-        raise ValueError(f"it is of {found.facts['signature']}, not cnn/adamw")
-
-
-def newest(checkpoints: Checkpoints) -> tuple[Saved | None, list[tuple[str, str]]]:
-    """The newest checkpoint that is good, and which were skipped for what."""
-    skipped: list[tuple[str, str]] = []
-    found = checkpoints.newest(fits=fits, skipped=lambda name, reason: skipped.append((name, reason)))
-    return found, skipped
-
-
-def save(checkpoints: Checkpoints, *steps: int) -> None:
-    for step in steps:
-        checkpoints.save(step, saved(step))
-    checkpoints.wait()
 
 
 @pytest.fixture
@@ -206,14 +174,6 @@ def test_one_that_is_known_to_be_broken_takes_nobodys_place(tmp_path: Path, runt
     newest(checkpoints)
     save(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
-
-
-def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
-    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
-    save(checkpoints, 2)
-    (tmp_path / "step-000000001").write_text("no checkpoint")
-    save(checkpoints, 3)
-    assert checkpoints.folder.names() == ["step-000000003"]
 
 
 def test_what_a_killed_run_left_unfinished_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:

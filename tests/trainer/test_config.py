@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.trainer.model_names import names
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
+from trainer.data.datasets import GeneratedImages
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
 from workloads.trainer_flags import models
 
@@ -94,7 +96,8 @@ def test_help_shows_every_setting_with_its_sentence(
         (["digits", "--process-group-timeout=inf"], ["process_group_timeout is inf"]),
         (["imagenet", "--no-fake-data", "--data-dir="], ["data_dir", "a folder of images"]),
         (["imagenet", "--profile-steps=9-3"], ["profile_steps is '9-3'", "1 <= A <= B"]),
-        (["imagenet", "--num-classes=1"], ["num_classes is 1", "2 or more"]),
+        (["imagenet", "--num-classes=1"], ["num_classes is 1", "2 to 1000000"]),
+        (["imagenet", "--num-classes=1000001"], ["num_classes is 1000001", "2 to 1000000", "--num-classes"]),
         (["imagenet", "--data-dir=/data"], ["data_dir is '/data'", "--no-fake-data"]),
         (["imagenet", "--stream"], ["stream is True", "--no-fake-data"]),
         (["imagenet", "--cache-dir=/cache"], ["cache_dir is '/cache'", "leave --cache-dir out"]),
@@ -161,3 +164,11 @@ def test_a_wrong_flag_ends_the_process_at_once_with_its_exit_code() -> None:
 
 if __name__ == "__main__":
     print(surface(), end="")
+
+
+def test_an_epoch_of_more_generated_images_than_a_rank_can_order_is_refused() -> None:
+    config = ImagenetConfig(image_size=32, batch_size=8, steps_per_epoch=31_250_001)
+    with pytest.raises(
+        ConfigurationError, match=r"steps_per_epoch is 31250001; allowed is at most 31250000 .* 4 ranks"
+    ):
+        GeneratedImages(config, torch.device("cpu"), rank=0, world=4)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 from torch.nn import functional
 
 from tests.trainer.processes import run
-from trainer.config import DigitsConfig, ImagenetConfig, parse
-from trainer.data.batch import NO_LABEL
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.data.batch import NO_LABEL, Data
 from trainer.data.datasets import Digits
 from trainer.data.image_files import Place
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet
 from trainer.evaluation import Scores, evaluate
-from trainer.runtime import Runtime, start_runtime
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Runtime:
-    """This process as the only rank."""
-    return start_runtime(parse(["digits", "--device=cpu"]))
+from trainer.exit_codes import DataError
+from trainer.runtime import Runtime
 
 
 def test_samples_without_a_class_count_nowhere(runtime: Runtime) -> None:
@@ -46,17 +43,32 @@ def test_fewer_than_five_classes_are_all_among_the_first(runtime: Runtime) -> No
     assert scores.take()[1] == 100
 
 
+class First(torch.nn.Module):
+    """Takes every image for one of the first class."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
+
+
+def test_an_evaluation_of_nothing_is_no_result(runtime: Runtime) -> None:
+    class Unread:
+        """Test samples of which none can be read."""
+
+        classes, num_tests, broken = 2, 3, ("a", "b", "c")
+
+        def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+            del rank, world
+            yield torch.zeros(3, 3, 8, 8), torch.full((3,), NO_LABEL)
+
+    with pytest.raises(DataError, match="none of 3 test samples can be read"):
+        evaluate(First(), cast("Data", Unread()), runtime, lambda: False, gallery=False)
+
+
 def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_path: Path, runtime: Runtime) -> None:
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
     config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
     data = FolderImages(config, torch.device("cpu"), Place())
-
-    class First(torch.nn.Module):
-        """Takes every image for one of the first class."""
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
 
     found = evaluate(First(), data, runtime, lambda: False, gallery=False)
     assert found

@@ -106,7 +106,7 @@ def test_empty_lines_of_annotations_say_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_no_regular_file_is_a_broken_image(tmp_path: Path) -> None:
-    imagenet(tmp_path / "data", classes=1, train=40, tests=1, side=32)
+    imagenet(tmp_path / "data", classes=2, train=20, tests=1, side=32)
     pipe = tmp_path / "data" / "train" / "n00000000" / "pipe.JPEG"
     os.mkfifo(pipe)
     missing = pipe.with_name("missing.JPEG")
@@ -165,9 +165,27 @@ def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.Cap
         find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are no images by their endings" in said[0]
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or no images by their endings" in said[0]
     assert f"{path.name}/a.npy" in said[0]
     assert ".png" in said[0]
+
+
+def test_what_is_hidden_is_neither_a_class_nor_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
+    for split in ("train", "val"):
+        for name in (".ipynb_checkpoints/a.png", "n00000001/._a.JPEG", "n00000001/.thumbnails/a.png"):
+            (tmp_path / split / name).parent.mkdir(exist_ok=True)
+            (tmp_path / split / name).write_bytes(PICTURE)
+    data = load(tmp_path)
+    assert (data.classes, data.num_samples, data.num_tests) == (2, 2, 2)
+    assert sorted(data._train.labels) == [0, 1]
+    assert f"{tmp_path}/train has 3 files that are hidden" in capsys.readouterr().err
+
+
+def test_images_of_one_class_are_refused(tmp_path: Path) -> None:
+    imagenet(tmp_path, classes=1, train=4, tests=1, side=32)
+    with pytest.raises(DataError, match="has images of one class; allowed are two classes or more"):
+        load(tmp_path)
 
 
 def test_an_image_outside_of_the_classes_is_named(tmp_path: Path) -> None:
@@ -178,7 +196,7 @@ def test_an_image_outside_of_the_classes_is_named(tmp_path: Path) -> None:
 
 
 def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None:
-    imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
+    imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     shutil.rmtree(tmp_path / "val")
     with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
         load(tmp_path)
@@ -231,3 +249,17 @@ def test_beside_a_class_a_json_may_say_anything(tmp_path: Path) -> None:
     images, classes = find_images(Folder(str(tmp_path)), "train", HERE)
     assert [image.label for image in images] == [1]
     assert classes == 2
+
+
+def test_images_of_a_shard_with_dots_in_their_names_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
+    write(tmp_path / "train-0.tar", members)
+    for rank in (0, 1):
+        images, _ = find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+        assert [image.label for image in images] == [1]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "train-0.tar has 1 images that are passed over" in said[0]
+    assert "the first: 'a.v1.jpg'" in said[0]

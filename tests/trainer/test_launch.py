@@ -51,3 +51,36 @@ if __name__ == "__main__":
     )
     assert done.returncode == 70, done.stderr
     assert "failed (exitcode: 70)" in done.stderr
+    assert "Traceback" not in done.stderr, "what the rank said is enough"
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: Path, *, forked: bool) -> None:
+    command = ["-m", "trainer"] if forked else [f"{PROJECT}/trainer/__main__.py"]
+    flags = ("--epochs=999", "--log-steps=1", f"--bucket=file://{tmp_path}/bucket")
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "trainer.launch", "--standalone", "--nproc-per-node=2", *command, "digits", *flags],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(PROJECT),
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(tmp_path),
+            "TRAINYARD_DATA": str(digits),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert launcher.stdout
+    with launcher.stdout as said:
+        next(line for line in said if "train epoch=1 step=3/" in line)
+        launcher.kill()
+        # To its end: both ranks have closed it, which is after they have left.
+        rest = said.read()
+    launcher.wait()
+    assert rest.count("error: the launcher is gone; leaving as if told to") == 2, rest
+    assert rest.count("exit code 75") == 2, rest
+    (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
+    saved = tmp_path / "bucket" / "training" / "checkpoints" / f"step-{int(step):09d}"
+    assert (saved / "checkpoint.json").exists()

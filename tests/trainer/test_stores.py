@@ -21,19 +21,12 @@ import torch
 
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
-from tests.trainer.test_checkpoint import newest, save, saved
+from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
-from trainer.config import parse
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
-from trainer.runtime import Runtime, start_runtime
+from trainer.runtime import Runtime
 from trainer.storage import Folder
-
-
-@pytest.fixture(scope="module")
-def runtime() -> Runtime:
-    """This process as the only rank."""
-    return start_runtime(parse(["digits", "--device=cpu"]))
 
 
 def test_a_folder_in_a_bucket_is_a_folder(bucket: str, proxy: Proxy) -> None:

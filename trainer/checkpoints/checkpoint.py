@@ -209,8 +209,7 @@ class Checkpoints:
             whole += good
             if (whole > self._keep or not good) and age >= self._keep_seconds:
                 # The seal first: a checkpoint that is half deleted must not be taken for one.
-                folder.delete(MANIFEST)
-                self.folder.delete(name)
+                self.folder.delete(name, first=MANIFEST)
 
     def _newest_first(self) -> list[str]:
         return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)

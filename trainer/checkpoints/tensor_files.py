@@ -51,9 +51,9 @@ class TensorFilesWriter(StorageWriter):
         """Nothing is kept from one checkpoint to the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Break the seal of a checkpoint of this step that another run left, before any of its files is replaced."""
+        """Remove what another run left of this step, its seal first: be it whole, broken or no checkpoint at all."""
         if is_coordinator and not self._again:
-            self._folder.delete(MANIFEST)
+            self._folder.clear(first=MANIFEST)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """The plan as it is."""

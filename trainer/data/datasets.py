@@ -15,6 +15,7 @@ from trainer.data.batch import Batch, Data
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 from trainer.runtime.base import Runtime
+from trainer.setting_rules import refusal
 
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
@@ -25,6 +26,8 @@ TEST_EVERY = 5
 """Every fifth digit of each class is held out for the test."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
+MOST_SAMPLES = 10**9
+"""Samples of an epoch: every rank keeps their order, of 8 bytes each."""
 UNSIGNED_BYTES = 8
 """The IDX format's code of its element type."""
 GZIP = b"\x1f\x8b"
@@ -79,13 +82,17 @@ class GeneratedImages:
     broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
+        self.num_samples = config.steps_per_epoch * config.batch_size * world
+        if self.num_samples > MOST_SAMPLES:
+            most = MOST_SAMPLES // (config.batch_size * world)
+            allowed = f"at most {most} with batches of {config.batch_size} on {world} ranks"
+            raise refusal("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
         shape = (config.batch_size, self.channels, config.image_size, config.image_size)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
         self._images = torch.randn(shape, generator=generator, device=device).contiguous(memory_format=layout)
         self._labels = torch.randint(config.num_classes, (config.batch_size,), generator=generator, device=device)
         self.classes, self.side = config.num_classes, config.image_size
-        self.num_samples = config.steps_per_epoch * config.batch_size * world
         self.num_tests = config.test_steps * config.batch_size * world
         self._test_steps = config.test_steps
 
@@ -110,6 +117,8 @@ def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> N
         raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
     if len(labels) < TEST_EVERY:
         raise DataError(f"{folder}: {len(labels)} images, and at least {TEST_EVERY} are needed; make the files again")
+    if pixels.min() == pixels.max():
+        raise DataError(f"{folder / DIGIT_IMAGES} has no digits: all its pixels are {int(pixels.max())}; make it again")
     height, width = pixels.shape[1:]
     if (height, width) != (DIGIT_SIDE, DIGIT_SIDE):
         raise DataError(

@@ -14,9 +14,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,16 @@ CHUNK = 256
 """Images decoded between two signs of life."""
 BROKEN_SHARE = 0.1
 """A training set with more broken images than this share is refused: something else is wrong with it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """Which images are in a cache."""
+
+    good: list[int]
+    """Numbers of the images whose pixels there are, in their order."""
+    broken: list[str]
+    """Names of the others, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,27 +126,47 @@ def cached(
     One rank of a host `builds`, the others wait for it. Raises StorageError where the disk is too small and DataError
     where too many images are broken.
     """
-    known = hashlib.sha256(json.dumps([VERSION, side, [(i.name, i.start, i.size, i.label) for i in images]]).encode())
+    facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
+    known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
     place = folder / known.hexdigest()[:16]
     try:
         if builds:
             _remove_drafts(folder)
-        if builds and not (place / INDEX).exists():
+        if builds and not _index(place, side):
+            # Cleaners of temporary folders and full disks leave halves.
+            _remove(place)
             _build(source, images, side, place, alive)
-        while not (place / INDEX).exists():
+        while (index := _index(place, side)) is None:
             time.sleep(0.1)
             alive()
-        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
-    good = np.array(index["good"], dtype=np.int64)
-    broken: list[str] = index["broken"]
-    if len(broken) > BROKEN_SHARE * len(images):
+    if len(index.broken) > BROKEN_SHARE * len(images):
         raise DataError(
-            f"{len(broken)} of {len(images)} images are broken, the first: {broken[0]}; look at the data set"
+            f"{len(index.broken)} of {len(images)} images are broken, the first: {index.broken[0]}; look at the data "
+            "set"
         )
-    pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=(len(good), side, side, 3))
-    return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
+    shape = (len(index.good), side, side, 3)
+    pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=shape)
+    labels = np.array([images[one].label for one in index.good])
+    return DecodedImages(pixels=pixels, labels=labels, broken=index.broken)
+
+
+def _remove(place: Path) -> None:
+    """Remove what is in a cache's place, if there is anything."""
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+
+
+def _index(place: Path, side: int) -> Index | None:
+    """What a cache's index says; None where there is no whole cache."""
+    try:
+        index = Index(**json.loads((place / INDEX).read_text(encoding="utf-8")))
+        needed = len(index.good) * side * side * 3
+        return index if (place / PIXELS).stat().st_size == needed else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return None
 
 
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
@@ -157,19 +187,17 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
             with suppress(OSError):  # a file system without locks: there nobody removes drafts
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             index = _fill(file, source, images, side, alive)
-            (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
+            (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
             try:
                 draft.rename(place)
             except OSError:
-                if not place.exists():  # otherwise another run made the same
+                if _index(place, side) is None:  # otherwise another run made the same
                     raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _fill(
-    file: IO[bytes], source: Folder, images: list[ImageFile], side: int, alive: Callable[[], None]
-) -> dict[str, list[Any]]:
+def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, alive: Callable[[], None]) -> Index:
     """Write the pixels of all good images; returns the index that says which these are."""
     good: list[int] = []
     broken: list[str] = []
@@ -184,7 +212,7 @@ def _fill(
                     file.write(found.data)
             alive()
     file.flush()
-    return {"good": good, "broken": broken}
+    return Index(good=good, broken=broken)
 
 
 def _remove_drafts(folder: Path) -> None:

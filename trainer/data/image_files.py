@@ -15,7 +15,7 @@ from typing import Any
 
 from trainer.data.shard_members import LONGEST_LABEL, check_end, keep_only, label_in
 from trainer.exit_codes import DataError, StorageError
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import FileFacts, Folder, MissingFileError
 
 # fmt: off
 IMAGE_ENDINGS = (
@@ -41,6 +41,8 @@ class ImageFile:
     """Where in the file the image begins, in bytes."""
     size: int
     """How many bytes the image has."""
+    version: str
+    """What is another one once the file was written again: when that was, or a bucket's name for its content."""
     name: str
     """What to call it when it is broken."""
     label: int
@@ -130,21 +132,23 @@ def _listing(folder: Folder, split: str) -> Iterator[None]:
 def _classes(folder: Folder) -> list[str]:
     """Names of the training set's classes: of its folders, and on a disk of links to folders too."""
     if not folder.is_local:
-        return folder.child("train").folders()
-    with _listing(folder, "train"):
-        return sorted(path.name for path in Path(folder.path, "train").iterdir() if path.is_dir())
+        found = folder.child("train").folders()
+    else:
+        with _listing(folder, "train"):
+            found = sorted(path.name for path in Path(folder.path, "train").iterdir() if path.is_dir())
+    return [name for name in found if not _is_hidden(name)]
 
 
-def _files(folder: Folder, split: str) -> dict[str, int]:
-    """Sizes of a split's files by name, in order; on a disk also of those behind links to folders."""
+def _files(folder: Folder, split: str) -> dict[str, FileFacts]:
+    """A split's files by name, in order; on a disk also those behind links to folders."""
     if not folder.is_local:
         return folder.files(split)
     with _listing(folder, split):
         return dict(sorted(_below(folder.path, split, frozenset())))
 
 
-def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, int]]:
-    """Files below a folder, with their sizes; a link to a folder that it lies in itself leads nowhere new."""
+def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, FileFacts]]:
+    """Files below a folder; a link to a folder that it lies in itself leads nowhere new."""
     with os.scandir(f"{root}/{name}") as entries:
         place = os.stat(f"{root}/{name}")  # noqa: PTH116  # a set has many files: strings are faster than paths
         here = above | {(place.st_dev, place.st_ino)}
@@ -153,10 +157,10 @@ def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[
             try:
                 facts = entry.stat()
             except OSError:  # a link to nothing: a broken image, once it is read
-                yield path, 0
+                yield path, FileFacts(size=0, version="")
                 continue
             if not S_ISDIR(facts.st_mode):
-                yield path, facts.st_size
+                yield path, FileFacts(size=facts.st_size, version=str(facts.st_mtime_ns))
             elif (facts.st_dev, facts.st_ino) not in here:
                 yield from _below(root, path, here)
 
@@ -166,19 +170,28 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], place: Plac
     files = _files(folder, split)
     if ANNOTATIONS in files:
         return _annotated(folder, files, numbers)
-    images = {name: size for name, size in files.items() if name.lower().endswith(IMAGE_ENDINGS)}
+    images = {
+        name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
+    }
     others = [name for name in files if name not in images and not name.lower().endswith(NOTES)]
     if others and place.rank == 0:
-        print(
-            f"warning: {folder.url}/{split} has {len(others)} files that are no images by their endings, and they are "
-            f"passed over; the first: {others[0]!r}; taken are {' '.join(IMAGE_ENDINGS)}",
-            file=sys.stderr,
-            flush=True,
+        _warn(
+            f"{folder.url}/{split} has {len(others)} files that are hidden or no images by their endings, and they are "
+            f"passed over; the first: {others[0]!r}; taken are {' '.join(IMAGE_ENDINGS)}"
         )
-    return [_in_class(folder, name, size, numbers) for name, size in images.items()]
+    return [_in_class(folder, name, facts, numbers) for name, facts in images.items()]
 
 
-def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> ImageFile:
+def _is_hidden(name: str) -> bool:
+    """Whether editors, notebooks and file managers made it: its name begins with a dot, or that of a folder above."""
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _warn(words: str) -> None:
+    print(f"warning: {words}", file=sys.stderr, flush=True)
+
+
+def _in_class(folder: Folder, name: str, facts: FileFacts, numbers: dict[str, int]) -> ImageFile:
     """The file as an image of the class that its folder names."""
     split, of_class, *rest = name.split("/")
     if not rest:
@@ -186,10 +199,10 @@ def _in_class(folder: Folder, name: str, size: int, numbers: dict[str, int]) -> 
     if of_class not in numbers:
         where = f"{folder.url}/{split}/{of_class}"
         raise DataError(f"{where}: there is no class {of_class!r} in the training set; remove it or add it there")
-    return _whole(folder, name, size, numbers[of_class])
+    return _whole(folder, name, facts, numbers[of_class])
 
 
-def _annotated(folder: Folder, files: dict[str, int], numbers: dict[str, int]) -> list[ImageFile]:
+def _annotated(folder: Folder, files: dict[str, FileFacts], numbers: dict[str, int]) -> list[ImageFile]:
     images = []
     for line in _lines(folder, ANNOTATIONS):
         name, _, rest = line.partition("\t")
@@ -203,17 +216,18 @@ def _annotated(folder: Folder, files: dict[str, int], numbers: dict[str, int]) -
     return images
 
 
-def _whole(folder: Folder, file: str, size: int, label: int) -> ImageFile:
-    return ImageFile(file=file, start=0, size=size, name=f"{folder.url}/{file}", label=label)
+def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile:
+    name = f"{folder.url}/{file}"
+    return ImageFile(file=file, start=0, size=facts.size, version=facts.version, name=name, label=label)
 
 
 def _in_shards(folder: Folder, shards: list[str], place: Place) -> list[ImageFile]:
     """The images of all shards. To know them a shard is read through: from a bucket, each by one rank only."""
     if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard)]
+        return [image for shard in shards for image in _in_shard(folder, shard, says=place.rank == 0)]
     mine = {}
     for shard in shards[place.rank :: place.world]:
-        mine[shard] = _in_shard(folder, shard)
+        mine[shard] = _in_shard(folder, shard, says=True)
         place.alive()
     everyone = {shard: images for one in place.gather(mine) for shard, images in one.items()}
     return [image for shard in shards for image in everyone[shard]]
@@ -227,8 +241,8 @@ def _refuse_pipe(folder: Folder, file: str) -> None:
         raise ValueError("is no regular file")
 
 
-def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
-    """The images of a shard; those without a class are an error."""
+def _in_shard(folder: Folder, shard: str, *, says: bool) -> list[ImageFile]:
+    """The images of a shard; those without a class are an error. One rank `says` how many are passed over."""
     images: dict[str, tarfile.TarInfo] = {}
     classes, notes = dict[str, tuple[str, bytes]](), dict[str, tuple[str, bytes]]()
     where = f"{folder.url}/{shard}"
@@ -236,6 +250,8 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
         _refuse_pipe(folder, shard)
     except ValueError as error:
         raise DataError(f"{where} {error}: remove it or make it again") from None
+    version = folder.facts(shard).version
+    passed: list[str] = []
     try:
         with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
@@ -249,9 +265,16 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
                     of_kind = classes if ending == ".cls" else notes
                     said = content.read(LONGEST_LABEL) if content else b""
                     keep_only(of_kind, key, (f"{where}:{member.name}", said), where)
+                elif ending.endswith(IMAGE_ENDINGS):
+                    passed.append(member.name)
             check_end(file, archive.offset)
     except (tarfile.TarError, ValueError, KeyError) as error:
         raise DataError(f"{where} is broken ({error}): make it again") from None
+    if passed and says:
+        _warn(
+            f"{where} has {len(passed)} images that are passed over, for by WebDataset's rule an ending begins at a "
+            f"name's first dot; the first: {passed[0]!r}; name them without other dots where they are meant"
+        )
     # Beside a .cls a .json may say anything.
     labels = {**notes, **classes}
     unknown = sorted(images.keys() - labels.keys())
@@ -262,6 +285,7 @@ def _in_shard(folder: Folder, shard: str) -> list[ImageFile]:
             file=shard,
             start=member.offset_data,
             size=member.size,
+            version=version,
             name=f"{where}:{member.name}",
             label=label_in(*labels[key]),
         )

@@ -44,7 +44,7 @@ class StreamedImages:
                 found = np.zeros((self._side, self._side, 3), dtype=np.uint8)
             pixels.append(found)
             self._met.add(index)
-        if len(self.broken) > BROKEN_SHARE * max(len(self._met), ENOUGH):
+        if len(self.broken) > BROKEN_SHARE * max(len(self._met), min(ENOUGH, len(self._images))):
             first = self.broken[0]
             raise DataError(
                 f"{len(self.broken)} of {len(self._met)} images are broken, the first: {first}; look at the data set"

@@ -29,6 +29,8 @@ MARGIN = 8
 """Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
 AHEAD = 3
 """Steps whose images are cut out before they are asked for."""
+FEWEST_CLASSES = 2
+"""With one there is nothing to tell apart: every model is right, and its loss is 0."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's colours, 0 to 1, which every published model is trained with."""
 
@@ -49,6 +51,8 @@ class FolderImages:
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
                 "--num-classes out, or give the folder that was meant"
             )
+        if self.classes < FEWEST_CLASSES:
+            raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
         tests, _ = find_images(folder, "val", place, trained=self.classes)
         self._train, self._tests = (self._open(config, folder, images, place) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)

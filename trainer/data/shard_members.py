@@ -7,9 +7,8 @@ import tarfile
 from typing import IO, TypeVar
 
 from trainer.exit_codes import DataError
+from trainer.setting_rules import MOST_CLASSES
 
-MOST_CLASSES = 1_000_000
-"""A shard's label from here on is a mistake: no model has so many classes."""
 LONGEST_LABEL = 2**20
 """Bytes of a .cls or .json that are read."""
 Of = TypeVar("Of")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
@@ -21,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import HangError, PreemptedError
-from trainer.meeting import meet
+from trainer.meeting import from_launcher, meet
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
@@ -54,10 +53,10 @@ class Runtime:
     """Optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.world = from_launcher("WORLD_SIZE", "1", least=1)
+        self.rank = from_launcher("RANK", "0", below=self.world)
+        self.local_world = from_launcher("LOCAL_WORLD_SIZE", "1", least=1)
+        self.local_rank = from_launcher("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
         self._amp = config.amp
         self._accumulate = config.accumulate

@@ -1,0 +1,92 @@
+"""What else may lie where checkpoints do: files, folders and links in the place of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.saving import newest, save
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.runtime import Runtime
+from trainer.storage import Folder
+
+TENSORS = "rank-0.tensors"
+
+
+def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
+    save(checkpoints, 2)
+    (tmp_path / "step-000000001").write_text("no checkpoint")
+    save(checkpoints, 3)
+    assert checkpoints.folder.names() == ["step-000000003"]
+
+
+def fold(path: Path) -> None:
+    """Put a folder with something in it in the place of a file."""
+    path.unlink()
+    path.mkdir()
+    (path / "other").touch()
+
+
+def remove(folder: Path) -> None:
+    """Remove a checkpoint."""
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def put_file(place: Path) -> None:
+    """Put a file in the place of a checkpoint."""
+    remove(place)
+    place.write_text("no checkpoint")
+
+
+def put_link(place: Path, target: str) -> None:
+    """Put a link in the place of a checkpoint."""
+    remove(place)
+    place.symlink_to(target)
+
+
+IN_THE_WAY: dict[str, Callable[[Path], None]] = {
+    "a folder for tensors": lambda place: fold(place / TENSORS),
+    "a folder for a manifest": lambda place: fold(place / MANIFEST),
+    "a file for the folder": put_file,
+    "a link to nothing": lambda place: put_link(place, "nothing"),
+    "a link to itself": lambda place: put_link(place, place.name),
+}
+
+
+@pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
+    put: Callable[[Path], None], tmp_path: Path, runtime: Runtime
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    save(checkpoints, 1, 2)
+    put(tmp_path / "step-000000002")
+    found, (skipped,) = newest(checkpoints)
+    assert found
+    assert found.facts["step"] == 1
+    assert skipped[0] == "step-000000002"
+    save(checkpoints, 2)
+    assert sorted(path.name for path in (tmp_path / "step-000000002").iterdir()) == [MANIFEST, TENSORS]
+    again, nothing = newest(checkpoints)
+    assert again
+    assert (again.facts["step"], nothing) == (2, [])
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
+    save(checkpoints, 1)
+    place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    # By a run that knows nothing of it: its own step would be written beside what is there.
+    save(Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1), step)
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
+    assert checkpoints.folder.names() == [f"step-{step:09d}"]
+    assert not (tmp_path / "run" / f"step-{step:09d}").is_symlink()

@@ -1,0 +1,172 @@
+"""The cache of decoded images: made once, made again where it is damaged or images changed, never half there."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import shutil
+import socket
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+
+from trainer.config import ImagenetConfig
+from trainer.data.image_cache import INDEX, PIXELS, cached
+from trainer.data.image_files import ImageFile, Place, find_images
+from trainer.data.images import FolderImages
+from trainer.data.made_images import imagenet
+from trainer.exit_codes import StorageError
+from trainer.storage import Folder
+
+CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
+HERE = Place()
+
+
+def made(tmp_path: Path) -> Path:
+    """A data set in folders."""
+    imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    return tmp_path / "data"
+
+
+def load(folder: Path, cache: Path) -> FolderImages:
+    config = ImagenetConfig(fake_data=False, image_size=24, batch_size=4, data_dir=str(folder), cache_dir=str(cache))
+    return FolderImages(config, torch.device("cpu"), HERE)
+
+
+def pixels(source: Folder, cache: Path) -> bytes:
+    """The decoded training set."""
+    images, _ = find_images(source, "train", HERE)
+    return cached(source, images, SIDE, cache, builds=True, alive=lambda: None).pixels.tobytes()
+
+
+def test_images_are_decoded_once(tmp_path: Path) -> None:
+    folder = made(tmp_path)
+    before = load(folder, tmp_path / "cache")
+    for path in folder.rglob("*.JPEG"):
+        facts = path.stat()
+        path.write_bytes(bytes(facts.st_size))
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    after = load(folder, tmp_path / "cache")
+    assert after.broken == []
+    assert after.num_samples == before.num_samples
+
+
+def picture(grey: int) -> bytes:
+    """An image of one grey; every grey takes as many bytes."""
+    file = io.BytesIO()
+    Image.new("RGB", (SIDE, SIDE), (grey,) * 3).save(file, "BMP")
+    return file.getvalue()
+
+
+def in_folders(folder: Path, grey: int) -> None:
+    for name in ("a", "b"):
+        (folder / "train" / name).mkdir(parents=True, exist_ok=True)
+        (folder / "train" / name / "0.bmp").write_bytes(picture(grey))
+
+
+def in_a_shard(folder: Path, grey: int) -> None:
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(folder / "train-0.tar", "w") as archive:
+        for name, content in (("0.bmp", picture(grey)), ("0.cls", b"0"), ("1.bmp", picture(grey)), ("1.cls", b"1")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("write", [in_folders, in_a_shard])
+def test_images_that_were_written_again_are_decoded_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
+    source, cache = Folder(f"{tmp_path}/data"), tmp_path / "cache"
+    for grey in (0, 200):
+        write(tmp_path / "data", grey)
+        assert set(pixels(source, cache)) == {grey}
+
+
+def put_file(place: Path) -> None:
+    """Put a file in the place of a cache."""
+    shutil.rmtree(place)
+    place.touch()
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no index": lambda place: (place / INDEX).unlink(),
+    "empty index": lambda place: (place / INDEX).write_bytes(b""),
+    "index of something else": lambda place: (place / INDEX).write_bytes(b'{"images": 3}'),
+    "no pixels": lambda place: (place / PIXELS).unlink(),
+    "pixels cut short": lambda place: os.truncate(place / PIXELS, 100),
+    "a file in its place": put_file,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    source, cache = Folder(str(made(tmp_path))), tmp_path / "cache"
+    before = pixels(source, cache)
+    (place,) = cache.iterdir()
+    damage(place)
+    assert pixels(source, cache) == before
+    assert list(cache.iterdir()) == [place]
+
+
+def test_on_a_full_disk_only_a_small_cache_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imagenet(tmp_path / "data", classes=2, train=2, tests=1, side=SIDE)
+    needed = 4 * 27 * 27 * 3
+    for free, fits in ((100 * needed, True), (99 * needed, False)):
+        disk = SimpleNamespace(total=10_000 * needed, free=free)
+        monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path, found=disk: found)
+        place = tmp_path / f"cache-{free}"
+        if fits:
+            assert load(tmp_path / "data", place).num_samples == 4
+        else:
+            with pytest.raises(StorageError, match="a tenth of the disk must stay; allowed is one for"):
+                load(tmp_path / "data", place)
+
+
+def test_a_disk_that_is_too_small_is_named(tmp_path: Path) -> None:
+    images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
+    with pytest.raises(StorageError, match="set --cache-dir"):
+        cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, alive=lambda: None)
+
+
+def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_path: Path) -> None:
+    folder, cache = tmp_path / "data", tmp_path / "cache"
+    imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    load(folder, cache)
+    key = next(cache.iterdir()).name
+    shutil.rmtree(cache)
+
+    def draft(name: str, age: float) -> Path:
+        pixels = cache / name / "pixels"
+        pixels.parent.mkdir(parents=True)
+        pixels.write_bytes(b"half")
+        os.utime(pixels, (time.time() - age,) * 2)
+        return pixels
+
+    host = socket.gethostname()
+    dead = [draft(f"{key}.{os.getpid()}", 86400), draft(f"{key}.{host}.1", 60), draft(f"{'0' * 16}.{host}.1", 60)]
+    fresh, elsewhere, alive = draft(f"{key}.{host}.2", 0), draft(f"{key}.other.1", 60), draft(f"{key}.{host}.3", 86400)
+    of_others = draft("photos.2020", 86400)
+    with alive.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert load(folder, cache).broken == []
+    assert not any(pixels.parent.exists() for pixels in dead)
+    assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
+
+
+def test_a_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+    imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    source = Folder(f"{tmp_path}/data")
+    images, _ = find_images(source, "train", HERE)
+
+    def alive() -> None:
+        raise StorageError("the others are gone")
+
+    with pytest.raises(StorageError, match="are gone"):
+        cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=alive)
+    assert list((tmp_path / "cache").iterdir()) == []
