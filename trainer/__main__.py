@@ -60,8 +60,9 @@ class LeaveSignal:
             forked_for.join()
         while not forked_for and os.getppid() == started_by:
             time.sleep(LOOK)
-        print("error: the launcher is gone; leaving as if told to", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGTERM)
+        # Last: what it prints to may be gone as well.
+        print("error: the launcher is gone; leaving as if told to", file=sys.stderr, flush=True)
 
     def _nothing_lost(self) -> PreemptedError:
         return PreemptedError("told to leave before the first step; nothing is lost")

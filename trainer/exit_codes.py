@@ -32,6 +32,14 @@ class DivergedError(TrainerError):
     exit_code = DIVERGED
 
 
+def diverged(step: int, learning_rate: float) -> DivergedError:
+    """The error for a run whose loss or weights are no numbers at this step, or were none before it."""
+    return DivergedError(
+        f"the loss or a weight is not a number any more, at or before step {step}; allowed is a finite loss: lower "
+        f"learning_rate (now {learning_rate:g})"
+    )
+
+
 class DataError(TrainerError):
     """Training data or a checkpoint cannot be used."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
-from trainer.checkpoints.state import has_finite_weights
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
-from trainer.exit_codes import DivergedError, PreemptedError
+from trainer.exit_codes import PreemptedError, StorageError, diverged
 from trainer.models import learning_rate, taking
 from trainer.parts import build_parts, name_broken
 from trainer.report.metrics import Reporter
@@ -169,13 +169,11 @@ class Training:
         return self.told_to_leave()
 
     def save(self) -> None:
-        """Save a checkpoint, unless some rank's loss or weights are no numbers: what is saved is worth resuming."""
+        """Save a checkpoint, unless some rank's loss is no number: what is saved is worth resuming."""
         self.log.settle()
-        taken = self.checkpoints.take(self.log.efficiency.useful_seconds)
-        good = self.log.is_finite and (taken is None or has_finite_weights(taken))
-        self.obey(self.runtime.agree(Verdict.GO_ON if good else Verdict.DIVERGED))
+        self.obey(self.runtime.agree(Verdict.GO_ON if self.log.is_finite else Verdict.DIVERGED))
         self.watch.beat()
-        self.checkpoints.save(taken)
+        self.checkpoints.save(self.log.efficiency.useful_seconds)
 
     def verdict(self) -> Verdict:
         """What this rank has to say to the others about going on."""
@@ -186,10 +184,10 @@ class Training:
     def obey(self, agreed: Verdict) -> None:
         """Do what all ranks agreed on; they come here after the same step."""
         if agreed == Verdict.DIVERGED:
-            raise DivergedError(
-                f"the loss or a weight is not a number any more, at or before step {self.state.step}; "
-                f"allowed is a finite loss: lower learning_rate (now {self.config.learning_rate:g})"
-            )
+            # What is being saved may be of weights that are no numbers: it is removed then.
+            with suppress(StorageError):
+                self.checkpoints.wait()
+            raise diverged(self.state.step, self.config.learning_rate)
         if agreed == Verdict.LEAVE:
             self.save()
             self.checkpoints.wait()

@@ -9,25 +9,25 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.exit_codes import DataError, StorageError, TrainerError
+from trainer.checkpoints.copies import HostCopies, Tensors
+from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.metadata import Metadata
-    from torch.distributed.checkpoint.staging import DefaultStager
 
     from trainer.checkpoints.tensor_files import Facts
 
 NAME = re.compile(r"step-(\d{9})")
 # One rank alone saves and loads without torch.distributed: we ask for that, and need not be told.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
-Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +53,18 @@ class Checkpoints:
         *,
         keep: int,
         keep_hours: float = 0.0,
+        check: Callable[[int, str, torch.Tensor], None] = lambda _step, _name, _tensor: None,
         on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
     ) -> None:
+        """`check` is given the step, name and copy of each tensor beside the training, by the rank that writes it.
+
+        It raises DivergedError for a state that is not worth going on from: `wait` does then, and nothing of it stays.
+        """
         self.folder = folder
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
-        self._on_saved = on_saved
-        self._stager: DefaultStager | None = None
+        self._check, self._on_saved = check, on_saved
+        self._copies = HostCopies(runtime.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: Future[Tensors] | None = None
         self._saving: Future[Metadata] | None = None
@@ -77,23 +82,11 @@ class Checkpoints:
         Raises StorageError, on all ranks, where the save before failed on any.
         """
         # Imported at the first save and not before the first step.
-        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
         from torch.distributed.checkpoint.state_dict_saver import save as write
 
         from trainer.checkpoints.tensor_files import TensorFilesWriter
 
         self.wait()
-        if self._stager is None:
-            # Its buffers are used again at every save: fresh memory costs more than the copy itself.
-            on_cuda = self._runtime.device.type == "cuda"
-            self._stager = DefaultStager(
-                StagingOptions(
-                    use_pinned_memory=on_cuda,
-                    use_shared_memory=False,
-                    use_async_staging=True,
-                    use_non_blocking_copy=on_cuda,
-                )
-            )
         started = time.monotonic()
         folder = self.folder.child(f"step-{step:09d}")
 
@@ -102,10 +95,11 @@ class Checkpoints:
             self._delete_old(before=step)
 
         again, self._step = step == self._step, step
-        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, again=again, sealed=sealed)
+        check, rank = partial(self._check, step), self._runtime.rank
+        writer = TensorFilesWriter(folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
-        copying = self._copying = cast("Future[Tensors]", self._stager.stage(dict(saved.tensors)))
+        copying = self._copying = self._copies.start(dict(saved.tensors))
         self._saving = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
@@ -117,8 +111,13 @@ class Checkpoints:
             copying.result()
 
     def wait(self) -> None:
-        """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any."""
+        """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any.
+
+        So it does DivergedError, where `check` did.
+        """
         from torch.distributed.checkpoint.api import CheckpointException
+
+        from trainer.checkpoints.tensor_files import MANIFEST
 
         if self._saving is None:
             return
@@ -126,7 +125,10 @@ class Checkpoints:
         try:
             self._runtime.wait_for(saving)
         except CheckpointException as error:
-            _raise_cause(error)
+            cause = _cause(error)
+            if isinstance(cause, DivergedError) and self._runtime.rank == 0 and self._step is not None:
+                self.folder.delete(f"step-{self._step:09d}", first=MANIFEST)
+            raise cause from None
 
     def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
         """The newest checkpoint that is whole and fits, on every rank; None where there never was one.
@@ -174,7 +176,7 @@ class Checkpoints:
                 no_dist=self._runtime.world == 1,
             )
         except CheckpointException as error:
-            _raise_cause(error)
+            raise _cause(error) from None
         return saved
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
@@ -224,10 +226,8 @@ class _NotSealedError(ValueError):
     """A checkpoint was never finished; a run that was killed during its first save has only such."""
 
 
-def _raise_cause(error: CheckpointException) -> NoReturn:
-    """Raise what happened on the rank that failed first."""
+def _cause(error: CheckpointException) -> BaseException:
+    """What happened on the rank that failed first; all of it where that is none of the trainer's own errors."""
     failures = error.failures
     cause = failures[min(failures)][0]
-    if isinstance(cause, TrainerError | ValueError):
-        raise cause from None
-    raise error
+    return cause if isinstance(cause, TrainerError | ValueError) else error

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from trainer.checkpoints.checkpoint import Checkpoints, Saved
-from trainer.checkpoints.state import RunState
+import torch
+
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
+from trainer.exit_codes import diverged
 from trainer.report.metrics import Reporter
 from trainer.runtime import Runtime
 from trainer.storage import Folder
@@ -28,21 +31,16 @@ class RunCheckpoints:
             self._runtime,
             keep=self._config.keep_checkpoints,
             keep_hours=self._config.keep_hours,
+            check=self._check_weights,
             on_saved=lambda step, url, seconds: self._report.event("checkpoint", step=step, path=url, seconds=seconds),
         )
         return self.checkpoints
 
-    def take(self, useful_seconds: float) -> Saved | None:
-        """The state as it is, `useful_seconds` of steps having led to it; None where nothing is to be saved."""
-        if not self.checkpoints:
-            return None
-        self._state.useful_seconds = useful_seconds
-        return self._state.capture(self._runtime)
-
-    def save(self, taken: Saved | None) -> None:
-        """Begin to save what `take` gave at this step."""
-        if self.checkpoints and taken:
-            self.checkpoints.save(self._state.step, taken)
+    def save(self, useful_seconds: float) -> None:
+        """Begin to save the state as it is, `useful_seconds` of steps having led to it."""
+        if self.checkpoints:
+            self._state.useful_seconds = useful_seconds
+            self.checkpoints.save(self._state.step, self._state.capture(self._runtime))
 
     def before_update(self) -> None:
         """Wait until what is being saved may change."""
@@ -50,7 +48,7 @@ class RunCheckpoints:
             self.checkpoints.copied()
 
     def wait(self) -> None:
-        """Wait until what was saved last is whole."""
+        """Wait until what was saved last is whole; raises DivergedError where its weights are no numbers."""
         if self.checkpoints:
             self.checkpoints.wait()
 
@@ -65,6 +63,14 @@ class RunCheckpoints:
         epoch = self._state.sampler.epoch + 1
         self._report.event("resume", step=self._state.step, epoch=epoch, path=self.checkpoints.folder.url)
         return True
+
+    def _check_weights(self, step: int, name: str, tensor: torch.Tensor) -> None:
+        """Raise DivergedError for a weight that is no number: an update may make it so, and no loss show it yet."""
+        # Whatever is no number makes the sum none, which costs a tenth of looking at each weight.
+        if name.startswith(MODEL) and tensor.is_floating_point():
+            wide = torch.promote_types(tensor.dtype, torch.float32)
+            if not tensor.sum(dtype=wide).isfinite():
+                raise diverged(step, self._config.learning_rate)
 
     def _skipped(self, name: str, reason: str) -> None:
         self._report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from trainer.checkpoints.checkpoint import Saved, Tensors
+from trainer.checkpoints.checkpoint import Saved
+from trainer.checkpoints.copies import Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
@@ -18,16 +19,6 @@ FACTS = frozenset(
 """What a checkpoint must hold beside tensors."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """What the names of a checkpoint's tensors start with; a rank's number follows the last two."""
-
-
-def has_finite_weights(saved: Saved) -> bool:
-    """Whether no weight is NaN or infinite: an update may have made them so, which no loss shows yet.
-
-    Waits for the device.
-    """
-    model = (tensor for name, tensor in saved.tensors.items() if name.startswith(MODEL))
-    # Whatever is no number makes the sum none, which costs a tenth of looking at each weight.
-    return bool(torch.stack([tensor.sum() for tensor in model if tensor.is_floating_point()]).isfinite().all())
 
 
 @dataclass(kw_only=True)

@@ -39,10 +39,20 @@ Facts = dict[str, Any]
 class TensorFilesWriter(StorageWriter):
     """Writes one checkpoint: each rank its file, then the coordinating rank the manifest."""
 
-    def __init__(self, folder: Folder, facts: Facts, *, rank: int, again: bool, sealed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        facts: Facts,
+        *,
+        rank: int,
+        again: bool,
+        sealed: Callable[[], None],
+        check: Callable[[str, torch.Tensor], None] = lambda _name, _tensor: None,
+    ) -> None:
         self._folder = folder
         self._facts = facts
         self._again = again
+        self._check = check
         self._sealed = sealed
         # Saved again, a step has the files of before until those of now are whole, too.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors" if again else f"rank-{rank}.tensors"
@@ -64,14 +74,16 @@ class TensorFilesWriter(StorageWriter):
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's tensors one after the other."""
+        """Write this rank's tensors one after the other; what `check` raises at one ends the save on all ranks."""
         results = []
         start = 0
         with self._folder.writing(self._file) as file:
             for item in plan.items:
                 tensor = planner.resolve_data(item)
                 assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is no tensor"
-                content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+                tensor = tensor.detach().cpu()
+                self._check(item.index.fqn, tensor)
+                content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
                 written = 0
                 while written < len(content):
                     written += file.write(content[written:])
