@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -127,7 +128,9 @@ class Checkpoints:
         except CheckpointException as error:
             cause = _cause(error)
             if isinstance(cause, DivergedError) and self._runtime.rank == 0 and self._step is not None:
-                self.folder.delete(f"step-{self._step:09d}", first=MANIFEST)
+                # What stays of it is no checkpoint either, for it has no seal.
+                with suppress(StorageError):
+                    self.folder.delete(f"step-{self._step:09d}", first=MANIFEST)
             raise cause from None
 
     def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
