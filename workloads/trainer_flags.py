@@ -106,7 +106,7 @@ FLAGS: Mapping[str, Mapping[str, Flag]] = MappingProxyType(
             "stream": _SWITCH,
             "cache_dir": _TEXT,
             "image_size": _integer(1),
-            "num_classes": _integer(2),
+            "num_classes": _integer(2, 1_000_000),
             "steps_per_epoch": _integer(1),
             "test_steps": _integer(1),
         },
