@@ -21,7 +21,7 @@ from trainer.config import ImagenetConfig
 from trainer.data.image_cache import INDEX, PIXELS, cached
 from trainer.data.image_files import ImageFile, Place, find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet
+from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 
@@ -46,12 +46,22 @@ def pixels(source: Folder, cache: Path) -> bytes:
     return cached(source, images, SIDE, cache, builds=True, alive=lambda: None).pixels.tobytes()
 
 
-def test_images_are_decoded_once(tmp_path: Path) -> None:
-    folder = made(tmp_path)
+LAYOUTS: list[Callable[[Path], None]] = [
+    lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
+    lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=["imagenet", "tiny-imagenet", "webdataset"])
+def test_images_are_decoded_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    layout(folder)
     before = load(folder, tmp_path / "cache")
-    for path in folder.rglob("*.JPEG"):
-        facts = path.stat()
-        path.write_bytes(bytes(facts.st_size))
+    for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
+        content, facts = path.read_bytes(), path.stat()
+        # A shard's members are found by their headers; the images between them go.
+        path.write_bytes(content.replace(b"\xff\xd8\xff", bytes(3)))
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     after = load(folder, tmp_path / "cache")
     assert after.broken == []
