@@ -79,7 +79,8 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
         # To its end: both ranks have closed it, which is after they have left.
         rest = said.read()
     launcher.wait()
-    assert rest.count("error: the launcher is gone; leaving as if told to") == 2, rest
+    # The ranks agree: one of them that looks is enough, and takes the other along before that one has looked.
+    assert rest.count("error: the launcher is gone; leaving as if told to") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
     saved = tmp_path / "bucket" / "training" / "checkpoints" / f"step-{int(step):09d}"
