@@ -20,7 +20,8 @@ import torch
 from torch.nn import functional
 
 from bench.measure import PROJECT, BenchError, Measure, in_turn
-from trainer.config import DigitsConfig
+from bench.rank_processes import WITHOUT_GPU
+from trainer.config import DigitsConfig, TrainConfig
 from trainer.data.batch import Batch
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.data.sampler import EpochSampler, Share
@@ -79,14 +80,15 @@ def our_block(training: Training, runtime: Runtime) -> float:
 
 
 def plain_block(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, config: DigitsConfig, runtime: Runtime
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, config: TrainConfig, runtime: Runtime
 ) -> float:
     """Seconds that a hand-written loop takes for STEPS steps."""
     runtime.barrier()
     started = time.perf_counter()
     for _ in range(STEPS):
-        logits = model(batch.images)
-        loss = functional.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
+        with runtime.autocast():
+            logits = model(batch.images)
+            loss = functional.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -145,7 +147,7 @@ def take() -> Measure:
         Path(folder, DIGIT_LABELS).write_bytes(bytes.fromhex("00000801 0000000a") + bytes(range(CLASSES)))
         result = Path(folder) / "result.json"
         launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", "-m", "bench.ddp_step"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", RESULT: str(result)}
+        environment = {**os.environ, **WITHOUT_GPU, "OMP_NUM_THREADS": "1", RESULT: str(result)}
         words = [sys.executable, "-m", *launcher]
         done = subprocess.run(words, cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL, check=False)
         if done.returncode != 0:

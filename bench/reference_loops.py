@@ -1,12 +1,14 @@
-"""Training loops as the two best-known reference scripts have them, for the same model, batch and data as ours.
+"""Training loops as the best-known reference scripts have them, for the same model, batch and data as ours.
 
 What they do at a step is written from their description, none of it copied: torchvision's classification reference
-(https://github.com/pytorch/vision/tree/main/references/classification) and the ImageNet example of
-https://github.com/pytorch/examples/tree/main/imagenet. Both read from a DataLoader; here that holds images made before,
-so that loops are compared and not generators of random numbers.
+(https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
+https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). The first two read from a DataLoader; here
+that holds images made before, so that loops are compared and not generators of random numbers, and on a GPU they lie
+there already, so that no copy is compared either.
 
-`python -m bench.reference_loops` is a process of theirs, where nothing is set that torch does not set by itself: it
-reads the name of a loop a line and answers with `RESULT seconds`.
+`python -m bench.reference_loops KIND` is a process of theirs, on a CPU for `references` and else on a GPU, where
+nothing is set that the scripts do not set: it reads the name of a loop a line and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from statistics import median
 
 import torch
@@ -38,20 +41,48 @@ SAME = ImagenetConfig(
     bucket="",
 )
 """What all loops train. At this learning rate weights stay as they are: arithmetic on others may take another time."""
+GPU_STEPS = 20
+"""Steps of an epoch on a GPU, which is a block."""
 PRINT_STEPS = 10
 """Steps from one printed line to the next, in both."""
 WINDOW = 20
 """Values that torchvision's reference smooths over."""
-Batches = DataLoader[tuple[torch.Tensor, ...]]
+BYTES_AN_IMAGE = 100 * 2**20
+"""Memory that a step of ResNet-50 in 32 bits takes for each image of 224 pixels, at most."""
+SHARES = 4
+"""Parts of a GPU's memory, of which each of the two processes may take one: others may use it, too."""
+LARGEST_BATCH = 256
+"""timm's own by default, and of pytorch/examples."""
+Batches = Iterable[Sequence[torch.Tensor]]
 
 
-def loader(config: ImagenetConfig) -> Batches:
+def on_gpu(memory: int) -> ImagenetConfig:
+    """What all loops train on a GPU of so many bytes: ResNet-50 in ImageNet's own size."""
+    fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
+    batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
+    return replace(SAME, arch="resnet50", image_size=224, batch_size=batch_size, steps_per_epoch=GPU_STEPS)
+
+
+def first_gpu() -> ImagenetConfig:
+    """`on_gpu` for this machine's first GPU."""
+    return on_gpu(torch.cuda.get_device_properties(0).total_memory)
+
+
+def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
     """As many random images as an epoch of ours takes."""
     count = config.batch_size * config.steps_per_epoch
     generator = torch.Generator().manual_seed(config.seed)
     images = torch.randn(count, 3, config.image_size, config.image_size, generator=generator)
     labels = torch.randint(config.num_classes, (count,), generator=generator)
     return DataLoader(TensorDataset(images, labels), batch_size=config.batch_size, shuffle=True)
+
+
+def lying_there(config: ImagenetConfig, device: torch.device) -> Batches:
+    """The same on a GPU: one batch for all steps, as ours has."""
+    side = config.image_size
+    images = torch.randn(config.batch_size, 3, side, side, device=device)
+    labels = torch.randint(config.num_classes, (config.batch_size,), device=device)
+    return [(images, labels)] * config.steps_per_epoch
 
 
 def optimizer(config: ImagenetConfig, model: nn.Module) -> torch.optim.Optimizer:
@@ -112,14 +143,80 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
             print(number, {name: f"{total / number:.4f}" for name, total in sums.items()})
 
 
+class TimmBenchmark:
+    """timm's train benchmark in 16 bits and channels_last: a step waits for the device, and is nothing but the step."""
+
+    def __init__(self, config: ImagenetConfig, device: torch.device, half: torch.dtype) -> None:
+        self._device, self._half, self._steps = device, half, config.steps_per_epoch
+        self._classes, self._batch_size = config.num_classes, config.batch_size
+        model = build_model(config, classes=config.num_classes, channels=3)
+        self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's
+        self._update = torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, nesterov=True)
+        images = torch.randn(config.batch_size, 3, config.image_size, config.image_size, device=device)
+        self._images = images.contiguous(memory_format=torch.channels_last)
+
+    def epoch(self) -> None:
+        """As many steps as an epoch of ours has."""
+        self._model.train()
+        for _ in range(self._steps):
+            self._update.zero_grad()
+            with torch.autocast(self._device.type, dtype=self._half):
+                logits = self._model(self._images)
+                labels = torch.randint(self._classes, (self._batch_size,), device=self._device)
+                loss = functional.cross_entropy(logits, labels)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+            self._update.step()
+            settle(self._device)
+
+
+def settle(device: torch.device) -> None:
+    """Wait until the device has done what it was asked for."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[], None]]:
+    """An epoch of each loop by its name."""
+    model = build_model(config, classes=config.num_classes, channels=3).to(device)
+    update = optimizer(config, model)
+    batches: Batches = loader(config) if device.type == "cpu" else lying_there(config, device)
+
+    def torchvision() -> None:
+        torch.backends.cudnn.benchmark = True
+        torchvision_epoch(model, update, batches)
+
+    def imagenet() -> None:
+        torch.backends.cudnn.benchmark = False
+        imagenet_epoch(model, update, batches)
+
+    return {"torchvision": torchvision, "imagenet": imagenet}
+
+
+def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> dict[str, Callable[[], None]]:
+    """Those of a GPU, too; `half` is its fast type of 16 bits."""
+    benchmark = TimmBenchmark(config, device, half)
+
+    def timm() -> None:
+        torch.backends.cudnn.benchmark = True
+        benchmark.epoch()
+
+    return {**loops(config, device), "timm": timm}
+
+
 def main() -> None:
     """Take an epoch whenever told to, until there are no more."""
-    model = build_model(SAME, classes=SAME.num_classes, channels=3)
-    update, batches = optimizer(SAME, model), loader(SAME)
-    loops = {"torchvision": torchvision_epoch, "imagenet": imagenet_epoch}
+    if sys.argv[1] == "references":
+        device = torch.device("cpu")
+        found = loops(SAME, device)
+    else:
+        device = torch.device("cuda")
+        half = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
+        found = gpu_loops(first_gpu(), device, half)
     for line in sys.stdin:
+        settle(device)
         started = time.perf_counter()
-        loops[line.strip()](model, update, batches)
+        found[line.strip()]()
+        settle(device)
         print(RESULT, time.perf_counter() - started, flush=True)
 
 

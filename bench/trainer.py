@@ -10,13 +10,14 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.measure import PROJECT, RESULT, BenchError, Measure, in_turn, machine
+from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
+from bench.rank_processes import WITHOUT_GPU, compared, in_rounds, ranks
+from bench.trainer_gpu import Rate, has_gpu, on_gpu
 from bench.trainer_rank import BUCKET
 from bench.trainer_restart import restart
 from bench.trainer_xla import Count, compilations
@@ -37,60 +38,17 @@ START_SECONDS = 60
 """How long the S3 server may take to listen."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
 NOT_TAKEN = {
-    "timm's train benchmark, ResNet-50 in bf16: ratio to ours": "no GPU here",
-    "H200, ResNet-50: images/s, floor 4,000, goal 5,800": "no GPU here",
-    "loop floor, and best settings against the references (goal 2), on a GPU": "no GPU here",
     "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
 """What the goals name and this bench does not measure, and why."""
-Ask = Callable[[str], tuple[float, ...]]
-
-
-@contextmanager
-def ranks(kind: str, *, world: int = 1, threads: int, program: str = "bench.trainer_rank") -> Iterator[Ask]:
-    """Processes that take a block of steps when asked to, `threads` CPU threads each."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory() as folder:
-        found = [
-            subprocess.Popen(
-                [sys.executable, "-m", program, kind, folder],
-                cwd=PROJECT,
-                env={
-                    **os.environ,
-                    "OMP_NUM_THREADS": str(threads),
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(world),
-                    "LOCAL_WORLD_SIZE": str(world),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port,
-                },
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                text=True,
-            )
-            for rank in range(world)
-        ]
-        first = found[0]
-
-        def ask(block: str) -> tuple[float, ...]:
-            assert first.stdin
-            assert first.stdout
-            first.stdin.write(block + "\n")
-            first.stdin.flush()
-            for line in first.stdout:
-                if line.startswith(RESULT):
-                    return tuple(float(word) for word in line.split()[1:])
-            raise BenchError(f"the processes of {kind} have ended; what they said is above")
-
-        try:
-            yield ask
-        finally:
-            for process in found:
-                process.kill()
-                process.wait()
+WITHOUT_A_GPU = dict.fromkeys(
+    (
+        "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
+        "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
+    ),
+    "no GPU here",
+)
+"""What it does not measure besides, where there is no GPU."""
 
 
 def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int = PAIRS) -> Measure:
@@ -106,21 +64,12 @@ def references(*, threads: int) -> tuple[Measure, ...]:
         ("imagenet-loop", "ours", "imagenet"): 1.0,
         ("best-settings", "best", "torchvision"): 1 / 1.1,
     }
-    taken: dict[str, list[float]] = {"ours": [], "torchvision": [], "best": [], "imagenet": []}
     with (
         ranks("references", threads=threads) as ours,
         ranks("references", threads=threads, program="bench.reference_loops") as theirs,
     ):
-        for number in range(ROUNDS + 1):
-            for side, seconds in taken.items():
-                (found,) = (ours if side in ("ours", "best") else theirs)(side)
-                if number:
-                    seconds.append(found)
-            print(f"  references {number}/{ROUNDS}", file=sys.stderr, flush=True)
-    return tuple(
-        Measure(name=name, ours=tuple(taken[side]), theirs=tuple(taken[other]), goal=goal)
-        for (name, side, other), goal in goals.items()
-    )
+        sides = {"ours": ours, "torchvision": theirs, "best": ours, "imagenet": theirs}
+        return compared(in_rounds("references", sides, ROUNDS), goals)
 
 
 def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
@@ -199,8 +148,9 @@ def digits(name: str, *, threads: int) -> Measure:
     if not has_digits():
         raise BenchError("the digits are not there: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={threads}"]
+    alone = {**os.environ, **WITHOUT_GPU}
     started = time.perf_counter()
-    done = subprocess.run(words, cwd=PROJECT, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(words, cwd=PROJECT, env=alone, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
     if not found or float(found[1]) < PROMISED:
@@ -208,7 +158,7 @@ def digits(name: str, *, threads: int) -> Measure:
     return Measure(name=name, ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
 
 
-def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure, ...]]]:
+def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure | Rate, ...]]]:
     """Each measure by its name. A goal for speed is the inverse of the one for time that it says."""
     cores = 2
     return {
@@ -226,19 +176,21 @@ def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure, ...]]]
         "digits": lambda: digits("digits", threads=cores),
         "spmd-compilations": compilations,
         "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores),
+        "gpu": on_gpu,
     }
 
 
 def main() -> int:
     """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
     known = measures()
+    wanted = [name for name in known if name != "gpu" or has_gpu()]
     parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)
     parser.add_argument("--json", type=Path, default=RESULT_FILE, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=known, action="append", help="only this measure; can be repeated")
     options = parser.parse_args()
-    found: list[Measure | Count] = []
+    found: list[Measure | Count | Rate] = []
     try:
-        for name in options.only or known:
+        for name in options.only or wanted:
             taken = known[name]()
             for one in taken if isinstance(taken, tuple) else (taken,):
                 found.append(one)
@@ -246,10 +198,11 @@ def main() -> int:
     except BenchError as error:
         print(f"make bench-trainer: {error}", file=sys.stderr)
         return 2
-    for what, why in NOT_TAKEN.items():
+    not_taken = NOT_TAKEN | ({} if has_gpu() else WITHOUT_A_GPU)
+    for what, why in not_taken.items():
         print(f"NOT MEASURED  {what}: {why}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": NOT_TAKEN}
+    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": not_taken}
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0 if all(one.is_held for one in found) else 1
 

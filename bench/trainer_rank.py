@@ -55,7 +55,7 @@ class NoMeter(Meter):
         """Nothing."""
 
 
-def _training(
+def make_training(
     config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
     """Our loop; `bare` is one without logging, metrics, clocks and watch."""
@@ -118,7 +118,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 def loop(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop, and a hand-written one on the same tensors: where weights lie in memory changes a step's time, too."""
     config = _digits(folder)
-    training = _training(config, runtime, folder)
+    training = make_training(config, runtime, folder)
     batch = _same_digits(training, runtime)
     model, optimizer = training.state.model, training.state.optimizer
     return {
@@ -129,7 +129,7 @@ def loop(folder: Path, runtime: Runtime) -> Blocks:
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop, and the same without anything that looks at it, on the same weights."""
-    full, bare = (_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
+    full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
     # The same tensors: where they lie in memory changes a step's time by more than what is measured.
@@ -142,7 +142,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop while Weights & Biases does not answer, and without it, on the same weights."""
-    online, without = (_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
+    online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
     without.state, without.model = online.state, online.model
@@ -154,8 +154,8 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
     """Our loop as it is and in the reference scripts' memory format, on generated images."""
-    ours = _training(SAME, runtime, folder)
-    best = _training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
+    ours = make_training(SAME, runtime, folder)
+    best = make_training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
     return {"ours": lambda: (our_block(ours, runtime),), "best": lambda: (our_block(best, runtime),)}
 
 
@@ -168,12 +168,12 @@ def ranks(folder: Path, runtime: Runtime) -> Blocks:
         epochs=EPOCHS,
         bucket="",
     )
-    training = _training(config, runtime, folder)
+    training = make_training(config, runtime, folder)
     return {"ours": lambda: (our_block(training, runtime),)}
 
 
 def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
-    training = _training(config, runtime, folder)
+    training = make_training(config, runtime, folder)
     taken: list[tuple[float, float]] = []
     take = training.log.steps.take
 
@@ -225,7 +225,7 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 def save(folder: Path, runtime: Runtime) -> Blocks:
     """How long training stands still for a checkpoint of ResNet-50 and its optimiser: in the background, and not."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
-    training = _training(config, runtime, folder)
+    training = make_training(config, runtime, folder)
     checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
@@ -260,11 +260,8 @@ KINDS = {
 }
 
 
-def main() -> None:
-    """Take blocks until there are no more."""
-    kind, folder = sys.argv[1], Path(sys.argv[2])
-    runtime = start_runtime(_digits(folder))
-    blocks = KINDS[kind](folder, runtime)
+def serve(blocks: Blocks, runtime: Runtime) -> None:
+    """Take the blocks that are asked for, until there are no more."""
     while True:
         name = runtime.share(sys.stdin.readline().strip() if runtime.rank == 0 else "")
         if not name:
@@ -274,6 +271,13 @@ def main() -> None:
             print(RESULT, *seconds, flush=True)
     runtime.settle()
     runtime.close()
+
+
+def main() -> None:
+    """One rank of a kind of measure."""
+    kind, folder = sys.argv[1], Path(sys.argv[2])
+    runtime = start_runtime(_digits(folder))
+    serve(KINDS[kind](folder, runtime), runtime)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from bench.measure import PROJECT, BenchError
+from bench.rank_processes import WITHOUT_GPU
 from bench.trainer_rank import write_digits
 
 
@@ -24,7 +25,7 @@ def restart(launcher: str) -> float:
         process = subprocess.Popen(
             [sys.executable, "-m", launcher, *ranks_twice, "-m", "trainer", "digits", *flags, *places],
             cwd=PROJECT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **WITHOUT_GPU, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,

@@ -1,4 +1,4 @@
-"""What holds for every test: signals have their usual meaning, however tests are started; long ones are asked for."""
+"""What holds for every test: signals as usual, however tests are started; no GPU; long ones are asked for."""
 
 import gc
 import os
@@ -8,6 +8,8 @@ import pytest
 
 # A process in the background of a shell ignores Ctrl-C, and so does all that it starts; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The trainer would take it, and two ranks of a test have one each on no small machine.
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 ALL = os.environ.get("TRAINYARD_TESTS") == "all"
 LEFT_OUT = "long; TRAINYARD_TESTS=all runs it"

@@ -1,0 +1,104 @@
+"""The measures of a GPU, as far as they run without one: every loop takes its epoch on the CPU, small."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import trainer
+from bench.gpu_rank import blocks
+from bench.rank_processes import WITHOUT_GPU, compared, in_rounds
+from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
+from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
+from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
+
+SMALL = dataclasses.replace(
+    on_gpu(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"
+)
+
+
+def test_the_batch_is_a_power_of_two_that_two_processes_have_room_for() -> None:
+    sizes = {gib: on_gpu(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
+    assert sizes == {1: 2, 16: 32, 24: 32, 79: 128, 140: LARGEST_BATCH}
+    assert on_gpu(16 * 2**30).steps_per_epoch == GPU_STEPS
+
+
+def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
+    ours = blocks(SMALL, tmp_path)
+    theirs = gpu_loops(SMALL, torch.device("cpu"), torch.bfloat16)
+    assert made == ["ResNet"], "one of ours is compiled"
+    assert {side for _, *sides in GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
+    taken: dict[str, set[torch.dtype]] = {}
+    for side, epoch in {**ours, **theirs}.items():
+        seen = taken.setdefault(side, set())
+
+        def note(module: torch.nn.Module, _inputs: object, output: torch.Tensor, seen: set[torch.dtype] = seen) -> None:
+            if isinstance(module, torch.nn.Linear) and not output.is_meta:
+                seen.add(output.dtype)
+
+        handle = torch.nn.modules.module.register_module_forward_hook(note)
+        found = epoch()
+        handle.remove()
+        assert side not in ours or (found and found[0] > 0)
+    full, half = {torch.float32}, {torch.bfloat16}
+    # On a CPU that has no instructions for them the trainer keeps 32 bits.
+    fast = half if BFLOAT16_FLAGS & set(CPU_INFO.read_text(encoding="ascii", errors="replace").split()) else full
+    assert taken == {
+        "ours": full,
+        "torchvision": full,
+        "imagenet": full,
+        "best": fast,
+        "compiled": fast,
+        "plain": fast,
+        "timm": half,
+    }
+
+
+def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
+    calls: list[str] = []
+
+    def ask(side: str) -> tuple[float, ...]:
+        calls.append(side)
+        return (float(len(calls)),)
+
+    taken = in_rounds("x", {"a": ask, "b": ask}, 2)
+    assert calls == ["a", "b"] * 3
+    assert taken == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
+    (measure,) = compared(taken, {("a-to-b", "a", "b"): 1.0})
+    assert (measure.name, measure.ours, measure.theirs, measure.is_held) == ("a-to-b", (3, 5), (4, 6), True)
+
+
+def test_the_floor_is_for_the_fastest_side_of_a_gpu_that_has_one() -> None:
+    slow, fast = rates_of("NVIDIA H200", {"best": 3500.0, "compiled": 4100.0})
+    assert (slow.floor, slow.goal) == NO_FLOOR
+    assert fast.line() == "gpu-rate-compiled  4,100 images/s on NVIDIA H200  floor 4,000, goal 5,800  held"
+    assert fast.record()["held"]
+    short = Rate(name="gpu-rate-best", gpu="NVIDIA H200", rate=3999.0, floor=4000.0, goal=5800.0)
+    assert short.line().endswith("short")
+    (other,) = rates_of("Tesla T4", {"best": 100.0})
+    assert other.is_held
+    assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_its_measures_are_named_as_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json", "--only=gpu"])
+    assert trainer.main() == 2
+    assert "there is no GPU here" in capsys.readouterr().err
+    monkeypatch.setattr(trainer, "measures", dict)
+    monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
+    assert trainer.main() == 0
+    said = capsys.readouterr().out
+    for what in trainer.WITHOUT_A_GPU:
+        assert f"NOT MEASURED  {what}: no GPU here" in said
+
+
+def test_what_is_measured_on_a_cpu_sees_no_gpu() -> None:
+    assert WITHOUT_GPU == {"CUDA_VISIBLE_DEVICES": ""}
