@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import stack_config
@@ -120,15 +120,21 @@ def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Show the stack's outputs, one a line."""
+    """Show the stack's outputs, one a line; what is empty says nothing."""
     print("\nOutputs of the stack:")
+    for line in _lines(found, indent="  "):
+        print(line)
+
+
+def _lines(found: dict[str, object], indent: str) -> Iterator[str]:
     for name, value in sorted(found.items()):
-        if value == {}:
+        if value in ({}, [], None):
             continue
         if isinstance(value, dict):
-            print(f"  {name}:", *(f"    {key}: {text}" for key, text in sorted(value.items())), sep="\n")
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
         else:
-            print(f"  {name}: {', '.join(value) if isinstance(value, list) else value}")
+            yield f"{indent}{name}: {', '.join(value) if isinstance(value, list) else value}"
 
 
 if __name__ == "__main__":
