@@ -73,7 +73,7 @@ def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
         return
     if spec.script is None:
         yield Conflict("torchrun", "starts the processes of a recipe; remove it, or write `script:`", spec.torchrun)
-    elif not uses_torchrun(spec.model_copy(update={"torchrun": True})):
+    elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
         yield Conflict("torchrun", "starts nothing in this job anyway; remove it", spec.torchrun)
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
         yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
@@ -101,7 +101,7 @@ def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "hosts of several slices have one process each; remove it"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
-    elif spec.kind == "mx-job" and spec.processes_per_host > 1 and "processes_per_host" in spec.model_fields_set:
+    elif spec.kind == "mx-job" and spec.processes_per_host > 1:
         message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
 

@@ -200,6 +200,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(kind="mx-job", recipe=None, script="a.py", queue="research"),
         ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
     ),
+    "no torchrun for a recipe on GPUs": (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=2, torchrun=False),
+        ("jobs[0].torchrun = false:", "write `script:`"),
+    ),
     "no torchrun for a recipe": (job(torchrun=False), ("jobs[0].torchrun = false:", "write `script:`")),
     "no torchrun where there is none": (
         job(kind="mpi-job", recipe=None, script="a.py", torchrun=False),
@@ -237,6 +241,9 @@ def test_refused_in_one_line(name: str) -> None:
             script="/a.py",
             processes_per_host=1,
             image="example.com/a:1",
+        ),
+        cloud(
+            accelerator="nvidia-l4", accelerators_per_host=4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"
         ),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(environment={"LINES": "a\n\tb"}),
