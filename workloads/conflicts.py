@@ -25,6 +25,8 @@ LEAST_MEMORY = 200 * 2**20
 """What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """All but the blanks."""
+_REFERENCE = re.compile(r"\$\((\w+)\)")
+"""How Kubernetes' manifests have the value of a variable; a job's texts reach its programs as they are."""
 
 
 def conflicts(spec: JobSpec) -> list[Conflict]:
@@ -192,7 +194,7 @@ def _memory(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _signs(spec: JobSpec) -> Iterator[Conflict]:
-    """Characters that no environment and no command line can have, or that nobody means."""
+    """Characters that no environment and no command line can have, or that do not what is meant."""
     values = {
         **{f"args[{index}]": word for index, word in enumerate(spec.args)},
         **{f"environment.{name}": value for name, value in spec.environment.items()},
@@ -200,6 +202,10 @@ def _signs(spec: JobSpec) -> Iterator[Conflict]:
     for key, value in values.items():
         if _CONTROL.search(value):
             yield Conflict(key, "has a control character; remove that, or write what stands for it", value)
+        for name in _REFERENCE.findall(value):
+            if name in spec.environment or name in spec.secrets or name.startswith("TRAINYARD_"):
+                message = f"nothing fills in $({name}) here; let the program read the variable {name}, and remove this"
+                yield Conflict(key, message, value)
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:

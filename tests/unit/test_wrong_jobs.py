@@ -200,6 +200,18 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(kind="mx-job", recipe=None, script="a.py", queue="research"),
         ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
     ),
+    "a variable in an argument": (
+        job(recipe=None, script="./trainer/links.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
+        ("jobs[0].args[0]", "nothing fills in $(RUN) here; let the program read the variable RUN"),
+    ),
+    "a variable of Trainyard's": (
+        job(recipe=None, script="./trainer/links.py", args=["$(TRAINYARD_BUCKET)/a"]),
+        ("jobs[0].args[0]", "nothing fills in $(TRAINYARD_BUCKET) here"),
+    ),
+    "a variable in another": (
+        job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}),
+        ("jobs[0].environment.FOLDER", "nothing fills in $(RUN) here"),
+    ),
     "no torchrun for a recipe on GPUs": (
         cloud(accelerator="nvidia-l4", accelerators_per_host=2, torchrun=False),
         ("jobs[0].torchrun = false:", "write `script:`"),
@@ -247,6 +259,7 @@ def test_refused_in_one_line(name: str) -> None:
         ),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(environment={"LINES": "a\n\tb"}),
+        job(recipe=None, script="./trainer/links.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
         job(recipe=None, script="./trainer/links.py", resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),
