@@ -26,6 +26,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
     "TPU in capitals": (cloud(accelerator="V5P-32"), ('accelerator = "V5P-32":', "write v5p-32;", "v6e (v6e-N)")),
     "TPU by its generation": (cloud(accelerator="v5e-16"), ("jobs[0].accelerator", "write v5litepod-16;")),
+    "GPU without its model's line": (cloud(accelerator="nvidia-v100"), ("accelerator", "write nvidia-tesla-v100;")),
+    "GPU in NVIDIA's own words": (cloud(accelerator="Tesla V100"), ("accelerator", "write nvidia-tesla-v100;")),
+    "GPU of two sizes": (cloud(accelerator="NVIDIA_A100"), ("write nvidia-tesla-a100 or nvidia-a100-80gb;",)),
+    "memory by another name": (
+        job(resources={"mem": "2Gi"}),
+        ("jobs[0].resources.mem", "unknown key; write memory; allowed here: cpu, memory"),
+    ),
     "GPU without its maker": (cloud(accelerator="L4"), ('accelerator = "L4":', "write nvidia-l4; allowed: a GPU")),
     "TPU of the far future": (cloud(accelerator="v9-32"), ("accelerator", "write a GPU", "generation v4 (v4-N), v5e")),
     "accelerator on this machine": (
