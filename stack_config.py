@@ -24,7 +24,7 @@ from infra.problems import ConfigError, Problem, problems_of
 from infra.problems import Path as KeyPath
 from infra.scalars import Section
 from policy.config import PolicyConfig
-from stack_rules import SECRETS, contradictions, missing_here, never_ended, unusable_secrets
+from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
 from workloads.needs import KUEUE, operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
@@ -134,6 +134,8 @@ def load_file(path: Path) -> StackConfig:
         namespace, _, rest = key.partition(":")
         if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
             raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
+    if found := others_in_clear(named):
+        raise ConfigError(found)
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
         for key, value in named.items()

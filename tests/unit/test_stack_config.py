@@ -200,6 +200,16 @@ def test_a_secret_in_clear_that_no_job_names(tmp_path: Path) -> None:
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
 
 
+@pytest.mark.parametrize("key", ["aws:secretKey", "gcp:accessToken", "gcp:credentials"])
+def test_a_secret_in_clear_of_another_program(tmp_path: Path, key: str) -> None:
+    text = f"config: {{platform: {{kind: local}}, jobs: [], 'aws:region': us-west-2, '{key}': hunter2}}"
+    with pytest.raises(ValueError, match=f"^{key}: is a secret in clear; run `pulumi config set --secret {key}`") as no:
+        load_file(write(tmp_path, text))
+    assert "hunter2" not in str(no.value)
+    assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
+    assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
+
+
 def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = recipe_names()[0]
     path = write(tmp_path, f"config: {{platform: {{kind: local}}, jobs: [{name}]}}")
