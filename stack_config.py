@@ -128,6 +128,8 @@ def load_file(path: Path) -> StackConfig:
         config = content.get("config", {})
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
+    if twice := [key for key in config if f"{PROJECT}:{key}" in config]:
+        raise ValueError(f"{path.name}: {twice[0]} is there as {PROJECT}:{twice[0]} too; write it once")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
     for key in named:

@@ -18,8 +18,8 @@ MOST_VALUES = 50_000
 """Values that a file may have, what its aliases stand for counted each time."""
 CHARACTERS = 1000
 """So many of a text count as one value more."""
-TEXTS = ("environment", "args")
-"""Keys of what programs get as text, number or not."""
+TEXTS = ("environment", "args", "job")
+"""Keys of what programs get as text, number or not, `job` of the flags among them."""
 READ_BY_YAML = ("int", "float", "bool", "timestamp", "binary")
 """Tags of what is written otherwise than it is read."""
 BOOLEANS = ("true", "false")
@@ -178,7 +178,7 @@ def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> It
 
 def changed(each: Written) -> Problem | None:
     """What is wrong with a value that is read as another than it is written; None for one that is not."""
-    key, is_text = each.path[-1], len(each.path) > 1 and each.path[-2] in TEXTS
+    key, is_text = each.path[-1], not set(TEXTS).isdisjoint(each.path[-2:])
     if each.tag == "binary":
         return Problem(each.path, "is read as bytes; write the text itself, in quotes")
     if each.tag == "bool":

@@ -155,6 +155,12 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
         load_file(file)
 
 
+def test_a_key_that_is_there_with_its_namespace_and_without(tmp_path: Path) -> None:
+    text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
+    with pytest.raises(ValueError, match="jobs is there as trainyard:jobs too; write it once"):
+        load_file(write(tmp_path, text))
+
+
 def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "Pulumi.bytes.yaml").write_bytes(b"\xff")
     assert main([str(tmp_path), str(tmp_path / "Pulumi.bytes.yaml")]) == 1

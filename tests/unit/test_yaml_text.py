@@ -83,6 +83,7 @@ def test_a_text_that_is_read_as_it_is_written(tmp_path: Path, text: str) -> None
             "flags: {job: 2026-01-02}",
             "jobs[0].flags.job: 2026-01-02 is read as a date; put it in quotes: `job: '2026-01-0",
         ),
+        ("flags: {job: 1.10}", "jobs[0].flags.job: 1.10 is read as 1.1; put it in quotes: `job: '1.10'`"),
         ("suspend: yes", "jobs[0].suspend: yes is read as true or as a text; write true or false, or put it in quotes"),
         ("flags: {wandb: Off}", "jobs[0].flags.wandb: off is read as false or as a text; write true or false, or put"),
         ("environment: {A: 2026-13-45}", "jobs[0].environment.A: is no date; put it in quotes"),
