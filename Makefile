@@ -25,7 +25,7 @@ rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=de
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m rehearsal $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
 
-logs: ## the jobs' logs, every rank
+logs: ## the jobs' logs, every rank (JOB=NAME for one)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.follow
 

@@ -24,7 +24,7 @@ from infra.problems import ConfigError, Problem, problems_of
 from infra.problems import Path as KeyPath
 from infra.scalars import Section
 from policy.config import PolicyConfig
-from stack_rules import SECRETS, contradictions, missing_here, never_ended, unusable_secrets
+from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
 from workloads.needs import KUEUE, operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
@@ -107,13 +107,11 @@ def load_file(path: Path) -> StackConfig:
     # Not needed by the program itself, which gets its configuration from the engine.
     from infra import yaml_text
 
+    text = _text(path)
     try:
-        document = yaml_text.document(path.read_text(encoding="utf-8"))
+        document = yaml_text.document(text)
         written = _written(document)
         content = yaml_text.values(document)
-    except FileNotFoundError as error:
-        there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
-        raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
     except ConfigError:
         raise
     except ValueError as error:
@@ -130,12 +128,16 @@ def load_file(path: Path) -> StackConfig:
         config = content.get("config", {})
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
+    if twice := [key for key in config if f"{PROJECT}:{key}" in config]:
+        raise ValueError(f"{path.name}: {twice[0]} is there as {PROJECT}:{twice[0]} too; write it once")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
     for key in named:
         namespace, _, rest = key.partition(":")
         if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
             raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
+    if found := others_in_clear(named):
+        raise ConfigError(found)
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
         for key, value in named.items()
@@ -145,6 +147,19 @@ def load_file(path: Path) -> StackConfig:
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
     plain = {key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}
     return parse(plain, secrets, written)
+
+
+def _text(path: Path) -> str:
+    """What a stack's file says. Raises ValueError where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
+        raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); name a file that you may read") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: is no text in UTF-8; save it as that") from error
 
 
 def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
@@ -225,12 +240,17 @@ def _decoded(text: str) -> Any:
 
 def main(arguments: list[str]) -> int:
     """Check the stack files named on the command line."""
+    if not arguments:
+        print("usage: python -m stack_config Pulumi.STACK.yaml ...", file=sys.stderr)
+        return 2
+    selected = os.environ.get(SELECTION)
+    those = f" with {SELECTION}={selected} in the place of its jobs" if selected else ""
     status = 0
     for name in arguments:
         try:
             load_file(Path(name))
         except ConfigError as error:
-            print(f"{name}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+            print(f"{name}{those}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
             status = 1
         except ValueError as error:
             print(error, file=sys.stderr)

@@ -9,7 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from infra import rules
 from infra.aws.config import EksConfig
-from infra.clear_secrets import looks_random, shape
+from infra.clear_secrets import in_variables, looks_random, shape
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
 from infra.gcp.config import GkeConfig
 from infra.hardware import this_machine
@@ -97,6 +97,20 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
         if not encrypted and name not in named:
             message = f"is in clear; run {_stored(name)} in `make shell`, or remove it, which no job names"
             found.append(Problem((name,), message, namespace=SECRETS))
+    return found
+
+
+def others_in_clear(settings: Mapping[str, object]) -> list[Problem]:
+    """Secrets in clear among the settings of a stack's other programs, such as `aws:secretKey`."""
+    found = []
+    for key, value in settings.items():
+        namespace, _, name = key.partition(":")
+        # Ours are looked at one by one, and any of `secrets` is one.
+        if namespace not in ("trainyard", SECRETS):
+            message = f"in clear; run `pulumi config set --secret {key}` in `make shell`"
+            found += [
+                Problem((name,), f"is {what} {message}", namespace=namespace) for _, what in in_variables({name: value})
+            ]
     return found
 
 

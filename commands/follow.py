@@ -6,6 +6,7 @@ The jobs and pods are listed every second rather than watched: there is no watch
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import deque
@@ -247,7 +248,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
 def main() -> int:
     """`make logs`: as `follow`; 0 with --no-follow when the logs were shown."""
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
-    parser.add_argument("--job", help="only this job")
+    parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()

@@ -76,8 +76,8 @@ def main(arguments: list[str]) -> int:
         engine=options.engine,
         unseen=unseen,
         findings=findings(graph, RULES, settings_from(after.policy)),
-        running=json.loads(options.running) | (running(options.stack) if options.credentials else {}),
-        rehearsal=_verdict(options.rehearsal),
+        running=options.running | (running(options.stack) if options.credentials else {}),
+        rehearsal=options.rehearsal or NO_REHEARSAL,
         left=quota_left(after.platform) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
@@ -90,8 +90,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
     parser.add_argument("--base", help="what to compare with: a branch or commit")
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
-    parser.add_argument("--running", default="{}", help='pools with running jobs as JSON: {"gpus": ["digits"]}')
-    parser.add_argument("--rehearsal", type=Path, help="what `python -m rehearsal STACK --json` printed")
+    parser.add_argument(
+        "--running", type=_running, default={}, help='pools with running jobs as JSON: {"gpus": ["digits"]}'
+    )
+    parser.add_argument("--rehearsal", type=_verdict, help="what `python -m rehearsal STACK --json` printed")
     parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
     parser.add_argument(
         "--output",
@@ -144,8 +146,24 @@ def _engine(stack: str) -> list[Step]:
     return steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
 
 
-def _verdict(file: Path | None) -> str:
-    return verdict(json.loads(file.read_text(encoding="utf-8"))) if file else NO_REHEARSAL
+def _running(text: str) -> dict[str, list[str]]:
+    """The pools with running jobs; argparse says what is wrong."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(jobs, list) for jobs in found.values()):
+        raise argparse.ArgumentTypeError('write pools with lists of jobs as JSON, such as {"gpus": ["digits"]}')
+    return found
+
+
+def _verdict(file: str) -> str:
+    """What a rehearsal showed; argparse says what is wrong with its file."""
+    try:
+        return verdict(json.loads(Path(file).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        made = "write one that `python -m rehearsal STACK --json` has printed"
+        raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {made}") from error
 
 
 def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:

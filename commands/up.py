@@ -48,6 +48,13 @@ def problems(config: stack_config.StackConfig) -> list[str]:
     )
 
 
+def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
+    """The jobs that do not end by themselves, each with why and what to do."""
+    idle = "its hosts wait for you; `make exec JOB={} RANK=0` opens a shell in one"
+    found = {job.name: idle.format(job.name) for job in config.jobs if job.interactive}
+    return found | {job.name: "suspended; `suspend: false` starts it" for job in config.jobs if job.suspend}
+
+
 def main() -> int:
     """Bring the stack up; the exit status is that of its jobs."""
     stack = os.environ.get("STACK", "local")
@@ -86,15 +93,15 @@ def main() -> int:
     from commands.watching.jobs import Cluster
 
     kubeconfig = kubeconfig_of(stack, brought)
-    idle = {job.name for job in config.jobs if job.interactive}
+    idle = unfollowed(config)
     followed = [name for name in brought["jobs"] if name not in idle]
     status = 0
     if followed or not idle:
         status = follow(kubeconfig, brought["namespace"], followed, sys.stdout, brought.get("context"))
     cluster = Cluster(kubeconfig, brought["namespace"], brought.get("context"))
     write_records(cluster, brought, followed, is_here=isinstance(config.platform, LocalConfig))
-    for name in sorted(idle):
-        print(f"{name}: its hosts wait for you; `make exec JOB={name} RANK=0` opens a shell in one")
+    for name, why in sorted(idle.items()):
+        print(f"{name}: {why}")
     print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status

@@ -26,10 +26,11 @@ RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[\w+/=-]{20,}")
 RUN = re.compile(r"[A-Za-z0-9+]{16}")
 """What is in them and not in a path: no `/`, `_` or `-` for long."""
 NO_SECRET = re.compile(
-    r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|<[^>]*>|\[[A-Z0-9_]{1,16}\]|\$\(\w+\)|",
+    r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|null|<[^>]*>|\[[A-Z0-9_]{1,16}\]"
+    r"|\$\(\w+\)|\$\{[\w.:]+\}|",
     re.IGNORECASE,
 )
-"""Values that hold no secret under any name: paths, marks of a tokenizer, names of variables."""
+"""Values that hold no secret under any name: paths, marks of a tokenizer, names of variables, Hydra's too."""
 NUMBER = re.compile(r"-?[\d.]+")
 COUNT = re.compile(r"\d{1,2}")
 """A number that is too short for a password."""
@@ -45,6 +46,10 @@ LOGIN = re.compile(r"(?i:bearer)\s+(?P<token>\S+)|(?i:basic)\s+(?P<basic>(?=\S*(
 """The value of the header Authorization; `basic training` is none."""
 OVERRIDE = re.compile(r"\+*([\w.-]+)=(.+)", re.DOTALL)
 """`--token=SECRET`, and Hydra's `+wandb.token=SECRET`."""
+ASSIGNED = re.compile(
+    r"""(?<![\w.-])([\w.-]+)(?:=|["']\s*:\s*)(?=["']?(?![\[{])((?:\$\{[\w.:]{1,100}\}|[^\s"';&,}])+))"""
+)
+"""A name and its value inside a text: `password=hunter2`, or `"password": "hunter2"` of JSON."""
 WANDB_KEY = re.compile(r"[0-9a-f]{40}")
 """A key of Weights & Biases, which looks like a commit: one only behind its name."""
 SHAPES: Mapping[str, re.Pattern[str]] = {
@@ -101,7 +106,7 @@ def in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             continue
         if found := shape(value):
             yield name, found
-        elif _is_secret(name, value) or _is_key(name, value):
+        elif _is_secret(name, value) or _is_key(name, value) or _has_secret(value):
             yield name, "a secret"
 
 
@@ -110,10 +115,12 @@ def in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
     before = ""
     for index, argument in enumerate(arguments):
         named = OVERRIDE.fullmatch(argument)
-        pairs = [(before, argument), *([(named[1], named[2])] if named else [])]
+        pairs = [(named[1], named[2])] if named else []
+        # After an option comes its value, or another option.
+        pairs += [] if argument.startswith("--") else [(before, argument)]
         if found := shape(argument):
             yield index, found
-        elif any(_is_secret(name, value) or _is_in_header(name, value) for name, value in pairs):
+        elif _has_secret(argument) or any(_is_secret(*pair) or _is_in_header(*pair) for pair in pairs):
             yield index, "a secret"
         before = argument if argument.startswith("-") and "=" not in argument else ""
 
@@ -165,6 +172,11 @@ def _is_secret(name: str, value: str) -> bool:
     if TOKEN.fullmatch(plain):
         return not NUMBER.fullmatch(value)
     return bool(KEY.fullmatch(plain) and RANDOM.fullmatch(value))
+
+
+def _has_secret(text: str) -> bool:
+    """Whether a text has one behind its name."""
+    return any(_is_secret(found[1], found[2]) for found in ASSIGNED.finditer(text))
 
 
 def _is_key(name: str, value: str) -> bool:

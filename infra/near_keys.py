@@ -63,5 +63,7 @@ def _remedy(key: str, allowed: Sequence[str]) -> str:
         part, dot, inner = name.partition(".")
         if part in allowed:
             return f"write {name}, which is `{part}: {{{inner}: ...}}`" if dot else f"write {name}"
+        if inner in allowed:
+            return f"write {inner}"
     near = get_close_matches(key, allowed, n=1, cutoff=0.7)
     return f"write {near[0]}" if near else "remove it"

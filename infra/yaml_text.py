@@ -18,16 +18,42 @@ MOST_VALUES = 50_000
 """Values that a file may have, what its aliases stand for counted each time."""
 CHARACTERS = 1000
 """So many of a text count as one value more."""
-TEXTS = ("environment", "args")
-"""Keys of what programs get as text, number or not."""
-READ_BY_YAML = ("int", "float", "timestamp", "binary")
+TEXTS = ("environment", "args", "job")
+"""Keys of what programs get as text, number or not, `job` of the flags among them."""
+READ_BY_YAML = ("int", "float", "bool", "timestamp", "binary")
 """Tags of what is written otherwise than it is read."""
+BOOLEANS = ("true", "false")
+"""Words that every reader of YAML takes for the same, in any case."""
+
+
+FORMS = {
+    "float": r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$",
+    "int": r"[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)$",
+    "timestamp": r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$",
+}
+"""What Pulumi takes for numbers and dates, though PyYAML has some of it as texts: gopkg.in/yaml.v3, resolve.go."""
+
+
+class _Reader(yaml.SafeLoader):
+    """Reads values as programs get them from Pulumi."""
+
+    def whole(self, node: yaml.ScalarNode) -> int | float:
+        """A number as JSON has it, where 2.0 is 2."""
+        value: float = self.construct_yaml_float(node)
+        return int(value) if value.is_integer() else value
+
+
+_Reader.add_constructor("tag:yaml.org,2002:float", _Reader.whole)
+_READER: Any = _Reader
+"""The same, of which no types are known that its methods have."""
+for _tag, _form in FORMS.items():
+    _READER.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_form), list("-+.0123456789"))
 
 
 def document(text: str) -> yaml.Node | None:
     """What a text says, not read yet; None where it says nothing. Raises ValueError with one line."""
     with _in_one_line():
-        node = yaml.SafeLoader(text).get_single_node()
+        node = _Reader(text).get_single_node()
         if node is not None:
             _Structure().size(node)
         return node
@@ -36,7 +62,7 @@ def document(text: str) -> yaml.Node | None:
 def values(node: yaml.Node | None) -> Any:
     """The values of a document. Raises ValueError with one line."""
     with _in_one_line():
-        loader: Any = yaml.SafeLoader("")
+        loader = _READER("")
         return None if node is None else loader.construct_document(node)
 
 
@@ -140,7 +166,7 @@ def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> It
     tag = node.tag.rpartition(":")[2]
     if not isinstance(node, yaml.ScalarNode) or tag not in READ_BY_YAML:
         return
-    loader: Any = yaml.SafeLoader("")
+    loader = _READER("")
     try:
         read = loader.construct_object(node)
     except (ValueError, yaml.YAMLError):
@@ -152,19 +178,24 @@ def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> It
 
 def changed(each: Written) -> Problem | None:
     """What is wrong with a value that is read as another than it is written; None for one that is not."""
-    key, is_text = each.path[-1], len(each.path) > 1 and each.path[-2] in TEXTS
+    key, is_text = each.path[-1], not set(TEXTS).isdisjoint(each.path[-2:])
     if each.tag == "binary":
         return Problem(each.path, "is read as bytes; write the text itself, in quotes")
+    if each.tag == "bool":
+        message = f"{each.text} is read as {each.value} or as a text; write true or false, or put it in quotes"
+        return None if each.text.lower() in BOOLEANS else Problem(each.path, message.lower())
     if each.value is None:
         what = "date" if each.tag == "timestamp" else "number that can be read"
         return Problem(each.path, f"is no {what}; put it in quotes where it is a text, or write a shorter one")
-    if str(each.value) == each.text if is_text else _is_decimal(each):
+    is_date = each.tag == "timestamp"
+    if not is_date and (str(each.value) == each.text if is_text else _is_decimal(each)):
         return None
     entry = f"`{key}: '{each.text}'`" if isinstance(key, str) else f"`- '{each.text}'`"
-    read = f"{each.text} is read as {each.value}" if each.is_shown else "is read as another than is written"
+    other = f"{each.text} is read as {'a date' if is_date else each.value}"
+    read = other if each.is_shown else "is read as another than is written"
     quoted = f"put it in quotes: {entry}" if each.is_shown else "put it in quotes"
-    remedy = quoted if is_text else f"write a number in decimal, without 0 in front; if it is a text, {quoted}"
-    return Problem(each.path, f"{read}; {remedy}")
+    decimal = "" if is_text or is_date else "write a number in decimal, without 0 in front; if it is a text, "
+    return Problem(each.path, f"{read}; {decimal}{quoted}")
 
 
 def _is_decimal(each: Written) -> bool:

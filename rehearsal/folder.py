@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -78,7 +79,8 @@ def write_settings(stack_file: Path, target: Path) -> None:
         key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
         for key, value in (content.get("config") or {}).items()
     }
-    target.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
+    # JSON is YAML that leaves no text without quotes, which Pulumi might take for a number.
+    target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
 
 
 def environment(folder: Path) -> dict[str, str]:

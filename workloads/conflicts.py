@@ -25,6 +25,8 @@ LEAST_MEMORY = 200 * 2**20
 """What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """All but the blanks."""
+_REFERENCE = re.compile(r"\$\((\w+)\)")
+"""How Kubernetes' manifests have the value of a variable; a job's texts reach its programs as they are."""
 
 
 def conflicts(spec: JobSpec) -> list[Conflict]:
@@ -73,7 +75,7 @@ def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
         return
     if spec.script is None:
         yield Conflict("torchrun", "starts the processes of a recipe; remove it, or write `script:`", spec.torchrun)
-    elif not uses_torchrun(spec.model_copy(update={"torchrun": True})):
+    elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
         yield Conflict("torchrun", "starts nothing in this job anyway; remove it", spec.torchrun)
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
         yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
@@ -101,7 +103,7 @@ def _hardware(spec: JobSpec) -> Iterator[Conflict]:
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "hosts of several slices have one process each; remove it"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
-    elif spec.kind == "mx-job" and spec.processes_per_host > 1 and "processes_per_host" in spec.model_fields_set:
+    elif spec.kind == "mx-job" and spec.processes_per_host > 1:
         message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
         yield Conflict("processes_per_host", message, spec.processes_per_host)
 
@@ -192,7 +194,7 @@ def _memory(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _signs(spec: JobSpec) -> Iterator[Conflict]:
-    """Characters that no environment and no command line can have, or that nobody means."""
+    """Characters that no environment and no command line can have, or that do not what is meant."""
     values = {
         **{f"args[{index}]": word for index, word in enumerate(spec.args)},
         **{f"environment.{name}": value for name, value in spec.environment.items()},
@@ -200,6 +202,10 @@ def _signs(spec: JobSpec) -> Iterator[Conflict]:
     for key, value in values.items():
         if _CONTROL.search(value):
             yield Conflict(key, "has a control character; remove that, or write what stands for it", value)
+        for name in _REFERENCE.findall(value):
+            if name in spec.environment or name in spec.secrets or name.startswith("TRAINYARD_"):
+                message = f"nothing fills in $({name}) here; let the program read the variable {name}, and remove this"
+                yield Conflict(key, message, value)
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:

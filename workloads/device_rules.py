@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workloads.command import uses_torchrun
 from workloads.conflict import Conflict
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
@@ -27,7 +28,7 @@ def device_conflicts(spec: JobSpec) -> Iterator[Conflict]:
     elif device == "cpu" and spec.accelerator:
         what = "TPUs" if spec.tpu else "GPUs"
         yield Conflict("flags.device", f"the job has {what}: write auto, or remove `accelerator`", device)
-    elif spec.accelerator and not spec.tpu:
+    elif spec.accelerator and not spec.tpu and uses_torchrun(spec):
         yield from _processes(spec)
 
 

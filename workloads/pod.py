@@ -161,8 +161,14 @@ def _computes(role: Role) -> bool:
 
 
 def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
-    """A lost node's pods are replaced early; nodes with accelerators are kept from pods that do not need them."""
-    lost = [
+    """Nodes with accelerators are kept from pods that do not need them."""
+    taints = placement.tolerations if _computes(role) else ()
+    return [*leaves_a_lost_node(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
+
+
+def leaves_a_lost_node() -> list[TolerationArgs]:
+    """A lost node's pods are replaced early."""
+    return [
         TolerationArgs(
             key=f"node.kubernetes.io/{condition}",
             operator="Exists",
@@ -170,10 +176,6 @@ def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
             toleration_seconds=LOST_NODE_SECONDS,
         )
         for condition in ("not-ready", "unreachable")
-    ]
-    return [
-        *lost,
-        *(TolerationArgs(**cast(dict[str, Any], each)) for each in (placement.tolerations if _computes(role) else ())),
     ]
 
 

@@ -108,8 +108,9 @@ def default_hosts(values: dict[str, Any]) -> int:
 
 
 def _default_processes(values: dict[str, Any]) -> int:
-    """A process for each GPU; one for all the chips of a TPU host; else one."""
-    return 1 if slice_in(values) else int(values["accelerators_per_host"] or 1)
+    """A process for each GPU; one for all the chips of a TPU host, and where each host starts its program once."""
+    is_one = slice_in(values) or values["kind"] == "mx-job" or not values["torchrun"]
+    return 1 if is_one else int(values["accelerators_per_host"] or 1)
 
 
 class JobSpec(Section):
@@ -153,8 +154,8 @@ class JobSpec(Section):
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
         default_factory=_default_processes, json_schema_extra={"default": 1}
     )
-    """Number of training processes on each host; by default one for each GPU, and one on a TPU host or without any.
-    On a TPU host it is one, which drives all chips, or one for each chip."""
+    """Number of training processes on each host; by default one for each GPU, and one on a TPU host, without any, with
+    `torchrun: false` and in an `mx-job`. On a TPU host it is one, which drives all chips, or one for each chip."""
     rendezvous: Rendezvous | None = None
     """How torchrun's hosts meet: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that
     the job gets for itself); by default static, and c10d for an elastic job and an `mpi-job`."""

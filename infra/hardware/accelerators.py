@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
+
+MAKERS = frozenset({"nvidia", "tesla"})
+"""Words of GPUs' names that say nothing of the model."""
 
 
 def is_accelerator(name: str) -> bool:
@@ -31,4 +35,5 @@ def _near(name: str) -> list[str]:
             return [tpu_slice(name).accelerator_type] if count else [name]
         except ValueError:
             return []
-    return [gpu for gpu in GPUS if name in gpu.split("-")] or get_close_matches(name, GPUS, n=1)
+    words = set(re.split(r"[^a-z0-9]+", name)) - MAKERS
+    return [gpu for gpu in GPUS if words and words <= set(gpu.split("-"))] or get_close_matches(name, GPUS, n=1)

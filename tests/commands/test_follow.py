@@ -224,3 +224,12 @@ def test_a_dead_cluster_is_given_up(local: ClusterSettings, tmp_path: Path, monk
     status, text = run(Cluster(str(config), "default"), "x")
     assert status == 1
     assert "does not answer" in text
+
+
+def test_a_job_that_the_stack_has_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("digits",))
+    monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
+    monkeypatch.setattr("sys.argv", ["follow"])
+    monkeypatch.setenv("JOB", "typo")
+    assert follow_module.main() == 1
+    assert "typo: no such job in the stack; it has digits" in capsys.readouterr().err

@@ -74,3 +74,19 @@ def test_without_a_module_proxy_it_says_what_to_do(
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
     assert preview.main(["--stack=eks", "--base=HEAD"]) == 2
     assert "set GOPROXY to a module proxy that this machine reaches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--running", "{gpus", "write pools with lists of jobs as JSON"),
+        ("--running", '["digits"]', "write pools with lists of jobs as JSON"),
+        ("--running", '{"gpus": "digits"}', "write pools with lists of jobs as JSON"),
+        ("--rehearsal", "none.json", "none.json cannot be read"),
+        ("--rehearsal", FILE, "write one that `python -m rehearsal STACK --json` has printed"),
+    ],
+)
+def test_options_that_cannot_be_read(option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        preview._options([option, value])
+    assert said in capsys.readouterr().err

@@ -123,6 +123,8 @@ def test_an_etcd_of_the_jobs_own() -> None:
     assert "trainyard.dev/job" not in labels
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert "--enable-v2=true" in container["args"]
+    (host,) = workers(ELASTIC, kind="indexed-job")
+    assert deployment["spec"]["template"]["spec"]["tolerations"] == host["spec"]["tolerations"]
 
 
 def test_mpirun_waits_for_the_workers_of_a_job_that_was_suspended() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from infra.local.lifecycle import listen
-from rehearsal.folder import cluster_settings, keep_port, only_one
+from rehearsal.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, only_one, write_settings
+from stack_config import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,3 +44,16 @@ def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> Non
         only_one(tmp_path / "rehearsal"),
     ):
         pass
+
+
+def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
+    """PyYAML would write them without quotes, and Pulumi read 1000 and 8."""
+    file, copy = tmp_path / "Pulumi.test.yaml", tmp_path / "Pulumi.copy.yaml"
+    job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, environment: {A: '1e3', B: '08', C: ä}}"
+    text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}], secrets:a: {{secure: v1:b}}}}"
+    file.write_text(text, encoding="utf-8")
+    write_settings(file, copy)
+    written = copy.read_text(encoding="utf-8")
+    assert '"A": "1e3"' in written
+    assert SECRET_PLACEHOLDER in written
+    assert load_file(file).jobs[0].environment == {"A": "1e3", "B": "08", "C": "ä"}

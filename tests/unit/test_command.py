@@ -15,6 +15,7 @@ from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
 from workloads.command import IDLE, LAUNCHER, RETRYABLE_OFFSET, TORCHRUN, Command, FieldReference, host_command, program
+from workloads.conflicts import conflicts
 from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE
 from workloads.mpi import SSHD, launcher_command
 from workloads.spec import JobSpec, Recipe
@@ -179,6 +180,15 @@ def test_slices_find_each_other() -> None:
 
 def test_a_gpu_host_has_a_process_for_each() -> None:
     assert command(accelerator="nvidia-tesla-v100", accelerators_per_host=2).environment["PET_NPROC_PER_NODE"] == "2"
+
+
+@pytest.mark.parametrize("keys", [{"kind": "mx-job"}, {"torchrun": False}])
+def test_a_script_that_a_host_starts_once_has_all_its_gpus_and_cpus(keys: dict[str, Any]) -> None:
+    gpus: dict[str, Any] = {"accelerator": "nvidia-l4", "accelerators_per_host": 4, "resources": {"cpu": "8"}}
+    spec = JobSpec.model_validate({"name": "a", "script": "/a.py", "image": "example.com/a:1", **gpus, **keys})
+    assert not conflicts(spec)
+    environment = host_command(spec, topology(spec)).environment
+    assert (environment["TRAINYARD_PROCESSES_PER_HOST"], environment["OMP_NUM_THREADS"]) == ("1", "8")
 
 
 def test_every_run_with_an_etcd_has_an_id_of_its_own() -> None:

@@ -155,6 +155,34 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
         load_file(file)
 
 
+def test_a_key_that_is_there_with_its_namespace_and_without(tmp_path: Path) -> None:
+    text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
+    with pytest.raises(ValueError, match="jobs is there as trainyard:jobs too; write it once"):
+        load_file(write(tmp_path, text))
+
+
+def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "Pulumi.bytes.yaml").write_bytes(b"\xff")
+    assert main([str(tmp_path), str(tmp_path / "Pulumi.bytes.yaml")]) == 1
+    folder, text = capsys.readouterr().err.splitlines()
+    assert folder == f"{tmp_path}: cannot be read (Is a directory); name a file that you may read"
+    assert text == "Pulumi.bytes.yaml: is no text in UTF-8; save it as that"
+
+
+def test_a_check_of_nothing_passes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: python -m stack_config" in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JOB", "typo")
+    path = write(tmp_path, "config: {platform: {kind: local}, jobs: []}")
+    assert main([str(path)]) == 1
+    assert capsys.readouterr().err.startswith(f"{path} with JOB=typo in the place of its jobs: 1 problem(s)\n")
+
+
 def test_the_reference_is_current() -> None:
     written = config_reference.TARGET.read_text(encoding="utf-8")
     assert written == config_reference.render(), "run `python -m docs.config_reference`"
@@ -176,6 +204,16 @@ def test_a_secret_in_clear_that_no_job_names(tmp_path: Path) -> None:
         load_file(write(tmp_path, text))
     assert "hunter2" not in str(refused.value)
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
+
+
+@pytest.mark.parametrize("key", ["aws:secretKey", "gcp:accessToken", "gcp:credentials"])
+def test_a_secret_in_clear_of_another_program(tmp_path: Path, key: str) -> None:
+    text = f"config: {{platform: {{kind: local}}, jobs: [], 'aws:region': us-west-2, '{key}': hunter2}}"
+    with pytest.raises(ValueError, match=f"^{key}: is a secret in clear; run `pulumi config set --secret {key}`") as no:
+        load_file(write(tmp_path, text))
+    assert "hunter2" not in str(no.value)
+    assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
+    assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
 
 
 def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

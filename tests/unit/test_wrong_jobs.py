@@ -26,6 +26,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
     "TPU in capitals": (cloud(accelerator="V5P-32"), ('accelerator = "V5P-32":', "write v5p-32;", "v6e (v6e-N)")),
     "TPU by its generation": (cloud(accelerator="v5e-16"), ("jobs[0].accelerator", "write v5litepod-16;")),
+    "GPU without its model's line": (cloud(accelerator="nvidia-v100"), ("accelerator", "write nvidia-tesla-v100;")),
+    "GPU in NVIDIA's own words": (cloud(accelerator="Tesla V100"), ("accelerator", "write nvidia-tesla-v100;")),
+    "GPU of two sizes": (cloud(accelerator="NVIDIA_A100"), ("write nvidia-tesla-a100 or nvidia-a100-80gb;",)),
+    "memory by another name": (
+        job(resources={"mem": "2Gi"}),
+        ("jobs[0].resources.mem", "unknown key; write memory; allowed here: cpu, memory"),
+    ),
     "GPU without its maker": (cloud(accelerator="L4"), ('accelerator = "L4":', "write nvidia-l4; allowed: a GPU")),
     "TPU of the far future": (cloud(accelerator="v9-32"), ("accelerator", "write a GPU", "generation v4 (v4-N), v5e")),
     "accelerator on this machine": (
@@ -200,6 +207,22 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(kind="mx-job", recipe=None, script="a.py", queue="research"),
         ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
     ),
+    "a variable in an argument": (
+        job(recipe=None, script="./trainer/links.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
+        ("jobs[0].args[0]", "nothing fills in $(RUN) here; let the program read the variable RUN"),
+    ),
+    "a variable of Trainyard's": (
+        job(recipe=None, script="./trainer/links.py", args=["$(TRAINYARD_BUCKET)/a"]),
+        ("jobs[0].args[0]", "nothing fills in $(TRAINYARD_BUCKET) here"),
+    ),
+    "a variable in another": (
+        job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}),
+        ("jobs[0].environment.FOLDER", "nothing fills in $(RUN) here"),
+    ),
+    "no torchrun for a recipe on GPUs": (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=2, torchrun=False),
+        ("jobs[0].torchrun = false:", "write `script:`"),
+    ),
     "no torchrun for a recipe": (job(torchrun=False), ("jobs[0].torchrun = false:", "write `script:`")),
     "no torchrun where there is none": (
         job(kind="mpi-job", recipe=None, script="a.py", torchrun=False),
@@ -238,8 +261,12 @@ def test_refused_in_one_line(name: str) -> None:
             processes_per_host=1,
             image="example.com/a:1",
         ),
+        cloud(
+            accelerator="nvidia-l4", accelerators_per_host=4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"
+        ),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(environment={"LINES": "a\n\tb"}),
+        job(recipe=None, script="./trainer/links.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
         job(recipe=None, script="./trainer/links.py", resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),

@@ -38,9 +38,19 @@ def refusal(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
         ("12:30:45", "45045"),
         ("0b11", "3"),
         ("+5", "5"),
-        ("1.0e+5", "100000.0"),
+        ("1.0e+5", "100000"),
         (".nan", "nan"),
-        ("2026-01-02 03:04:05Z", "2026-01-02 03:04:05+00:00"),
+        ("2026-01-02", "a date"),
+        ("2026-01-02 03:04:05Z", "a date"),
+        # Texts to PyYAML, numbers and a date to Pulumi.
+        ("8.0", "8"),
+        ("08", "8"),
+        ("1e3", "1000"),
+        ("12e03", "12000"),
+        ("1e-5", "1e-05"),
+        ("-.5", "-0.5"),
+        ("0o22", "18"),
+        ("2026-1-2", "a date"),
     ],
 )
 def test_a_text_that_yaml_reads_as_another_number(tmp_path: Path, text: str, read: str) -> None:
@@ -55,7 +65,7 @@ def test_an_argument_that_yaml_reads_as_another_number(tmp_path: Path) -> None:
     assert said in refusal(tmp_path, "args: [--mode, 0755]")
 
 
-@pytest.mark.parametrize("text", ["3", "-3", "3.5", "0.0001", "2026-01-02", "a", "'010'", "!!str 010", "0", "1e3"])
+@pytest.mark.parametrize("text", ["3", "-3", "3.5", "0.0001", "a", "'010'", "!!str 010", "0", "'1e3'", "1e", "8.0.1"])
 def test_a_text_that_is_read_as_it_is_written(tmp_path: Path, text: str) -> None:
     found = stack(tmp_path, f"environment: {{A: {text}}}").jobs[0].environment["A"]
     assert found == text.removeprefix("!!str ").strip("'")
@@ -69,6 +79,13 @@ def test_a_text_that_is_read_as_it_is_written(tmp_path: Path, text: str) -> None
         ("hosts: 0x1", "jobs[0].hosts: 0x1 is read as 1; write a number in decimal"),
         ("environment: {A: !!binary aGVsbG8=}", "jobs[0].environment.A: is read as bytes; write the text itself"),
         (f"hosts: {'9' * 5000}", "jobs[0].hosts: is no number that can be read; "),
+        (
+            "flags: {job: 2026-01-02}",
+            "jobs[0].flags.job: 2026-01-02 is read as a date; put it in quotes: `job: '2026-01-0",
+        ),
+        ("flags: {job: 1.10}", "jobs[0].flags.job: 1.10 is read as 1.1; put it in quotes: `job: '1.10'`"),
+        ("suspend: yes", "jobs[0].suspend: yes is read as true or as a text; write true or false, or put it in quotes"),
+        ("flags: {wandb: Off}", "jobs[0].flags.wandb: off is read as false or as a text; write true or false, or put"),
         ("environment: {A: 2026-13-45}", "jobs[0].environment.A: is no date; put it in quotes"),
     ],
 )
@@ -76,7 +93,17 @@ def test_a_number_that_is_another(tmp_path: Path, keys: str, said: str) -> None:
     assert said in refusal(tmp_path, keys)
 
 
-@pytest.mark.parametrize("keys", ["deadline_seconds: 3_600", "flags: {lr: 0.10}", "flags: {lr: 1.0e-3}", "hosts: +1"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "deadline_seconds: 3_600",
+        "flags: {lr: 0.10}",
+        "flags: {lr: 1.0e-3}",
+        "flags: {lr: 1e-3}",
+        "hosts: +1",
+        "suspend: True",
+    ],
+)
 def test_a_number_that_is_what_it_looks_like(tmp_path: Path, keys: str) -> None:
     assert stack(tmp_path, keys).jobs
 

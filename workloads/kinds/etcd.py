@@ -20,7 +20,14 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels
 from workloads.command import ETCD_PORT, etcd_name
 from workloads.kinds.parts import UNAWAITED
-from workloads.pod import CONTAINER_SECURITY, POD_SECURITY, Placement, answers_at, coordinator_resources
+from workloads.pod import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    Placement,
+    answers_at,
+    coordinator_resources,
+    leaves_a_lost_node,
+)
 from workloads.spec import JobSpec
 
 DATA = "/var/lib/etcd"
@@ -60,6 +67,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
         enable_service_links=False,
         priority_class_name=spec.priority_class,
         security_context=POD_SECURITY,
+        tolerations=leaves_a_lost_node(),
         containers=[
             ContainerArgs(
                 name="etcd",
