@@ -18,11 +18,11 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.problems import Problem
 from stack_room import Jobs, not_handed_over, shortage, without_room
 from workloads import own_script
-from workloads.bucket_rules import bucket_conflicts
-from workloads.conflicts import Conflict, conflicts
-from workloads.image_rules import ImageOffer, image_conflicts
+from workloads.refusals.buckets import bucket_conflicts
+from workloads.refusals.conflicts import Conflict, conflicts
+from workloads.refusals.images import ImageOffer, image_conflicts
+from workloads.refusals.taken_names import shared
 from workloads.spec import JobSpec
-from workloads.taken_names import shared
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""

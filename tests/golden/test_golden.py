@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.golden.manifests import FOLDER, examples, goldens
-from workloads.conflicts import conflicts
+from workloads.refusals.conflicts import conflicts
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
 from workloads.command import IDLE, LAUNCHER, RETRYABLE_OFFSET, TORCHRUN, Command, FieldReference, host_command, program
-from workloads.conflicts import conflicts
 from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE
 from workloads.mpi import SSHD, launcher_command
+from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from infra.naming import check_label
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
-from workloads.conflicts import conflicts
 from workloads.kind_rules import RULES, longest_name, longest_suffix
+from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobKind, JobSpec
 
 KINDS: tuple[JobKind, ...] = get_args(JobKind)

@@ -8,7 +8,7 @@ import pytest
 
 from stack_config import parse
 from tests.unit.refused import cloud, job, refusals
-from workloads.conflicts import conflicts
+from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec
 
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}

@@ -10,7 +10,7 @@ import pytest
 
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
 from trainer.exit_codes import ConfigurationError
-from workloads.idle_flags import BATCH_SIZES
+from workloads.refusals.idle_flags import BATCH_SIZES
 from workloads.trainer_flags import ALIASES, FLAGS, Flag, Values, flag_problems
 
 RECIPES: dict[str, type[TrainConfig]] = {"digits": DigitsConfig, "imagenet": ImagenetConfig}

@@ -10,8 +10,8 @@ from infra.image.own_images import OWN_IMAGES, TRAINER
 from stack_config import StackConfig, parse
 from stack_rules import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
-from workloads.image_files import data_folders, python_files
-from workloads.image_rules import CONTENTS
+from workloads.refusals.image_files import data_folders, python_files
+from workloads.refusals.images import CONTENTS
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}

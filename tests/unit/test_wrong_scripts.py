@@ -10,7 +10,7 @@ import pytest
 import stack_rules
 from stack_config import parse
 from tests.unit.refused import job, refusals
-from workloads import image_rules
+from workloads.refusals import images
 
 IN_IMAGE = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
@@ -31,7 +31,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "link.py").symlink_to(tmp_path / "outside.py")
     (folder / "inside.py").symlink_to(folder / "train.py")
     monkeypatch.setattr(stack_rules, "CHECKOUT", folder)
-    monkeypatch.setattr(image_rules, "PROJECT", folder)
+    monkeypatch.setattr(images, "PROJECT", folder)
     return folder
 
 

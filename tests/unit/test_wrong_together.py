@@ -12,7 +12,7 @@ from commands.up import problems
 from stack_config import parse
 from tests.unit.cloud_settings import eks
 from tests.unit.refused import cloud, job, refusals
-from workloads import image_rules
+from workloads.refusals import images
 
 GKE = {"kind": "gke", "project": "some-project"}
 
@@ -40,7 +40,7 @@ def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
 
 def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(image_rules, "PROJECT", tmp_path)
+    monkeypatch.setattr(images, "PROJECT", tmp_path)
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
     [line] = refusals(job(recipe=None, script="train.py"))
     assert "jobs[0].script" in line

@@ -13,10 +13,11 @@ from types import MappingProxyType
 
 from infra.image.own_images import OWN_IMAGES, TRAINER
 from workloads.command import uses_torchrun
-from workloads.conflict import Conflict
-from workloads.folder_rules import BUCKET_PATH, is_below, written
-from workloads.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
 from workloads.own_script import is_here, remedy
+from workloads.pod_folders import BUCKET_PATH, is_below
+from workloads.refusals.conflict import Conflict
+from workloads.refusals.folders import written
+from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
 from workloads.spec import XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from infra.image.own_images import OWN_IMAGES, TRAINER
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = Path(__file__).resolve().parents[2]
 DOCKERFILES: Mapping[str, str] = MappingProxyType(
     {TRAINER: "trainer/Dockerfile", **{name: image.dockerfile for name, image in OWN_IMAGES.items()}}
 )

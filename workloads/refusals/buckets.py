@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workloads.conflict import Conflict
-from workloads.folder_rules import BUCKET_PATH, is_below
+from workloads.pod_folders import BUCKET_PATH, is_below
+from workloads.refusals.conflict import Conflict
 from workloads.spec import JobSpec
 
 

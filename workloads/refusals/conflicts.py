@@ -9,14 +9,14 @@ from infra.clear_secrets import in_arguments, in_variables
 from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
 from workloads.command import uses_torchrun
-from workloads.conflict import Conflict
-from workloads.device_rules import device_conflicts
-from workloads.folder_rules import folder_conflicts
-from workloads.idle_flags import idle_flags
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.own_script import wrong_path
+from workloads.refusals.conflict import Conflict
+from workloads.refusals.devices import device_conflicts
+from workloads.refusals.folders import folder_conflicts
+from workloads.refusals.idle_flags import idle_flags
+from workloads.refusals.taken_variables import NO_SECRETS, taken
 from workloads.spec import JobSpec, default_hosts
-from workloads.taken_variables import NO_SECRETS, taken
 from workloads.trainer_flags import flag_problems, value_of
 
 __all__ = ["Conflict", "conflicts"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from workloads.conflicts import Conflict
 from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
+from workloads.refusals.conflicts import Conflict
 from workloads.spec import JobKind, JobSpec
 from workloads.trainer_flags import value_of
 

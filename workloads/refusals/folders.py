@@ -1,20 +1,14 @@
-"""Folders of a job's pods that can be written, and recipes that are told to write elsewhere. Pure."""
+"""Recipes that are told to write where pods cannot. Pure."""
 
 from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
 
-from workloads.conflict import Conflict
+from workloads.pod_folders import BUCKET_PATH, OF_A_HOST, is_below
+from workloads.refusals.conflict import Conflict
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
-
-BUCKET_PATH = "/bucket"
-"""Where pods have a bucket that is a volume."""
-SCRATCH_PATH = "/tmp"
-SHARED_MEMORY_PATH = "/dev/shm"
-OF_A_HOST = (SCRATCH_PATH, SHARED_MEMORY_PATH)
-"""What each pod has for itself; all else of its root file system is read-only, whatever the image."""
 
 
 def folder_conflicts(spec: JobSpec) -> Iterator[Conflict]:
@@ -41,8 +35,3 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Conflict]:
 def written(spec: JobSpec, name: str) -> str:
     """A flag as the job writes it, with '-' or '_'."""
     return next((key for key in spec.flags if key.replace("-", "_") == name), name)
-
-
-def is_below(path: str, *folders: str) -> bool:
-    """Whether a path is one of the folders or in one."""
-    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workloads.command import uses_torchrun
-from workloads.conflict import Conflict
+from workloads.refusals.conflict import Conflict
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
