@@ -20,9 +20,9 @@ from infra.aws.config import EksConfig
 from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER, own_images
-from infra.problems import ConfigError, Problem, problems_of
-from infra.problems import Path as KeyPath
-from infra.scalars import Section
+from infra.settings.problems import ConfigError, Problem, problems_of
+from infra.settings.problems import Path as KeyPath
+from infra.settings.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
 from workloads.needs import KUEUE, operators_of
@@ -105,7 +105,7 @@ def secret(name: str) -> pulumi.Output[str]:
 def load_file(path: Path) -> StackConfig:
     """The configuration in a stack's file. Raises ConfigError, and ValueError when it is no such file."""
     # Not needed by the program itself, which gets its configuration from the engine.
-    from infra import yaml_text
+    from infra.settings import yaml_text
 
     text = _text(path)
     try:
@@ -165,7 +165,7 @@ def _text(path: Path) -> str:
 def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
     """Where a file has numbers, and how they are written. Raises ConfigError for those that YAML reads otherwise."""
     # Not needed by the program itself, which gets its configuration from the engine.
-    from infra import yaml_text
+    from infra.settings import yaml_text
 
     found = [
         each

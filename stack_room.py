@@ -9,14 +9,14 @@ from pydantic_core import PydanticUndefined
 
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig, PlatformConfig
-from infra.fit import Ask, Misfit, misfits, places, rooms
 from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
-from infra.pool_room import PoolRoom
-from infra.problems import Problem
-from infra.scalars import Section
+from infra.room.fit import Ask, Misfit, misfits, places, rooms
+from infra.room.pool_room import PoolRoom
+from infra.settings.problems import Problem
+from infra.settings.scalars import Section
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
 

@@ -9,13 +9,13 @@ from pydantic_core import PydanticUndefined
 
 from infra import rules
 from infra.aws.config import EksConfig
-from infra.clear_secrets import in_variables, looks_random, shape
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
 from infra.gcp.config import GkeConfig
 from infra.hardware import this_machine
 from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.kubeconfig import contexts, kubeconfig_files
-from infra.problems import Problem
+from infra.settings.clear_secrets import in_variables, looks_random, shape
+from infra.settings.problems import Problem
 from stack_room import Jobs, not_handed_over, shortage, without_room
 from workloads import own_script
 from workloads.refusals.buckets import bucket_conflicts

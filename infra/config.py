@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.aws.config import EksConfig
-from infra.clear_secrets import shape
 from infra.gcp.config import GkeConfig
 from infra.naming import check_label
-from infra.scalars import DnsLabel, GivenNamespaceName, Image, Memory, NamespaceName, Section
+from infra.settings.clear_secrets import shape
+from infra.settings.scalars import DnsLabel, GivenNamespaceName, Image, Memory, NamespaceName, Section
 
 LONGEST_NAME = 32
 """Of a local cluster, so that its nodes' names and their addresses have room."""

@@ -8,8 +8,8 @@ from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp import rules as gcp
 from infra.gcp.config import GkeConfig
 from infra.image.rules import image_problems
-from infra.problems import Problem
-from infra.scalars import not_made_here
+from infra.settings.problems import Problem
+from infra.settings.scalars import not_made_here
 
 
 def contradictions(platform: PlatformConfig) -> list[Problem]:

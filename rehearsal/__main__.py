@@ -12,7 +12,7 @@ from pathlib import Path
 import stack_config
 from commands.environment import PROJECT
 from infra.config import LocalConfig
-from infra.problems import ConfigError
+from infra.settings.problems import ConfigError
 from rehearsal.cloud import faults
 from rehearsal.folder import cluster_settings, rehearsal_folder
 from rehearsal.run import Rehearsal, Subject

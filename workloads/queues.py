@@ -15,7 +15,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.hardware import MEBIBYTE, format_cpu, format_memory, gpus
 from infra.naming import stack_labels
-from infra.pool_room import PoolRoom
+from infra.room.pool_room import PoolRoom
 from workloads.kinds.parts import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta1"

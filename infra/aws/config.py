@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.image.config import ImageConfig
-from infra.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from infra.settings.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 100
 """https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""

@@ -11,7 +11,7 @@ from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.versions import EKS_MINORS, unoffered
-from infra.problems import SKIPPED, Path, Problem
+from infra.settings.problems import SKIPPED, Path, Problem
 
 Found = Iterator[tuple[str, str, object]]
 """Key, message and value of what is wrong with a pool."""

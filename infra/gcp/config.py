@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.image.config import ImageConfig
-from infra.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from infra.settings.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 40
 """https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#Cluster"""

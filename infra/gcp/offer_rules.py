@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from infra.gcp.config import GkeConfig
 from infra.hardware.versions import GKE_MINORS, unoffered
 from infra.hardware.zones import GCP_REGIONS, GCP_ZONES
-from infra.problems import SKIPPED, Path, Problem
+from infra.settings.problems import SKIPPED, Path, Problem
 
 MULTI_REGIONS = ("US", "EU", "ASIA")
 _DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})

@@ -22,7 +22,7 @@ from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import is_tpu
 from infra.hardware.versions import minor_of
 from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
-from infra.problems import Path, Problem
+from infra.settings.problems import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
 """GPU families that flex-start and queued provisioning have: the accelerator-optimised ones.

@@ -8,7 +8,7 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.pools import system_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.zones import NO_E2_ZONES
-from infra.problems import Path, Problem
+from infra.settings.problems import Path, Problem
 
 LEAST_VCPUS, LEAST_GIB = 2, 4
 """What GKE's own default, e2-medium, has. On one CPU the agents of each node leave no room for kube-dns.

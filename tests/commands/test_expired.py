@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from commands.expired import first_up, is_expired
-from infra.problems import ConfigError
+from infra.settings.problems import ConfigError
 from stack_config import parse
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)

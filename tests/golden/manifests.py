@@ -11,7 +11,7 @@ import yaml
 
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from infra.pool_room import PoolRoom
+from infra.room.pool_room import PoolRoom
 from stack_config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs

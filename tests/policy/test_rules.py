@@ -9,7 +9,7 @@ import yaml
 
 from commands.review.recorded import have_objects
 from docs import policy_reference
-from infra.problems import ConfigError
+from infra.settings.problems import ConfigError
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
 from policy.review import settings_from

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.problems import ConfigError
+from infra.settings.problems import ConfigError
 from stack_config import parse
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "900Mi"}, "shared_memory": "1Mi"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.clear_secrets import shape
+from infra.settings.clear_secrets import shape
 from stack_config import parse
 from tests.unit.refused import cloud
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from infra.gcp.config import POOL_NAME_LIMIT
 from infra.gcp.pools import LONGEST_RUN_HOURS, node_pools, num_nodes
-from infra.problems import ConfigError
 from infra.quota import quota_needed
+from infra.settings.problems import ConfigError
 from stack_config import parse
 
 ZONES = ["us-central1-a", "us-central1-b", "us-central1-c"]

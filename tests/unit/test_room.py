@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.pool_room import PoolRoom
-from infra.problems import ConfigError
+from infra.room.pool_room import PoolRoom
 from infra.scheduling import Scheduling, scheduling
+from infra.settings.problems import ConfigError
 from stack_config import StackConfig, parse
 from stack_room import pools_of_jobs, queue_rooms
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.problems import ConfigError
+from infra.settings.problems import ConfigError
 from stack_config import parse
 from tests.unit.cloud_settings import A3, gke, pool, tpu
 from tests.unit.refused import assert_refused_in_one_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from infra.clear_secrets import in_arguments, in_variables
 from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
+from infra.settings.clear_secrets import in_arguments, in_variables
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.own_script import wrong_path

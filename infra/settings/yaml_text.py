@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from infra.clear_secrets import is_in
-from infra.problems import Path, Problem
+from infra.settings.clear_secrets import is_in
+from infra.settings.problems import Path, Problem
 
 MOST_VALUES = 50_000
 """Values that a file may have, what its aliases stand for counted each time."""

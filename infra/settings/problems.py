@@ -15,9 +15,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from infra.clear_secrets import is_in
-from infra.field_sentences import field_sentences
-from infra.near_keys import unknown_key
+from infra.settings.clear_secrets import is_in
+from infra.settings.field_sentences import field_sentences
+from infra.settings.near_keys import unknown_key
 
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""

@@ -12,8 +12,8 @@ from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, gpus, tpus
 from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
-from infra.offers import SYSTEM, Nodes, NodeState, Offer, offers_of
-from infra.pool_room import PoolRoom
+from infra.room.offers import SYSTEM, Nodes, NodeState, Offer, offers_of
+from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
 
 
