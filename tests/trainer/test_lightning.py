@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.processes import PROJECT, descendants
+from tests.trainer.processes import PROJECT, Printed, descendants
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -38,38 +37,17 @@ OPTIONS = (
 )
 
 
-class Host:
+class Host(Printed):
     """One launcher and what it has printed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
         self.process = process
-        self.lines: list[str] = []
-        self._more = threading.Condition()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            with self._more:
-                self.lines.append(line)
-                self._more.notify_all()
-
-    def wait_for(self, pattern: str, *, after: int = 0) -> int:
-        """The number of lines up to the first one that matches, of those after so many."""
-
-        def found() -> int:
-            numbers = (number for number in range(after, len(self.lines)) if re.search(pattern, self.lines[number]))
-            return next(numbers, -1) + 1
-
-        with self._more:
-            assert self._more.wait_for(found, timeout=240), f"no {pattern!r} in:\n{''.join(self.lines[-60:])}"
-            return found()
 
     def end(self) -> int:
         """Its exit code, once all it printed is there."""
         code = self.process.wait(240)
-        self._reader.join()
+        self.all()
         return code
 
     def signal(self, number: signal.Signals) -> None:
@@ -85,8 +63,6 @@ class Host:
             self.signal(signal.SIGKILL)
             self.process.kill()
         self.end()
-        assert self.process.stdout
-        self.process.stdout.close()
 
 
 @contextmanager
