@@ -96,8 +96,9 @@ class Running:
         """Process id of a rank below a launcher."""
         for host in self.hosts:
             for process in descendants(host.pid):
-                if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
-                    return process
+                with suppress(OSError):  # it has ended meanwhile
+                    if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
+                        return process
         raise AssertionError(f"no process of rank {rank}")
 
     def end(self) -> Ended:
@@ -151,10 +152,11 @@ def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path
 
 
 def descendants(process: int) -> Iterator[int]:
-    """All processes below one."""
-    for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
-        yield int(child)
-        yield from descendants(int(child))
+    """All processes below one; none below one that has ended meanwhile."""
+    with suppress(OSError):
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
+            yield int(child)
+            yield from descendants(int(child))
 
 
 def json_lines(path: Path) -> list[Any]:
