@@ -107,7 +107,8 @@ def port() -> int:
 
 def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int, tmp_path: Path, digits: Path) -> None:
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        together = first.wait_for(r"^train epoch=1 step=1?[05]/\d+ .* rank=\d/2 ")
+        # The checkpoint of five steps before is whole: that of this step may not be, and one of none is no resume.
+        together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
         first.wait_for(r"^train .* rank=0/1 ", after=alone)
@@ -198,7 +199,7 @@ def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path,
     )
     started = Host(process)
     try:
-        begun = started.wait_for(r"^train epoch=1 step=1?[05]/\d+ .* rank=1/2 ")
+        begun = started.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
         ranks = [child for child in descendants(process.pid) if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
         os.kill(ranks[-1], signal.SIGKILL)
         started.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
