@@ -20,10 +20,10 @@ from commands.follow import Follower, follow
 from commands.status import show
 from commands.watching.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.watching.screen import Screen
-from infra.local import traces
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import Apply, job
+from tests.local.test_cluster import processes_called
 
 pytestmark = pytest.mark.cluster
 
@@ -81,9 +81,8 @@ def test_a_killed_api_server_loses_no_line(cluster: Cluster, apply: Apply, local
     )
     thread.start()
     wait_for("the first step is shown", lambda: "step=2/8" in out.getvalue())
-    for pid in traces.processes(local.folder):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"kube-apiserver"):
-            os.kill(pid, signal.SIGKILL)
+    for pid in processes_called(local, "kube-apiserver"):
+        os.kill(pid, signal.SIGKILL)
     thread.join(120)
     assert results == [0]
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
