@@ -170,7 +170,7 @@ def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=3"]
+    common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=15"]
     common.append(f"--max-restarts={restarts}")
     return [
         ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", *program]
