@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,10 @@ from commands.follow import Follower, follow
 from commands.status import show
 from commands.watching.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.watching.screen import Screen
-from infra.local import traces
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import Apply, job
+from tests.local.test_cluster import processes_called
 
 pytestmark = pytest.mark.cluster
 
@@ -80,9 +81,8 @@ def test_a_killed_api_server_loses_no_line(cluster: Cluster, apply: Apply, local
     )
     thread.start()
     wait_for("the first step is shown", lambda: "step=2/8" in out.getvalue())
-    for pid in traces.processes(local.folder):
-        if Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].endswith(b"kube-apiserver"):
-            os.kill(pid, signal.SIGKILL)
+    for pid in processes_called(local, "kube-apiserver"):
+        os.kill(pid, signal.SIGKILL)
     thread.join(120)
     assert results == [0]
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
@@ -124,13 +124,20 @@ def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
 ) -> None:
     monkeypatch.setattr(follow_module, "ABSENT_SECONDS", 2.0)
     apply(job("large", cpu="64"))
-    timer = threading.Timer(6, lambda: kubectl("delete", "job", "large", "--wait=true"))
-    timer.start()
-    status, text = run(cluster, "large")
-    timer.join()
-    assert status == 1
-    assert "large/0 pending: Unschedulable: 0/2 nodes are available: 2 Insufficient cpu" in text
-    assert "job large does not exist" in text
+    out = io.StringIO()
+    why = "large/0 pending: Unschedulable: 0/2 nodes are available: 2 Insufficient cpu"
+
+    def delete() -> None:
+        try:
+            wait_for("it says why", lambda: why in out.getvalue())
+        finally:
+            kubectl("delete", "job", "large", "--wait=true")
+
+    with ThreadPoolExecutor(1) as threads:
+        deleted = threads.submit(delete)
+        assert Follower(cluster, ["large"], Screen(out)).run() == 1
+        deleted.result()
+    assert "job large does not exist" in out.getvalue()
 
 
 def test_a_missing_image_is_given_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,20 +167,25 @@ def test_refused_pods_are_explained(apply: Apply, local: ClusterSettings, monkey
 
 
 def test_a_deleted_pod_is_replaced_and_followed(cluster: Cluster, apply: Apply, kubectl: Callable[..., str]) -> None:
-    apply(job("replaced", TRAIN, backoffLimit=1))
+    script = "echo 'train step=1/2'; [ $AGAIN ] || exec /usr/bin/sleep 600; echo 'train step=2/2'"
+    document = job("replaced", script, backoffLimit=1)
+    (container,) = document["spec"]["template"]["spec"]["containers"]
+    container["envFrom"] = [{"configMapRef": {"name": "again", "optional": True}}]
+    apply(document)
     out = io.StringIO()
     results: list[int] = []
     thread = threading.Thread(
         target=lambda: results.append(Follower(cluster, ["replaced"], Screen(out)).run()), daemon=True
     )
     thread.start()
-    wait_for("a step is shown", lambda: "step=2/8" in out.getvalue())
+    wait_for("a step is shown", lambda: "step=1/2" in out.getvalue())
     (first,) = cluster.pods(["replaced"])
+    kubectl("create", "configmap", "again", "--from-literal=AGAIN=yes")
     kubectl("delete", "pod", first.name, "--wait=false")
     thread.join(120)
     assert results == [0]
-    assert out.getvalue().count("step=1/8") == 2
-    assert "step=8/8" in out.getvalue()
+    assert out.getvalue().count("step=1/2") == 2
+    assert out.getvalue().count("step=2/2") == 1
 
 
 def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
@@ -198,6 +210,7 @@ def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Clust
     apply(job("wide", cpu="64"))
     wait_for("the pod runs", lambda: any(pod.state == "running" for pod in cluster.pods(["table"])))
     wait_for("it has printed", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
+    wait_for("the other says why", lambda: any(pod.reason for pod in cluster.pods(["wide"])))
     out = io.StringIO()
     found = StackOutputs(kubeconfig_path=str(local.kubeconfig), namespace="default", jobs=("table", "wide", "none"))
     show(cluster, found, out)

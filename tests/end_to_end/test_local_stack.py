@@ -69,15 +69,16 @@ def test_a_preview_shows_just_the_edit(checkout: Checkout, change: dict[str, obj
 
 
 def test_a_wrong_setting_is_refused_before_anything_happens(checkout: Checkout) -> None:
-    before = checkout.stack_file.read_bytes()
+    (state,) = checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json")
+    before, written = checkout.stack_file.read_bytes(), state.stat().st_mtime_ns
     checkout.change(hosts=0)
-    begun = time.monotonic()
     try:
         printed = checkout.run("make", "up", status=2)
     finally:
         checkout.stack_file.write_bytes(before)
-    assert time.monotonic() - begun < 5
-    assert "trainyard:jobs[0].hosts = 0" in printed
+    (said,) = [line for line in printed.splitlines() if not line.startswith("make")]
+    assert said.startswith("trainyard:jobs[0].hosts = 0")
+    assert state.stat().st_mtime_ns == written
 
 
 def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
@@ -133,15 +134,16 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
         stdout=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not traces.processes(checkout.cluster.folder):
+        assert up.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     victims = [pid for pid in processes() if is_pulumi_in(pid, checkout.folder)]
     assert victims
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
-    assert up.wait(timeout=60) != 0
+    assert up.wait(timeout=300) != 0
     checkout.change(flags={"epochs": 1})
     printed = checkout.run("make", "up")
     assert "test_accuracy=" in printed
@@ -150,8 +152,6 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
 
 
 def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checkout) -> None:
-    begun = time.monotonic()
     assert "nothing is left" in checkout.run("make", "down")
-    assert time.monotonic() - begun < 60
     assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert "nothing to do" in checkout.run("make", "down")

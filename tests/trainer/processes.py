@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -36,36 +36,75 @@ class Ended:
         return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
 
 
-@dataclass
+class Printed:
+    """What a process prints, read as it comes: a pipe that is full would stop it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.lines: list[str] = []
+        self._over = False
+        self._more = threading.Condition()
+        self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, printed: IO[str]) -> None:
+        with printed:
+            for line in printed:
+                with self._more:
+                    self.lines.append(line)
+                    self._more.notify_all()
+        with self._more:
+            self._over = True
+            self._more.notify_all()
+
+    def wait_for(self, pattern: str, *, after: int = 0) -> int:
+        """The number of lines up to the first one that matches, of those after so many."""
+
+        def found() -> int:
+            numbers = (number for number in range(after, len(self.lines)) if re.search(pattern, self.lines[number]))
+            return next(numbers, -1) + 1
+
+        with self._more:
+            self._more.wait_for(lambda: found() or self._over, timeout=SECONDS)
+            assert found(), f"no {pattern!r} in:\n{''.join(self.lines[-60:])}"
+            return found()
+
+    def all(self) -> str:
+        """All that is printed, once no process can print more."""
+        self._reader.join()
+        return "".join(self.lines)
+
+
 class Running:
     """A run in progress: one process where it has no launcher, else one launcher a host."""
 
-    hosts: list[subprocess.Popen[str]]
-    lines: list[str] = field(default_factory=list)
+    def __init__(self, hosts: list[subprocess.Popen[str]]) -> None:
+        self.hosts = hosts
+        self._printed = [Printed(host) for host in hosts]
+        self._seen = 0
 
     def wait_for(self, start: str) -> str:
-        """Read the first host's output up to a line that starts so."""
-        assert self.hosts[0].stdout
-        for line in self.hosts[0].stdout:
-            self.lines.append(line)
-            if line.startswith(start):
-                return line
-        raise AssertionError(f"no line starts with {start!r}:\n{''.join(self.lines)}")
+        """The first line of the first host that starts so, after the one that was waited for before."""
+        self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
+        return self.lines[-1]
+
+    @property
+    def lines(self) -> list[str]:
+        """The first host's lines up to the one that was waited for."""
+        return self._printed[0].lines[: self._seen]
 
     def rank_process(self, rank: int) -> int:
         """Process id of a rank below a launcher."""
         for host in self.hosts:
             for process in descendants(host.pid):
-                if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
-                    return process
+                with suppress(OSError):  # it has ended meanwhile
+                    if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
+                        return process
         raise AssertionError(f"no process of rank {rank}")
 
     def end(self) -> Ended:
         """Wait for all hosts."""
-        with ThreadPoolExecutor() as threads:
-            # Not communicate(): it would miss what wait_for has taken from the pipe and not returned.
-            rest = list(threads.map(_rest, self.hosts))
-        return Ended([host.wait(SECONDS) for host in self.hosts], "".join(self.lines + rest))
+        output = "".join(printed.all() for printed in self._printed)
+        return Ended([host.wait(SECONDS) for host in self.hosts], output)
 
 
 @contextmanager
@@ -96,15 +135,14 @@ def started(
             )
             for host, words in enumerate(_commands(program.split(), hosts, processes, restarts))
         ]
+        running = Running(launchers)
         try:
-            yield Running(launchers)
+            yield running
         finally:
             for launcher in launchers:
-                if launcher.poll() is None:
+                with suppress(ProcessLookupError):  # all have ended
                     os.killpg(launcher.pid, signal.SIGKILL)
-                    launcher.wait()
-                if launcher.stdout:
-                    launcher.stdout.close()
+            running.end()
 
 
 def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer") -> Ended:
@@ -113,16 +151,12 @@ def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path
         return running.end()
 
 
-def _rest(host: subprocess.Popen[str]) -> str:
-    assert host.stdout
-    return host.stdout.read()
-
-
 def descendants(process: int) -> Iterator[int]:
-    """All processes below one."""
-    for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
-        yield int(child)
-        yield from descendants(int(child))
+    """All processes below one; none below one that has ended meanwhile."""
+    with suppress(OSError):
+        for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
+            yield int(child)
+            yield from descendants(int(child))
 
 
 def json_lines(path: Path) -> list[Any]:
@@ -136,7 +170,7 @@ def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=3"]
+    common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=15"]
     common.append(f"--max-restarts={restarts}")
     return [
         ["trainer.launch", *common, f"--rdzv-endpoint=127.0.0.1:{port}", f"--node-rank={host}", "-m", *program]

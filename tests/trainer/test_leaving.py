@@ -101,9 +101,12 @@ except PreemptedError as error:
     raise SystemExit(say(error))
 """
     words = [sys.executable, "-c", program]
-    with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        Running([process]).wait_for("loading")
+    with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        running = Running([process])
+        running.wait_for("loading")
+        began = time.monotonic()
         process.terminate()
-        _, said = process.communicate(timeout=BUDGET)
-    assert process.returncode == PREEMPTED, said
-    assert "nothing is lost" in said
+        ended = running.end()
+        assert time.monotonic() - began < BUDGET
+    assert ended.codes == [PREEMPTED], ended.output
+    assert "nothing is lost" in ended.output

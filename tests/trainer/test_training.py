@@ -123,8 +123,7 @@ def test_two_ranks_compute_what_one_does_on_the_same_samples(
     bucket, _ = undisturbed
     flags = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as one:
-        one.wait_for("test epoch=1")
-        one.wait_for("checkpoint")
+        one.wait_for(f"checkpoint step={STEPS_PER_EPOCH} ")
     mine, theirs = saved(tmp_path, STEPS_PER_EPOCH), saved(bucket, STEPS_PER_EPOCH)
     assert mine["sampler"] == theirs["sampler"]
     weights = [name for name in mine if name.startswith("model.")]
