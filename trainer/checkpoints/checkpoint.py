@@ -165,12 +165,14 @@ class Checkpoints:
 
         manifest = self._manifest(folder)
         try:
-            saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
-            fits(saved)
-            if (step := saved.facts["step"]) != _step(folder.url.rpartition("/")[2]):
+            facts = manifest["facts"]
+            # Before there is memory for what a manifest may say wrongly.
+            fits(Saved(tensors=destination(manifest, device="meta"), facts=facts))
+            if (step := facts["step"]) != _step(folder.url.rpartition("/")[2]):
                 raise ValueError(f"it is of step {step}")
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"its manifest is none of this trainer: {type(error).__name__} {error}") from None
+        saved = Saved(tensors=destination(manifest), facts=facts)
         try:
             load(
                 saved.tensors,

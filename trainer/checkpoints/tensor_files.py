@@ -12,7 +12,8 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -186,11 +187,11 @@ class TensorFilesReader(StorageReader):
         return torch.frombuffer(content, dtype=found.properties.dtype).view(place["sizes"])
 
 
-def destination(manifest: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Empty tensors for all that a checkpoint holds."""
+def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """Empty tensors for all that a checkpoint holds; on `meta` they take no memory."""
     metadata = _metadata(manifest).state_dict_metadata
     return {
-        name: torch.empty(found.size, dtype=found.properties.dtype)
+        name: torch.empty(found.size, dtype=found.properties.dtype, device=device)
         for name, found in metadata.items()
         if isinstance(found, TensorStorageMetadata)
     }
@@ -209,13 +210,15 @@ def unseal(file: bytes) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is empty")
     if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
         raise ValueError(f"the checksum of {MANIFEST} is wrong")
-    manifest: dict[str, Any] = json.loads(content)
-    if (found := manifest.get("format")) != FORMAT:
+    manifest: Any = json.loads(content)
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != FORMAT:
         raise ValueError(f"its format is {found}, not {FORMAT}")
-    return manifest
+    return cast("dict[str, Any]", manifest)
 
 
 def _metadata(manifest: dict[str, Any]) -> Metadata:
+    """The manifest in torch's words; raises ValueError where a tensor's parts do not make it up."""
     tensors: dict[str, Any] = {}
     places = {}
     for name, found in manifest["tensors"].items():
@@ -225,5 +228,22 @@ def _metadata(manifest: dict[str, Any]) -> Metadata:
         ]
         properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
         tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        places.update({MetadataIndex(name, chunk["offsets"]): chunk for chunk in found["chunks"]})
+        _check_parts(name, tensors[name])
+        for part, chunk in zip(chunks, found["chunks"], strict=True):
+            place = {**chunk, "start": int(chunk["start"]), "bytes": int(chunk["bytes"])}
+            if place["bytes"] != prod(part.sizes) * properties.dtype.itemsize:
+                raise ValueError(f"a part of {name} has {prod(part.sizes)} numbers in {place['bytes']} bytes")
+            places[MetadataIndex(name, part.offsets)] = place
     return Metadata(tensors, storage_data=places)
+
+
+def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
+    """Raise ValueError for parts that lie outside of their tensor, or leave numbers of it without a value."""
+    for part in tensor.chunks:
+        edges = zip(part.offsets, part.sizes, tensor.size, strict=False)
+        inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
+        if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
+            raise ValueError(f"a part of {name} lies outside of it")
+    there, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
+    if there != needed:
+        raise ValueError(f"the parts of {name} have {there} numbers, not {needed}")
