@@ -232,7 +232,7 @@ class _NotSealedError(ValueError):
 
 
 def _cause(error: CheckpointException) -> BaseException:
-    """What happened on the rank that failed first; all of it where that is none of the trainer's own errors."""
+    """What happened on the rank that failed first; all of it where nobody has a sentence for that."""
     failures = error.failures
     cause = failures[min(failures)][0]
-    return cause if isinstance(cause, TrainerError | ValueError) else error
+    return cause if isinstance(cause, TrainerError | ValueError | RuntimeError | MemoryError) else error
