@@ -55,16 +55,18 @@ class Checkpoints:
         keep: int,
         keep_hours: float = 0.0,
         check: Callable[[int, str, torch.Tensor], None] = lambda _step, _name, _tensor: None,
+        permit: Callable[[], None] = lambda: None,
         on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
     ) -> None:
         """`check` is given the step, name and copy of each tensor beside the training, by the rank that writes it.
 
         It raises DivergedError for a state that is not worth going on from: `wait` does then, and nothing of it stays.
+        `permit` is called before anything is removed and before a checkpoint is sealed: what it raises ends the save.
         """
         self.folder = folder
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
-        self._check, self._on_saved = check, on_saved
+        self._check, self._permit, self._on_saved = check, permit, on_saved
         self._copies = HostCopies(runtime.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: Future[Tensors] | None = None
@@ -97,7 +99,9 @@ class Checkpoints:
 
         again, self._step = step == self._step, step
         check, rank = partial(self._check, step), self._runtime.rank
-        writer = TensorFilesWriter(folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check)
+        writer = TensorFilesWriter(
+            folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check, permit=self._permit
+        )
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
         copying = self._copying = self._copies.start(dict(saved.tensors))

@@ -49,11 +49,13 @@ class TensorFilesWriter(StorageWriter):
         again: bool,
         sealed: Callable[[], None],
         check: Callable[[str, torch.Tensor], None] = lambda _name, _tensor: None,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._facts = facts
         self._again = again
         self._check = check
+        self._permit = permit
         self._sealed = sealed
         # Saved again, a step has the files of before until those of now are whole, too.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors" if again else f"rank-{rank}.tensors"
@@ -63,6 +65,8 @@ class TensorFilesWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
         """Remove what another run left of this step, its seal first: be it whole, broken or no checkpoint at all."""
+        if is_coordinator:
+            self._permit()
         if is_coordinator and not self._again:
             self._folder.clear(first=MANIFEST)
 
@@ -111,6 +115,7 @@ class TensorFilesWriter(StorageWriter):
                     for chunk in found.chunks
                 ],
             }
+        self._permit()
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
         if self._again:
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
