@@ -18,7 +18,7 @@ import torch
 from trainer.checkpoints.copies import HostCopies, Tensors
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import DeniedFileError, Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
@@ -142,7 +142,7 @@ class Checkpoints:
 
         `fits` raises ValueError for one that this run cannot go on from. One that is not used is reported to `skipped`
         with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
-        would hide the loss.
+        would hide the loss; and StorageError where the storage fails: going back for what may pass would, too.
         """
         names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
         self._unusable = set()
@@ -154,9 +154,14 @@ class Checkpoints:
                 return found
             except _NotSealedError as error:
                 skipped(name, str(error))
-            except (ValueError, MissingFileError) as error:
+            except (ValueError, MissingFileError, DeniedFileError) as error:
                 self._unusable.add(name)
                 skipped(name, str(error))
+            except StorageError as error:
+                raise StorageError(
+                    f"{error}; no older checkpoint is used, for this may pass: start again, or move {folder.url} away "
+                    "to go on from the one before"
+                ) from None
         if unusable := len(self._unusable):
             raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
         return None
