@@ -122,3 +122,16 @@ def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
     assert found
     assert found.facts["step"] == 1
     assert [why.partition(f"{name} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
+
+
+def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path: Path, runtime: Runtime) -> None:
+    place = tmp_path / "step-000000001"
+
+    def lose() -> None:
+        # What another host wrote onto its own disk is not there either.
+        (place / TENSORS).unlink(missing_ok=True)
+
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3, permit=lose)
+    with pytest.raises(StorageError, match=f"{TENSORS} cannot be read: No such file .* a bucket that all hosts share"):
+        save(checkpoints, 1)
+    assert not (place / MANIFEST).exists()

@@ -27,7 +27,8 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainer.storage import Folder
+from trainer.exit_codes import StorageError
+from trainer.storage import Folder, MissingFileError
 
 MANIFEST = "checkpoint.json"
 """Written last: a folder without it holds no checkpoint."""
@@ -116,11 +117,20 @@ class TensorFilesWriter(StorageWriter):
                 ],
             }
         self._permit()
+        self._find({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
         if self._again:
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
         self._sealed()
+
+    def _find(self, files: set[str]) -> None:
+        """Raises StorageError where a rank's file is on a disk of its own: nobody could go on from what is sealed."""
+        for name in sorted(files) if self._folder.is_local else ():
+            try:
+                self._folder.facts(name)
+            except MissingFileError as error:
+                raise StorageError(f"{error}; allowed is a bucket that all hosts share: set --bucket") from None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
