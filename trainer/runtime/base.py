@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
-from trainer.exit_codes import ConfigurationError, HangError, PreemptedError
+from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError
 from trainer.meeting import from_launcher, meet
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
@@ -281,7 +281,7 @@ class Runtime:
             if isinstance(error, dist.DistStoreError) or "imed out" in text or "imeout" in text:
                 raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
             if isinstance(error, dist.DistError) or "onnection" in text:
-                raise PreemptedError(f"another rank is gone: {text}") from error
+                raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
 
 
