@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 
-from trainer.exit_codes import DONE, PreemptedError, TrainerError
+from trainer.exit_codes import DONE, PeerGoneError, PreemptedError, TrainerError
 
 RANK = os.environ.get("RANK", "0")
 TOLD = (signal.SIGTERM, signal.SIGINT)
@@ -19,6 +19,8 @@ LOOK = 1.0
 """Seconds from one look for a launcher to the next, where nothing says that it is gone."""
 PATIENCE = 3.0
 """Seconds in which a rank that has nothing to save may tidy up."""
+COURTESY = 2.0
+"""Seconds, at most, for which a rank lets its launcher see first that another one is gone."""
 
 
 class LeaveSignal:
@@ -97,7 +99,12 @@ def main() -> int:
             train(config, runtime, told_to_leave)
         runtime.close()
     except TrainerError as error:
-        return say(error)
+        code = say(error)
+        # A launcher ends with the code of the rank that it sees first, and then tells the others.
+        until = time.monotonic() + (COURTESY if isinstance(error, PeerGoneError) else 0.0)
+        while time.monotonic() < until and not told_to_leave():
+            time.sleep(0.02)
+        return code
     except Exception:  # the process must end here and not wait for the other ranks
         traceback.print_exc()
         return 1

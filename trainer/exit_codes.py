@@ -64,6 +64,10 @@ class PreemptedError(TrainerError):
     exit_code = PREEMPTED
 
 
+class PeerGoneError(PreemptedError):
+    """Another rank is gone without a word, and this one leaves because of that."""
+
+
 class ConfigurationError(TrainerError, ValueError):
     """A setting is wrong, or two of them contradict each other."""
 

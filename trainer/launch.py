@@ -19,7 +19,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-from trainer.exit_codes import DONE, HANG, PREEMPTED, STORAGE_ERROR
+from trainer.exit_codes import BAD_CONFIGURATION, DONE, HANG, PREEMPTED, STORAGE_ERROR
 from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
@@ -73,7 +73,10 @@ def _run() -> int:
     # Ranks that are started again, or come later, must not find in the store what those before them left there.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_plain_traceback)
-    arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
+    try:
+        arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
+    except SystemExit as end:  # it has said why, or has helped
+        return BAD_CONFIGURATION if end.code else DONE
     if forks and arguments.module:
         torchrun.config_from_args = _forking(torchrun.config_from_args)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
@@ -86,6 +89,9 @@ def _run() -> int:
         reason = f"exit code {code}" if code > 0 else f"signal {-code}"
         print(f"error: rank {rank} ended with {reason}", file=sys.stderr, flush=True)
         return code if code > 0 else SIGNAL_BASE - code
+    except ValueError as error:
+        print(f"error: torchrun does not take its flags: {error}", file=sys.stderr, flush=True)
+        return BAD_CONFIGURATION
     except SignalException as told:
         # The processes were told, too, and had their time to save.
         print(f"error: {told}", file=sys.stderr, flush=True)

@@ -71,7 +71,8 @@ class Training:
         """Go on where the run stood; then train, evaluate and save, epoch by epoch."""
         if self.checkpoints.resume():
             self.log.efficiency.resume()
-        self.profile.expect(self.state.step + self.sampler.steps_to(self.config.epochs))
+        done = self.state.step
+        self.profile.expect(done, done + self.sampler.steps_to(self.config.epochs))
         self.log.clock.start()
         while self.sampler.epoch < self.config.epochs:
             self.train_epoch()

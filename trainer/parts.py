@@ -12,6 +12,7 @@ from trainer.config import DigitsConfig, ImagenetConfig, recipe
 from trainer.data.batch import Data
 from trainer.data.datasets import load_data
 from trainer.data.sampler import EpochSampler
+from trainer.exit_codes import DataError
 from trainer.models import build_model, build_optimizer, signature
 from trainer.report.metrics import Reporter, node_name
 from trainer.runtime import Runtime
@@ -44,6 +45,7 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
     )
     torch.manual_seed(config.seed)
     data = runtime.feed(load_data(config, runtime))
+    check_alike(data, runtime)
     name_broken(data, report)
     model = build_model(config, classes=data.classes, channels=data.channels).to(runtime.device)
     if config.channels_last:
@@ -64,6 +66,19 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
     if config.compile:
         wrapped.compile()
     return Parts(data, state, wrapped)
+
+
+def check_alike(data: Data, runtime: Runtime) -> None:
+    """Raises DataError where the ranks do not have the same data: each would take its share of something else."""
+    mine = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
+    first, *others = runtime.gather(mine)
+    for rank, other in enumerate(others, start=1):
+        for name, count in other.items():
+            if count != first[name]:
+                raise DataError(
+                    f"rank {rank} has {count} {name}, and rank 0 has {first[name]}; allowed is the same data on all "
+                    "hosts: make --data-dir the same there"
+                )
 
 
 def name_broken(data: Data, report: Reporter, *, named: int = 0) -> int:

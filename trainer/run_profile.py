@@ -18,12 +18,12 @@ class RunProfile:
         self._speaks = runtime.rank == 0
         self._profile = runtime.step_profile(config, *asked) if asked else None
 
-    def expect(self, last: int) -> None:
-        """The run ends at step `last`: warn where the steps that are asked for come later, once for all ranks."""
-        if self._asked and self._speaks and self._asked[0] > last:
+    def expect(self, done: int, last: int) -> None:
+        """The run goes on after step `done`, to `last`: warn, once for all ranks, where none of it is asked for."""
+        if self._asked and self._speaks and (self._asked[0] > last or self._asked[1] <= done):
             print(
-                f"warning: profile_steps is '{self._asked[0]}-{self._asked[1]}', and the run ends at step {last}: "
-                "there will be no profile; set --profile-steps to earlier ones",
+                f"warning: profile_steps is '{self._asked[0]}-{self._asked[1]}', and the run goes from step {done} to "
+                f"{last}: it makes no profile; set --profile-steps to steps of it",
                 file=sys.stderr,
                 flush=True,
             )

@@ -44,6 +44,10 @@ class MissingFileError(StorageError):
     """A file is not there, in storage that answers."""
 
 
+class DeniedFileError(StorageError):
+    """A file of a disk that this process has no right to: asking again does not mend it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
     """What is known of a file without reading it."""
@@ -238,8 +242,9 @@ class Folder:
             # With a folder in its place, or a file in its folder's, the file is not there either.
             raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
+            denied = DeniedFileError if self.is_local and isinstance(error, PermissionError) else StorageError
             # Nor is it at the end of links that lead back to themselves.
-            kind = MissingFileError if error.errno == errno.ELOOP else StorageError
+            kind = MissingFileError if error.errno == errno.ELOOP else denied
             raise kind(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
             if self.is_local or not type(error).__module__.startswith("obstore"):

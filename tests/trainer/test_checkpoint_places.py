@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from tests.trainer.saving import newest, save
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.exit_codes import StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
@@ -90,3 +95,43 @@ def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: 
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
     assert checkpoints.folder.names() == [f"step-{step:09d}"]
     assert not (tmp_path / "run" / f"step-{step:09d}").is_symlink()
+
+
+@pytest.mark.parametrize("name", [MANIFEST, TENSORS])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
+    number: int, name: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    save(checkpoints, 1, 2)
+    read = LocalFileSystem.cat_file
+
+    def fail(self: LocalFileSystem, path: str, **more: Any) -> bytes:
+        if path.endswith(f"step-000000002/{name}"):
+            raise OSError(number, os.strerror(number))
+        return bytes(read(self, path, **more))
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", fail)
+    if number == errno.EIO:
+        with pytest.raises(
+            StorageError, match=rf"{name} cannot be read: Input/output error; no older checkpoint is used"
+        ):
+            newest(checkpoints)
+        return
+    found, skipped = newest(checkpoints)
+    assert found
+    assert found.facts["step"] == 1
+    assert [why.partition(f"{name} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
+
+
+def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path: Path, runtime: Runtime) -> None:
+    place = tmp_path / "step-000000001"
+
+    def lose() -> None:
+        # What another host wrote onto its own disk is not there either.
+        (place / TENSORS).unlink(missing_ok=True)
+
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3, permit=lose)
+    with pytest.raises(StorageError, match=f"{TENSORS} cannot be read: No such file .* a bucket that all hosts share"):
+        save(checkpoints, 1)
+    assert not (place / MANIFEST).exists()

@@ -1,9 +1,18 @@
-"""Training on a CPU: what a step gives back of its memory is there for the next."""
+"""Memory: what a step on a CPU gives back of it is there for the next, and what asks for more than there is is told."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.trainer.processes import run
+from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
+from trainer.runtime import Runtime
 
 STEPS = """
 import resource
@@ -34,3 +43,39 @@ def test_the_kernel_clears_no_page_anew_for_a_step() -> None:
     # Where the heap lies is chance: of the sixteen tensors of a step it may be just one that goes back to the kernel.
     assert by_default > pages / 20, "this C library keeps memory by itself: keep_freed_memory can go"
     assert kept < pages / 100
+
+
+def fail(error: Exception) -> Callable[[], None]:
+    """Raise this."""
+
+    def do() -> None:
+        raise error
+
+    return do
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda: torch.empty(2**60), "can't allocate memory: you tried to allocate"),
+        (fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")), "Tried to allocate 2.00 GiB"),
+        (fail(MemoryError()), "out of memory"),
+    ],
+    ids=["host", "device", "Python"],
+)
+def test_memory_that_does_not_suffice_is_a_flag_that_cannot_be_obeyed(
+    ask: Callable[[], object], said: str, runtime: Runtime
+) -> None:
+    with (
+        pytest.raises(ConfigurationError, match=f"^batch_size is 64, in 1 parts; .* lower --batch-size, .*{said}"),
+        runtime.watching(),
+    ):
+        ask()
+
+
+def test_a_batch_that_no_memory_holds_ends_a_run_with_a_sentence(tmp_path: Path) -> None:
+    flags = ("--arch=resnet18", "--steps-per-epoch=1", "--batch-size=100000000", "--image-size=1000")
+    ended = run(*flags, recipe="imagenet", data=tmp_path)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert "error: batch_size is 100000000, in 1 parts; allowed is what this rank's memory takes" in ended.output
+    assert "Traceback" not in ended.output

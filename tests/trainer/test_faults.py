@@ -195,14 +195,25 @@ def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(t
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
 
-def test_a_profile_that_the_run_ends_before_is_warned_of(tmp_path: Path, digits: Path) -> None:
+def test_a_profile_of_none_of_the_run_is_warned_of(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
-    warning = f"warning: profile_steps is '9000-9001', and the run ends at step {steps}: there will be no profile"
+    warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: it makes no profile"
     assert ended.output.count(warning) == 1
     assert ended.events("profile") == []
+    behind = run(
+        "--epochs=2",
+        "--profile-steps=1-2",
+        "--batch-size=64",
+        f"--bucket=file://{tmp_path}",
+        data=digits,
+        recipe="digits",
+    )
+    assert behind.codes == [DONE], behind.output
+    assert f"warning: profile_steps is '1-2', and the run goes from step {steps} to " in behind.output
+    assert behind.events("profile") == []
 
 
 def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digits: Path) -> None:

@@ -85,3 +85,25 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
     saved = tmp_path / "bucket" / "training" / "checkpoints" / f"step-{int(step):09d}"
     assert (saved / "checkpoint.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--nope"], "error: the following arguments are required: training_script"),
+        (["--nproc-per-node=many", "-m", "trainer"], "does not take its flags: Unsupported nproc_per_node value: many"),
+    ],
+)
+def test_flags_that_torchrun_does_not_take_are_a_bad_configuration(flags: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.launch", *flags],
+        cwd=PROJECT,
+        env={**os.environ, "TRAINYARD_RETRYABLE_OFFSET": "128"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 78, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

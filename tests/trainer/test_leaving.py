@@ -110,3 +110,15 @@ except PreemptedError as error:
         assert time.monotonic() - began < BUDGET
     assert ended.codes == [PREEMPTED], ended.output
     assert "nothing is lost" in ended.output
+
+
+def test_the_launcher_ends_as_the_rank_that_was_killed_and_not_as_those_that_miss_it(
+    tmp_path: Path, digits: Path
+) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=3, data=digits, recipe="digits") as running:
+        running.wait_for("train epoch=1 step=3/")
+        os.kill(running.rank_process(2), signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes == [128 + signal.SIGKILL], ended.output
+    assert "another rank is gone" in ended.output

@@ -62,7 +62,7 @@ def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path
     assert ended.codes == [DONE], ended.output
     assert {event["step"] for event in ended.events("resume")} == {left_at}
     folder = Folder(bucket).child("training")
-    assert folder.names() == ["checkpoints", "metrics", "tensorboard"]
+    assert folder.names() == ["checkpoints", "metrics", "owner", "tensorboard"]
     last = sorted({int(event["step"]) for event in ended.events("checkpoint")})[-2:]
     assert folder.child("checkpoints").names() == [f"step-{step:09d}" for step in last]
     lines = []

@@ -18,7 +18,7 @@ import torch
 from trainer.checkpoints.copies import HostCopies, Tensors
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import DeniedFileError, Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
@@ -55,16 +55,18 @@ class Checkpoints:
         keep: int,
         keep_hours: float = 0.0,
         check: Callable[[int, str, torch.Tensor], None] = lambda _step, _name, _tensor: None,
+        permit: Callable[[], None] = lambda: None,
         on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
     ) -> None:
         """`check` is given the step, name and copy of each tensor beside the training, by the rank that writes it.
 
         It raises DivergedError for a state that is not worth going on from: `wait` does then, and nothing of it stays.
+        `permit` is called before anything is removed and before a checkpoint is sealed: what it raises ends the save.
         """
         self.folder = folder
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
-        self._check, self._on_saved = check, on_saved
+        self._check, self._permit, self._on_saved = check, permit, on_saved
         self._copies = HostCopies(runtime.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: Future[Tensors] | None = None
@@ -97,7 +99,9 @@ class Checkpoints:
 
         again, self._step = step == self._step, step
         check, rank = partial(self._check, step), self._runtime.rank
-        writer = TensorFilesWriter(folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check)
+        writer = TensorFilesWriter(
+            folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check, permit=self._permit
+        )
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
         copying = self._copying = self._copies.start(dict(saved.tensors))
@@ -138,7 +142,7 @@ class Checkpoints:
 
         `fits` raises ValueError for one that this run cannot go on from. One that is not used is reported to `skipped`
         with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
-        would hide the loss.
+        would hide the loss; and StorageError where the storage fails: going back for what may pass would, too.
         """
         names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
         self._unusable = set()
@@ -150,9 +154,14 @@ class Checkpoints:
                 return found
             except _NotSealedError as error:
                 skipped(name, str(error))
-            except (ValueError, MissingFileError) as error:
+            except (ValueError, MissingFileError, DeniedFileError) as error:
                 self._unusable.add(name)
                 skipped(name, str(error))
+            except StorageError as error:
+                raise StorageError(
+                    f"{error}; no older checkpoint is used, for this may pass: start again, or move {folder.url} away "
+                    "to go on from the one before"
+                ) from None
         if unusable := len(self._unusable):
             raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
         return None
@@ -165,12 +174,14 @@ class Checkpoints:
 
         manifest = self._manifest(folder)
         try:
-            saved = Saved(tensors=destination(manifest), facts=manifest["facts"])
-            fits(saved)
-            if (step := saved.facts["step"]) != _step(folder.url.rpartition("/")[2]):
+            facts = manifest["facts"]
+            # Before there is memory for what a manifest may say wrongly.
+            fits(Saved(tensors=destination(manifest, device="meta"), facts=facts))
+            if (step := facts["step"]) != _step(folder.url.rpartition("/")[2]):
                 raise ValueError(f"it is of step {step}")
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"its manifest is none of this trainer: {type(error).__name__} {error}") from None
+        saved = Saved(tensors=destination(manifest), facts=facts)
         try:
             load(
                 saved.tensors,
@@ -230,7 +241,7 @@ class _NotSealedError(ValueError):
 
 
 def _cause(error: CheckpointException) -> BaseException:
-    """What happened on the rank that failed first; all of it where that is none of the trainer's own errors."""
+    """What happened on the rank that failed first; all of it where nobody has a sentence for that."""
     failures = error.failures
     cause = failures[min(failures)][0]
-    return cause if isinstance(cause, TrainerError | ValueError) else error
+    return cause if isinstance(cause, TrainerError | ValueError | RuntimeError | MemoryError) else error

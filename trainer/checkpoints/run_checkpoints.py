@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import torch
 
 from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.owner import Owner
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
 from trainer.exit_codes import diverged
-from trainer.report.metrics import Reporter
+from trainer.report.metrics import Reporter, node_name
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
@@ -21,17 +24,20 @@ class RunCheckpoints:
     ) -> None:
         self._config, self._runtime, self._state, self._report = config, runtime, state, report
         self.checkpoints: Checkpoints | None = None
+        self._passed_over: list[str] = []
         if folder:
             self.open(folder)
 
     def open(self, folder: Folder) -> Checkpoints:
         """Use the checkpoints in the run's folder."""
+        self._owner = Owner(folder, node_name())
         self.checkpoints = Checkpoints(
             folder.child("checkpoints"),
             self._runtime,
             keep=self._config.keep_checkpoints,
             keep_hours=self._config.keep_hours,
             check=self._check_weights,
+            permit=self._owner.check,
             on_saved=lambda step, url, seconds: self._report.event("checkpoint", step=step, path=url, seconds=seconds),
         )
         return self.checkpoints
@@ -56,8 +62,12 @@ class RunCheckpoints:
         """Go on from the newest good checkpoint; whether there was one."""
         if not self.checkpoints:
             return False
+        if self._runtime.rank == 0:
+            # Before anyone looks what there is: the run before saves nothing more from here on.
+            self._owner.take()
         saved = self.checkpoints.newest(fits=self._state.fits, skipped=self._skipped)
         if saved is None:
+            self._warn_of_unfinished()
             return False
         self._state.restore(saved, self._runtime, seed=self._config.seed)
         epoch = self._state.sampler.epoch + 1
@@ -72,5 +82,17 @@ class RunCheckpoints:
             if not tensor.sum(dtype=wide).isfinite():
                 raise diverged(step, self._config.learning_rate)
 
+    def _warn_of_unfinished(self) -> None:
+        """Say once, for all ranks, that training starts anew though there are checkpoints: their seals may be lost."""
+        if self._passed_over and self._runtime.rank == 0:
+            assert self.checkpoints
+            print(
+                f"warning: training starts anew: none of the {len(self._passed_over)} checkpoints in "
+                f"{self.checkpoints.folder.url} is finished; if one was, end this run and put its checkpoint.json back",
+                file=sys.stderr,
+                flush=True,
+            )
+
     def _skipped(self, name: str, reason: str) -> None:
+        self._passed_over.append(name)
         self._report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))

@@ -13,10 +13,12 @@ from trainer.checkpoints.copies import Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
-FACTS = frozenset(
-    ("signature", "step", "world", "sampler", "test_accuracy", "best_accuracy", "began", "useful_seconds")
-)
-"""What a checkpoint must hold beside tensors."""
+COUNTS = ("step", "world")
+MEASURES = ("test_accuracy", "best_accuracy", "began", "useful_seconds")
+FACTS = frozenset(("signature", "sampler", *COUNTS, *MEASURES))
+"""What a checkpoint must hold beside tensors: two names of things, counts, and numbers that are finite."""
+LARGEST_NUMBER = 2**42
+"""More than any of these numbers is; and seeds of epochs that are made from it are numbers of 64 bits."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """What the names of a checkpoint's tensors start with; a rank's number follows the last two."""
 
@@ -90,18 +92,37 @@ class RunState:
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it is of {found}, not {self.signature}")
-        mine = {MODEL + name: tensor.shape for name, tensor in self.model.state_dict().items()}
-        theirs = {name: tensor.shape for name, tensor in saved.tensors.items() if name.startswith(MODEL)}
+        for name in (*COUNTS, *MEASURES):
+            _check_number(name, saved.facts[name], whole=name in COUNTS)
+        mine = {MODEL + name: _kind(tensor) for name, tensor in self.model.state_dict().items()}
+        theirs = {name: _kind(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)}
         different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
         if different:
-            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or is missing")
-        weights = {name for name, _ in self.model.named_parameters()}
-        strange = {name.partition(".")[2] for name in _under(OPTIMIZER, saved.tensors)} - weights
-        if strange:
-            raise ValueError(f"it has an optimiser's state of {min(strange)}, which is no weight")
+            raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
+        self._fits_optimizer(_under(OPTIMIZER, saved.tensors))
+        for name, tensor in _under(RANDOM, saved.tensors).items():
+            if _kind(tensor) != _kind(torch.get_rng_state()):
+                raise ValueError(f"the random numbers of rank {name} are none of this torch")
         place = saved.facts["sampler"]
-        if not 0 <= place["position"] <= place["num_samples"] or not place["num_samples"] or place["epoch"] < 0:
+        for name in place:
+            _check_number(name, place[name], whole=True)
+        if place["position"] > place["num_samples"] or not place["num_samples"]:
             raise ValueError(f"{place} is no place in the data")
+
+    def _fits_optimizer(self, tensors: Tensors) -> None:
+        """Raises ValueError for what no optimiser keeps: of every weight that it updates it keeps the same."""
+        weights = dict(self.model.named_parameters())
+        keys: dict[str, set[str]] = {}
+        for name, tensor in tensors.items():
+            key, _, weight = name.partition(".")
+            if weight not in weights:
+                raise ValueError(f"it has an optimiser's state of {weight}, which is no weight")
+            if _kind(tensor) not in (_kind(weights[weight]), _kind(torch.zeros(()))):
+                raise ValueError(f"the optimiser's {key} of {weight} has another shape or type")
+            keys.setdefault(weight, set()).add(key)
+        for weight, found in keys.items():
+            if missing := set().union(*keys.values()) - found:
+                raise ValueError(f"the optimiser's {min(missing)} of {weight} is missing")
 
     @torch.no_grad()
     def restore(self, saved: Saved, runtime: Runtime, *, seed: int) -> None:
@@ -142,3 +163,13 @@ class RunState:
 
 def _under(start: str, tensors: Tensors) -> Tensors:
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
+def _check_number(name: str, value: object, *, whole: bool) -> None:
+    """Raise ValueError for what is no number that a run can have."""
+    if not isinstance(value, int if whole else int | float) or not 0 <= value <= LARGEST_NUMBER:
+        raise ValueError(f"its {name} is {value!r}")

@@ -12,7 +12,8 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from math import prod
+from typing import Any, cast
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -26,7 +27,8 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainer.storage import Folder
+from trainer.exit_codes import StorageError
+from trainer.storage import Folder, MissingFileError
 
 MANIFEST = "checkpoint.json"
 """Written last: a folder without it holds no checkpoint."""
@@ -48,11 +50,13 @@ class TensorFilesWriter(StorageWriter):
         again: bool,
         sealed: Callable[[], None],
         check: Callable[[str, torch.Tensor], None] = lambda _name, _tensor: None,
+        permit: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._facts = facts
         self._again = again
         self._check = check
+        self._permit = permit
         self._sealed = sealed
         # Saved again, a step has the files of before until those of now are whole, too.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors" if again else f"rank-{rank}.tensors"
@@ -62,6 +66,8 @@ class TensorFilesWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
         """Remove what another run left of this step, its seal first: be it whole, broken or no checkpoint at all."""
+        if is_coordinator:
+            self._permit()
         if is_coordinator and not self._again:
             self._folder.clear(first=MANIFEST)
 
@@ -110,11 +116,21 @@ class TensorFilesWriter(StorageWriter):
                     for chunk in found.chunks
                 ],
             }
+        self._permit()
+        self._find({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
         if self._again:
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
         self._sealed()
+
+    def _find(self, files: set[str]) -> None:
+        """Raises StorageError where a rank's file is on a disk of its own: nobody could go on from what is sealed."""
+        for name in sorted(files) if self._folder.is_local else ():
+            try:
+                self._folder.facts(name)
+            except MissingFileError as error:
+                raise StorageError(f"{error}; allowed is a bucket that all hosts share: set --bucket") from None
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -186,11 +202,11 @@ class TensorFilesReader(StorageReader):
         return torch.frombuffer(content, dtype=found.properties.dtype).view(place["sizes"])
 
 
-def destination(manifest: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Empty tensors for all that a checkpoint holds."""
+def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, torch.Tensor]:
+    """Empty tensors for all that a checkpoint holds; on `meta` they take no memory."""
     metadata = _metadata(manifest).state_dict_metadata
     return {
-        name: torch.empty(found.size, dtype=found.properties.dtype)
+        name: torch.empty(found.size, dtype=found.properties.dtype, device=device)
         for name, found in metadata.items()
         if isinstance(found, TensorStorageMetadata)
     }
@@ -209,13 +225,15 @@ def unseal(file: bytes) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is empty")
     if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
         raise ValueError(f"the checksum of {MANIFEST} is wrong")
-    manifest: dict[str, Any] = json.loads(content)
-    if (found := manifest.get("format")) != FORMAT:
+    manifest: Any = json.loads(content)
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != FORMAT:
         raise ValueError(f"its format is {found}, not {FORMAT}")
-    return manifest
+    return cast("dict[str, Any]", manifest)
 
 
 def _metadata(manifest: dict[str, Any]) -> Metadata:
+    """The manifest in torch's words; raises ValueError where a tensor's parts do not make it up."""
     tensors: dict[str, Any] = {}
     places = {}
     for name, found in manifest["tensors"].items():
@@ -225,5 +243,22 @@ def _metadata(manifest: dict[str, Any]) -> Metadata:
         ]
         properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
         tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        places.update({MetadataIndex(name, chunk["offsets"]): chunk for chunk in found["chunks"]})
+        _check_parts(name, tensors[name])
+        for part, chunk in zip(chunks, found["chunks"], strict=True):
+            place = {**chunk, "start": int(chunk["start"]), "bytes": int(chunk["bytes"])}
+            if place["bytes"] != prod(part.sizes) * properties.dtype.itemsize:
+                raise ValueError(f"a part of {name} has {prod(part.sizes)} numbers in {place['bytes']} bytes")
+            places[MetadataIndex(name, part.offsets)] = place
     return Metadata(tensors, storage_data=places)
+
+
+def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
+    """Raise ValueError for parts that lie outside of their tensor, or leave numbers of it without a value."""
+    for part in tensor.chunks:
+        edges = zip(part.offsets, part.sizes, tensor.size, strict=False)
+        inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
+        if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
+            raise ValueError(f"a part of {name} lies outside of it")
+    there, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
+    if there != needed:
+        raise ValueError(f"the parts of {name} have {there} numbers, not {needed}")

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
-from trainer.exit_codes import HangError, PreemptedError
+from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError
 from trainer.meeting import from_launcher, meet
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
@@ -28,6 +28,8 @@ SLACK = 20.0
 """Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
 LEAVING = "leaving"
 """What a rank writes into the store that was told to leave while the ranks do not meet at every step."""
+NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""How torch says that the host's memory does not suffice, in an error that has no kind of its own."""
 Shared = TypeVar("Shared")
 
 
@@ -59,7 +61,7 @@ class Runtime:
         self.local_rank = from_launcher("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
         self._amp = config.amp
-        self._accumulate = config.accumulate
+        self._batch_size, self._accumulate = config.batch_size, config.accumulate
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
         self.store: Store | None = None
@@ -265,15 +267,21 @@ class Runtime:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Turn what torch.distributed raises when another rank hangs or is gone into our own errors."""
+        """Turn what torch raises when another rank hangs or is gone, or memory is short, into our own errors."""
         try:
             yield
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
+            if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in text:
+                raise ConfigurationError(
+                    f"batch_size is {self._batch_size}, in {self._accumulate} parts; allowed is what this rank's "
+                    "memory takes: lower --batch-size, raise --accumulate, or give the job more memory or fewer ranks "
+                    f"a host; {self.device.type} says: {text or 'out of memory'}"
+                ) from error
             if isinstance(error, dist.DistStoreError) or "imed out" in text or "imeout" in text:
                 raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
             if isinstance(error, dist.DistError) or "onnection" in text:
-                raise PreemptedError(f"another rank is gone: {text}") from error
+                raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
 
 

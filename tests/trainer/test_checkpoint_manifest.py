@@ -1,0 +1,116 @@
+"""Checkpoints whose manifest has its checksum and says what cannot be: one goes on from no number that nobody wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
+from trainer.data.sampler import EpochSampler
+from trainer.runtime import Runtime
+from trainer.storage import Folder
+
+WEIGHT, MOMENT, RANDOM = "model.0.weight", "optimizer.exp_avg.0.weight", "random.0"
+ENDLESS = {"dtype": "float32", "size": [2**60], "chunks": []}
+Manifest = dict[str, Any]
+
+
+def state_after(steps: int) -> RunState:
+    """A small model that was trained."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    state = RunState(
+        signature="small/adamw",
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters()),
+        sampler=EpochSampler(100, rank=0, world=1, batch_size=4, seed=0),
+        scaler=torch.amp.GradScaler("cpu", enabled=False),
+    )
+    for _ in range(steps):
+        model(torch.randn(5, 3)).sum().backward()
+        state.optimizer.step()
+        state.step += 1
+    return state
+
+
+def tensor(name: str, **changes: object) -> Callable[[Manifest], None]:
+    """Say something else of a tensor."""
+    return lambda manifest: manifest["tensors"][name].update(changes)
+
+
+def chunk(name: str, **changes: object) -> Callable[[Manifest], None]:
+    """Say something else of a tensor's only part."""
+    return lambda manifest: manifest["tensors"][name]["chunks"][0].update(changes)
+
+
+def fact(**changes: object) -> Callable[[Manifest], None]:
+    """Give it other facts."""
+    return lambda manifest: manifest["facts"].update(changes)
+
+
+def place(**changes: object) -> Callable[[Manifest], None]:
+    """Give it another place in the data."""
+    return lambda manifest: manifest["facts"]["sampler"].update(changes)
+
+
+WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
+    "no part": (tensor(WEIGHT, chunks=[]), "the parts of model.0.weight have 0 numbers, not 12"),
+    "a part outside": (chunk(WEIGHT, offsets=[5, 5]), "a part of model.0.weight lies outside of it"),
+    "a part before": (chunk(WEIGHT, offsets=[-1, 0]), "a part of model.0.weight lies outside of it"),
+    "a part of fewer": (chunk(WEIGHT, sizes=[1, 3]), "the parts of model.0.weight have 3 numbers, not 12"),
+    "a part of no dimension": (chunk(WEIGHT, offsets=[]), "a part of model.0.weight lies outside of it"),
+    "a start in words": (chunk(WEIGHT, start=None), "none of this trainer: TypeError"),
+    "a start before": (chunk(WEIGHT, start=-5), "too short"),
+    "a length without end": (chunk(WEIGHT, bytes=10**15), "has 12 numbers in 1000000000000000 bytes"),
+    "wider weights": (tensor(WEIGHT, dtype="float64"), "has 12 numbers in 48 bytes"),
+    "whole weights": (tensor(WEIGHT, dtype="int32"), "0.weight has another shape or type, or is missing"),
+    "weights without end": (tensor(WEIGHT, **ENDLESS), "the parts of model.0.weight have 0 numbers"),
+    "whole moments": (tensor(MOMENT, dtype="int32"), "the optimiser's exp_avg of 0.weight has another shape or type"),
+    "moments of one weight": (lambda found: found["tensors"].pop(MOMENT), "exp_avg of 0.weight is missing"),
+    "signed random numbers": (tensor(RANDOM, dtype="int8"), "the random numbers of rank 0 are none of this torch"),
+    "a step in words": (fact(step="two"), "its step is 'two'"),
+    "no ranks": (fact(world=None), "its world is None"),
+    "began in words": (fact(began="yesterday"), "its began is 'yesterday'"),
+    "useful without end": (fact(useful_seconds=float("inf")), "its useful_seconds is inf"),
+    "no place": (fact(sampler=[]), "none of this trainer: TypeError"),
+    "between two samples": (place(position=1.5), "its position is 1.5"),
+    "before the first epoch": (place(epoch=-1), "its epoch is -1"),
+    "a seed without end": (place(seed=10**30), f"its seed is {10**30}"),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_a_manifest_cannot_say_is_named_and_the_one_before_is_used(
+    kind: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
+    for steps in (1, 2):
+        checkpoints.save(steps, state_after(steps).capture(runtime))
+        checkpoints.wait()
+    say, reason = WRONG[kind]
+    file = tmp_path / "step-000000002" / MANIFEST
+    manifest = unseal(file.read_bytes())
+    say(manifest)
+    file.write_bytes(seal(manifest))
+    skipped: list[str] = []
+    state = state_after(0)
+    found = checkpoints.newest(fits=state.fits, skipped=lambda _name, why: skipped.append(why))
+    assert found
+    state.restore(found, runtime, seed=0)
+    assert state.step == 1
+    assert len(skipped) == 1
+    assert reason in skipped[0]
+
+
+def test_a_manifest_that_is_no_table_is_of_another_format() -> None:
+    content = json.dumps([]).encode()
+    with pytest.raises(ValueError, match="its format is None"):
+        unseal(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

@@ -1,0 +1,120 @@
+"""Two runs of one job at once: the one that was started last goes on, and the other ends without harm to it."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.trainer.processes import started
+from tests.trainer.saving import newest, save, saved
+from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.owner import NAME, Owner
+from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.config import DigitsConfig
+from trainer.data.sampler import EpochSampler
+from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
+from trainer.report.metrics import Reporter
+from trainer.runtime import Runtime
+from trainer.storage import Folder
+
+
+def owned(folder: Folder, owner: Owner, runtime: Runtime) -> Checkpoints:
+    """The checkpoints that an owner saves."""
+    return Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=owner.check)
+
+
+def taken_over(url: str, runtime: Runtime) -> None:
+    """The second run's checkpoints stay as they are, whatever the first one saves."""
+    folder = Folder(url)
+    first, second = Owner(folder, "node-1"), Owner(folder, "node-2")
+    first.take()
+    save(before := owned(folder, first, runtime), 1)
+    second.take()
+    save(after := owned(folder, second, runtime), 2, 3)
+    for step in (1, 3, 4):
+        before.save(step, saved(step))
+        with pytest.raises(
+            ConfigurationError, match="taken by a run that was started later, on node-2; allowed is one"
+        ):
+            before.wait()
+    found, skipped = newest(after)
+    assert found
+    assert (found.facts["step"], skipped) == (3, [])
+    assert after.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
+
+
+def test_a_run_saves_nothing_more_once_another_one_has_its_folder(tmp_path: Path, runtime: Runtime) -> None:
+    taken_over(f"file://{tmp_path}/job", runtime)
+
+
+def test_so_it_is_in_a_bucket(bucket: str, runtime: Runtime) -> None:
+    taken_over(f"{bucket}/job", runtime)
+
+
+def test_what_was_begun_when_the_folder_was_taken_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
+    folder = Folder(f"file://{tmp_path}")
+    owner = Owner(folder, "node-1")
+    owner.take()
+
+    def lose(_step: int, name: str, _tensor: torch.Tensor) -> None:
+        if name == "weights":
+            Owner(folder, "node-2").take()
+
+    checkpoints = Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=owner.check, check=lose)
+    checkpoints.save(1, saved(1))
+    with pytest.raises(ConfigurationError, match="on node-2"):
+        checkpoints.wait()
+    assert MANIFEST not in checkpoints.folder.child("step-000000001").names()
+
+
+def test_a_folder_whose_owner_is_not_known_is_still_saved_into(tmp_path: Path, runtime: Runtime) -> None:
+    folder = Folder(f"file://{tmp_path}")
+    owner = Owner(folder, "node-1")
+    owner.take()
+    (tmp_path / NAME).unlink()
+    save(owned(folder, owner, runtime), 1)
+
+
+def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digits: Path) -> None:
+    flags = ("--epochs=9999", "--log-steps=1000", f"--bucket=file://{tmp_path}")
+    with started(*flags, data=digits, recipe="digits") as first:
+        first.wait_for("checkpoint ")
+        with started(*flags, processes=2, data=digits, recipe="digits") as second:
+            second.wait_for("resume")
+            ended = first.end()
+            assert ended.codes == [BAD_CONFIGURATION], ended.output
+            assert f"error: file://{tmp_path}/training was taken by a run that was started later" in ended.output
+            second.wait_for("checkpoint ")
+            second.hosts[0].send_signal(signal.SIGTERM)
+            ended = second.end()
+    assert ended.codes == [PREEMPTED], ended.output
+
+
+def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
+    tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)
+    state = RunState(
+        signature="linear/sgd",
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters()),
+        sampler=EpochSampler(1, rank=0, world=1, batch_size=1, seed=0),
+        scaler=torch.amp.GradScaler("cpu", enabled=False),
+    )
+    run = RunCheckpoints(DigitsConfig(data_dir="any"), folder, runtime, state, Reporter(runtime, None))
+    assert not run.resume()
+    assert capsys.readouterr().err == ""
+    for step in (1, 2):
+        state.step = step
+        run.save(0.0)
+    run.wait()
+    for seal in tmp_path.glob(f"checkpoints/*/{MANIFEST}"):
+        seal.unlink()
+    assert not run.resume()
+    assert "warning: training starts anew: none of the 2 checkpoints in" in capsys.readouterr().err
