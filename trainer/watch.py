@@ -22,6 +22,8 @@ LONGEST_TICK = 1.0
 """Seconds from one look to the next, at most; with a short bound an eighth of it."""
 FAREWELL = 3.0
 """Seconds in which the ranks that still run say where they are before any of them leaves."""
+SILENCE = 2 * LONGEST_TICK
+"""Seconds without a look after which a rank's process is taken for one that does not run."""
 SETTING_UP = 300.0
 """Seconds that a rank may take, at least, until its first step is done: libraries load, kernels are chosen."""
 WINDOW = 5.0
@@ -170,23 +172,24 @@ class Watch:
     def _blame(self) -> str:
         """The ranks whose process does not run; where all run, those whose training came least far."""
         before = self._signs()
-        time.sleep(1.5 * self._tick)
+        until = time.monotonic() + SILENCE
+        while (silent := self._silent_since(before)) and time.monotonic() < until:
+            time.sleep(self._tick / 4)
         self._show()
-        after = self._signs()
-        # A rank that is itself in here does not tick any more, but speaks.
-        silent = [
-            rank
-            for rank, (one, other) in enumerate(zip(before, after, strict=True))
-            if one.ticks == other.ticks and rank != self._runtime.rank and not self._speaks(rank)
-        ]
         if silent:
             return f"the process of {_names(silent)} does not run"
+        after = self._signs()
         least = min(sign.beats for sign in after)
         return f"{_names([rank for rank, sign in enumerate(after) if sign.beats == least])} came least far"
 
-    def _speaks(self, rank: int) -> bool:
+    def _silent_since(self, before: list[Sign]) -> list[int]:
+        """The other ranks that have not looked since then. One that is itself in here does not, but speaks."""
         assert self._store
-        return bool(self._store.check([f"speaks/{rank}"]))
+        return [
+            rank
+            for rank, (one, other) in enumerate(zip(before, self._signs(), strict=True))
+            if one.ticks == other.ticks and rank != self._runtime.rank and not self._store.check([f"speaks/{rank}"])
+        ]
 
 
 class Stragglers:
