@@ -115,14 +115,15 @@ k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
     engine = stack.start("up", "--yes", "--skip-preview")
     deadline = time.monotonic() + 60
     while not stack.batch().list_namespaced_job(stack.namespace).items:
-        assert time.monotonic() < deadline, engine.communicate()[0]
+        assert engine.poll() is None, engine.communicate()[0]
+        assert time.monotonic() < deadline
         time.sleep(0.2)
     running = "\n".join(processes_of(stack))
     assert "setup.stand_ins.kubernetes" in running
     assert "execute.py" in running
     engine.send_signal(number)
-    output, _ = engine.communicate(timeout=30)
-    deadline = time.monotonic() + 5
+    output, _ = engine.communicate(timeout=60)
+    deadline = time.monotonic() + 60
     while (left := processes_of(stack)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []

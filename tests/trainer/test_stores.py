@@ -51,7 +51,7 @@ def test_a_folder_in_a_bucket_is_a_folder(bucket: str, proxy: Proxy) -> None:
 
 
 def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path) -> None:
-    flags = ("--epochs=2", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
+    flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
     with started(*flags, "--log-steps=5", processes=2, data=digits, recipe="digits") as first:
         first.wait_for("checkpoint ")
         os.kill(first.rank_process(1), signal.SIGTERM)
