@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.trainer.processes import run
-from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
+from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, TrainerError
 from trainer.runtime import Runtime
+from trainer.runtime.base import Verdict
 
 STEPS = """
 import resource
@@ -71,6 +72,13 @@ def test_memory_that_does_not_suffice_is_a_flag_that_cannot_be_obeyed(
         runtime.watching(),
     ):
         ask()
+
+
+def test_memory_that_sufficed_for_a_step_may_suffice_again(runtime: Runtime) -> None:
+    runtime.vote(Verdict.GO_ON)
+    with pytest.raises(TrainerError, match=r"^batch_size is 64, in 1 parts; ") as raised, runtime.watching():
+        torch.empty(2**60)
+    assert raised.value.exit_code == 1
 
 
 def test_a_batch_that_no_memory_holds_ends_a_run_with_a_sentence(tmp_path: Path) -> None:

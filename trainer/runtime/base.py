@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
-from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError
+from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.meeting import from_launcher, meet
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
@@ -62,6 +62,7 @@ class Runtime:
         self.timeout = config.process_group_timeout
         self._amp = config.amp
         self._batch_size, self._accumulate = config.batch_size, config.accumulate
+        self._has_stepped = False
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
         self.store: Store | None = None
@@ -173,6 +174,7 @@ class Runtime:
 
         The ranks agree while the next step is computed, so that no step waits for it. All must call it equally often.
         """
+        self._has_stepped = True
         if self.world == 1:
             return verdict
         agreed = self.settle()
@@ -273,7 +275,9 @@ class Runtime:
         except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
             if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in text:
-                raise ConfigurationError(
+                # What is short after steps that it sufficed for may suffice for another start, from the checkpoint.
+                kind = TrainerError if self._has_stepped else ConfigurationError
+                raise kind(
                     f"batch_size is {self._batch_size}, in {self._accumulate} parts; allowed is what this rank's "
                     "memory takes: lower --batch-size, raise --accumulate, or give the job more memory or fewer ranks "
                     f"a host; {self.device.type} says: {text or 'out of memory'}"
