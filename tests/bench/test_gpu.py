@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench import trainer
+from bench import trainer, trainer_rank
 from bench.gpu_rank import blocks
 from bench.rank_processes import WITHOUT_GPU, compared, in_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
 from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
 from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
+from trainer.watch import Watch
 
 SMALL = dataclasses.replace(
     on_gpu(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"
 )
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends what watches a training: left alone it would take the test for one that hangs, and end this process."""
+    started: list[Watch] = []
+
+    class Ended(Watch):
+        def __enter__(self) -> Watch:
+            started.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(trainer_rank, "Watch", Ended)
+    yield
+    for each in started:
+        each.__exit__(None, None, None)
+    assert len(started) == 3
 
 
 def test_the_batch_is_a_power_of_two_that_two_processes_have_room_for() -> None:
@@ -26,6 +45,7 @@ def test_the_batch_is_a_power_of_two_that_two_processes_have_room_for() -> None:
     assert on_gpu(16 * 2**30).steps_per_epoch == GPU_STEPS
 
 
+@pytest.mark.usefixtures("watched")
 def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
