@@ -60,7 +60,15 @@ def on_gpu(memory: int) -> ImagenetConfig:
     """What all loops train on a GPU of so many bytes: ResNet-50 in ImageNet's own size."""
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
-    return replace(SAME, arch="resnet50", image_size=224, batch_size=batch_size, steps_per_epoch=GPU_STEPS)
+    return replace(
+        SAME,
+        arch="resnet50",
+        image_size=224,
+        batch_size=batch_size,
+        steps_per_epoch=GPU_STEPS,
+        # A side that waits while another one is compiled does not hang.
+        process_group_timeout=3600.0,
+    )
 
 
 def first_gpu() -> ImagenetConfig:
