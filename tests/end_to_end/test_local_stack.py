@@ -76,8 +76,9 @@ def test_a_wrong_setting_is_refused_before_anything_happens(checkout: Checkout) 
         printed = checkout.run("make", "up", status=2)
     finally:
         checkout.stack_file.write_bytes(before)
-    (said,) = [line for line in printed.splitlines() if not line.startswith("make")]
-    assert said.startswith("trainyard:jobs[0].hosts = 0")
+    file, problem = [line for line in printed.splitlines() if not line.startswith("make")]
+    assert file.endswith("Pulumi.local.yaml: 1 problem(s)")
+    assert problem.startswith("trainyard:jobs[0].hosts = 0")
     assert state.stat().st_mtime_ns == written
 
 
