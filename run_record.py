@@ -81,13 +81,15 @@ def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) 
 
 def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
     """The record of a job as it is submitted; the image with its digest, and what it took, come later."""
+    folder = spec.flags.get("job", spec.name)
     return {
         "job": spec.name,
         "commit": commit(),
         "plan": plan_digest(config, spec),
         "pools": sorted(pools_for(config.platform, spec)),
-        "bucket_prefix": spec.name,
-        "profiles": f"{spec.name}/profiles",
+        "bucket_prefix": folder,
+        "checkpoints": f"checkpoints/{folder}",
+        "profiles": f"profiles/{folder}",
         "wandb_run": spec.name if "WANDB_API_KEY" in spec.secrets else None,
         "accelerator": spec.accelerator,
         "chips": spec.accelerators * spec.hosts,

@@ -96,16 +96,16 @@ def plain_block(
     return time.perf_counter() - started
 
 
-def measure(runtime: Runtime, config: DigitsConfig, folder: Folder) -> Measure:
+def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
     """Both sides in turn, on this rank."""
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(config.batch_size, 1, SIDE, SIDE, generator=generator)
     labels = torch.randint(CLASSES, (config.batch_size,), generator=generator)
     batch = Batch(images=images, labels=labels, scale=1 / config.batch_size)
 
-    report = Reporter(runtime, folder)
+    report = Reporter(runtime, bucket.child(config.job))
     watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
-    training = Training(config, runtime, report, folder, watch, lambda: False)
+    training = Training(config, runtime, report, bucket, watch, lambda: False)
     training.data = SameTensors(batch, STEPS * config.batch_size * runtime.world)
     training.sampler = EpochSampler(
         training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=0
@@ -131,7 +131,7 @@ def rank_main(result: Path) -> None:
     folder = result.parent
     config = DigitsConfig(epochs=PAIRS + 1, data_dir=str(folder), bucket=f"file://{folder}", job="bench", augment=False)
     runtime = start_runtime(config)
-    found = measure(runtime, config, Folder(config.bucket).child(config.job))
+    found = measure(runtime, config, Folder(config.bucket))
     if runtime.rank == 0:
         result.write_text(json.dumps([found.ours, found.theirs]), encoding="ascii")
     runtime.close()

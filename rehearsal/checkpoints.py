@@ -9,8 +9,8 @@ from rehearsal.cloud.state import CloudState
 from rehearsal.object_store import StoreError, store_of
 from rehearsal.report import Report
 
-CHECKPOINT = "checkpoints/step-000000001/checkpoint.json"
-"""What each job leaves in its folder of the bucket, as a real one would."""
+CHECKPOINT = "step-000000001/checkpoint.json"
+"""What each job leaves in the bucket, in checkpoints/JOB as a real one would."""
 
 
 def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
@@ -21,7 +21,7 @@ def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placemen
     urls = {pod.job: pod.environment[placement.BUCKET] for pod in pods if placement.BUCKET in pod.environment}
     for job, url in urls.items():
         bucket, _, prefix = url.partition("://")[2].partition("/")
-        key = "/".join(filter(None, (prefix, job, CHECKPOINT)))
+        key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))
         try:
             store.write(bucket, key)
         except StoreError as error:

@@ -15,6 +15,7 @@ import tyro
 from trainer.exit_codes import ConfigurationError
 from trainer.setting_rules import (
     BUCKET,
+    FOLDERS_OF_ALL,
     IMAGES,
     JOB,
     LARGEST_COUNT,
@@ -113,6 +114,8 @@ class TrainConfig:
         if not JOB.fullmatch(self.job) or not self.job.isprintable():
             allowed = "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end"
             raise refusal("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
+        if self.job in FOLDERS_OF_ALL:
+            raise refusal("job", self.job, "a folder that is not of all jobs", "give --job another name")
         if len(self.job.encode()) > LONGEST_NAME:
             raise refusal("job", self.job, f"at most {LONGEST_NAME} bytes", "give --job a shorter name")
 

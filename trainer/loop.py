@@ -28,8 +28,8 @@ from trainer.watch import Watch
 
 def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:
     """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
-    folder = Folder(config.bucket).child(config.job) if config.bucket else None
-    report = Reporter(runtime, folder, job=config.job, wandb=config.wandb)
+    bucket = Folder(config.bucket) if config.bucket else None
+    report = Reporter(runtime, bucket and bucket.child(config.job), job=config.job, wandb=config.wandb)
     watch = Watch(
         runtime,
         bound=config.process_group_timeout,
@@ -37,7 +37,7 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave
     )
     try:
         with watch:
-            Training(config, runtime, report, folder, watch, told_to_leave).run()
+            Training(config, runtime, report, bucket, watch, told_to_leave).run()
     except BaseException as error:
         # What ended the run is said, and not what its end came upon.
         report.leave(LEAVE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
@@ -53,7 +53,7 @@ class Training:
         config: DigitsConfig | ImagenetConfig,
         runtime: Runtime,
         report: Reporter,
-        folder: Folder | None,
+        bucket: Folder | None,
         watch: Watch,
         told_to_leave: Callable[[], bool],
     ) -> None:
@@ -64,7 +64,7 @@ class Training:
         self.sampler = self.state.sampler
         self.named = len(self.data.broken)
         self.log = StepLog(config, parts, runtime, report, watch)
-        self.checkpoints = RunCheckpoints(config, folder, runtime, self.state, report)
+        self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report)
         self.profile = RunProfile(config, runtime, report)
 
     def run(self) -> None:

@@ -36,6 +36,9 @@ IMAGES = re.compile(f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'
 JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
 """A folder's name on disks and in buckets: no part of a URL, and no pattern for several."""
 
+CHECKPOINTS, PROFILES = FOLDERS_OF_ALL = "checkpoints", "profiles"
+"""Folders of the bucket that have something of every job, in a folder of each."""
+
 
 def refusal(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
     """The error for a setting whose value cannot be obeyed."""

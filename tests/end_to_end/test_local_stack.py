@@ -43,7 +43,7 @@ def test_metrics_and_checkpoints_are_in_the_bucket(checkout: Checkout) -> None:
     events = [json.loads(line) for line in (run / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()]
     assert events
     assert list((run / "tensorboard").rglob("events.out.tfevents.*"))
-    assert list((run / "checkpoints").iterdir())
+    assert list((checkout.cluster.bucket / "checkpoints" / "digits").iterdir())
 
 
 def test_a_second_up_changes_nothing(checkout: Checkout) -> None:
@@ -94,7 +94,7 @@ def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    saved = checkout.cluster.bucket / "digits" / "checkpoints"
+    saved = checkout.cluster.bucket / "checkpoints" / "digits"
     deadline = time.monotonic() + 300
     # Its manifest comes last: a checkpoint without one was not finished, and is passed over.
     while not any(saved.glob("*/checkpoint.json")):

@@ -125,6 +125,7 @@ def test_help_shows_every_setting_with_its_sentence(
         (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
         (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
         (["digits", f"--job={'a' * 256}"], ["job is 'aaa", "at most 255 bytes", "a shorter name"]),
+        (["digits", "--job=profiles"], ["job is 'profiles'", "a folder that is not of all jobs", "another name"]),
         (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet"]),
         ([], ["digits", "imagenet"]),
     ],

@@ -77,7 +77,7 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
             assert time.monotonic() - began < BUDGET
         assert ended.codes == [PREEMPTED], ended.output
         step = int(ended.events("checkpoint")[-1]["step"])
-        assert (tmp_path / "training" / "checkpoints" / f"step-{step:09d}" / "checkpoint.json").exists()
+        assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()
         trained = [event for event in ended.events("train") if event["rank"] == "0/2"]
         assert step == steps[-1] + len(trained), "the step that is saved is the last one that was trained"
         steps.append(step)
@@ -172,7 +172,7 @@ def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     for rank in (0, 1):
-        path = tmp_path / "training" / "profile" / f"rank-{rank}" / "steps-3-5.json.gz"
+        path = tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz"
         names = [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
         assert names.count("Optimizer.step#AdamW.step") == 3
     assert "ERROR" not in ended.output, "a machine without a GPU is none"
@@ -190,7 +190,7 @@ def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(t
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
-    path = tmp_path / "training" / "profile" / "rank-0" / f"steps-3-{steps}.json.gz"
+    path = tmp_path / "profiles" / "training" / "rank-0" / f"steps-3-{steps}.json.gz"
     assert profiled(path) == steps - 2 > 1
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
@@ -223,7 +223,7 @@ def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digi
         running.hosts[0].send_signal(signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
-    (path,) = (tmp_path / "training" / "profile" / "rank-0").iterdir()
+    (path,) = (tmp_path / "profiles" / "training" / "rank-0").iterdir()
     assert profiled(path) >= 2
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 

@@ -83,7 +83,7 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     assert rest.count("error: the launcher is gone; leaving as if told to") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
-    saved = tmp_path / "bucket" / "training" / "checkpoints" / f"step-{int(step):09d}"
+    saved = tmp_path / "bucket" / "checkpoints" / "training" / f"step-{int(step):09d}"
     assert (saved / "checkpoint.json").exists()
 
 

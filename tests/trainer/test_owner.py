@@ -99,7 +99,7 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
 def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
     tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)
+    bucket, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)
     state = RunState(
         signature="linear/sgd",
         model=model,
@@ -107,14 +107,14 @@ def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
         sampler=EpochSampler(1, rank=0, world=1, batch_size=1, seed=0),
         scaler=torch.amp.GradScaler("cpu", enabled=False),
     )
-    run = RunCheckpoints(DigitsConfig(data_dir="any"), folder, runtime, state, Reporter(runtime, None))
+    run = RunCheckpoints(DigitsConfig(data_dir="any"), bucket, runtime, state, Reporter(runtime, None))
     assert not run.resume()
     assert capsys.readouterr().err == ""
     for step in (1, 2):
         state.step = step
         run.save(0.0)
     run.wait()
-    for seal in tmp_path.glob(f"checkpoints/*/{MANIFEST}"):
+    for seal in tmp_path.glob(f"checkpoints/*/*/{MANIFEST}"):
         seal.unlink()
     assert not run.resume()
     assert "warning: training starts anew: none of the 2 checkpoints in" in capsys.readouterr().err

@@ -62,9 +62,9 @@ def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path
     assert ended.codes == [DONE], ended.output
     assert {event["step"] for event in ended.events("resume")} == {left_at}
     folder = Folder(bucket).child("training")
-    assert folder.names() == ["checkpoints", "metrics", "owner", "tensorboard"]
+    assert folder.names() == ["metrics", "owner", "tensorboard"]
     last = sorted({int(event["step"]) for event in ended.events("checkpoint")})[-2:]
-    assert folder.child("checkpoints").names() == [f"step-{step:09d}" for step in last]
+    assert Folder(bucket).child("checkpoints").child("training").names() == [f"step-{step:09d}" for step in last]
     lines = []
     for part in folder.child("metrics").child("rank-0").names():
         lines += folder.child("metrics").child("rank-0").read(part).decode().splitlines()

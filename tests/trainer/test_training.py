@@ -33,7 +33,7 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
     """The checkpoint of a step: its tensors and facts, but for the clock's."""
-    path = folder / "training" / "checkpoints" / f"step-{step:09d}"
+    path = folder / "checkpoints" / "training" / f"step-{step:09d}"
     manifest = unseal((path / MANIFEST).read_bytes())
     found = destination(manifest)
     load(found, storage_reader=TensorFilesReader(Folder(f"file://{path}"), manifest), no_dist=True)
@@ -195,7 +195,7 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) ->
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DIVERGED], ended.output
     assert "lower learning_rate" in ended.output
-    for path in (tmp_path / "training" / "checkpoints").glob("*"):
+    for path in (tmp_path / "checkpoints" / "training").glob("*"):
         found = saved(tmp_path, int(path.name.removeprefix("step-")))
         assert all(tensor.isfinite().all() for name, tensor in found.items() if name.startswith("model."))
 
@@ -207,7 +207,7 @@ def test_weights_that_an_update_made_infinite_are_not_saved(tmp_path: Path, digi
     ended = run(*broken, when, f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
     assert ended.codes == [DIVERGED], ended.output
     assert "at or before step 1;" in ended.output
-    assert not list(tmp_path.glob("training/checkpoints/*"))
+    assert not list(tmp_path.glob("checkpoints/training/*"))
 
 
 def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, digits: Path) -> None:

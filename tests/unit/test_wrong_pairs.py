@@ -43,6 +43,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         pair({"flags": {"job": "b"}}, {"name": "b"}),
         ('jobs[1].name = "b":', "jobs[0] writes its checkpoints to folder b too"),
     ),
+    "a job named as a folder of all jobs": (
+        job(name="profiles"),
+        ('jobs[0].name = "profiles": is the folder of all jobs\' profiles', "give the job another name"),
+    ),
+    "a folder of all jobs": (
+        job(flags={"job": "checkpoints"}),
+        ('jobs[0].flags.job = "checkpoints": is the folder of all jobs\' checkpoints',),
+    ),
     "real images that nothing reads": (
         job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}),
         ("jobs[0].flags.data_dir", "made up by default", "`fake_data: false`"),

@@ -1,4 +1,4 @@
-"""Saves a run's state into its folder of the bucket, and goes on from there when the run is started again."""
+"""Saves a run's state into the bucket, and goes on from there when the run is started again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import torch
 
+from trainer.bucket_layout import checkpoints_of
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.owner import Owner
 from trainer.checkpoints.state import MODEL, RunState
@@ -17,22 +18,22 @@ from trainer.storage import Folder
 
 
 class RunCheckpoints:
-    """The checkpoints of a run; one without a folder saves nothing and finds nothing."""
+    """The checkpoints of a run; one without a bucket saves nothing and finds nothing."""
 
     def __init__(
-        self, config: TrainConfig, folder: Folder | None, runtime: Runtime, state: RunState, report: Reporter
+        self, config: TrainConfig, bucket: Folder | None, runtime: Runtime, state: RunState, report: Reporter
     ) -> None:
         self._config, self._runtime, self._state, self._report = config, runtime, state, report
         self.checkpoints: Checkpoints | None = None
         self._passed_over: list[str] = []
-        if folder:
-            self.open(folder)
+        if bucket:
+            self.open(bucket)
 
-    def open(self, folder: Folder) -> Checkpoints:
-        """Use the checkpoints in the run's folder."""
-        self._owner = Owner(folder, node_name())
+    def open(self, bucket: Folder) -> Checkpoints:
+        """Use the run's checkpoints in a bucket."""
+        self._owner = Owner(bucket.child(self._config.job), node_name())
         self.checkpoints = Checkpoints(
-            folder.child("checkpoints"),
+            checkpoints_of(bucket, self._config.job),
             self._runtime,
             keep=self._config.keep_checkpoints,
             keep_hours=self._config.keep_hours,

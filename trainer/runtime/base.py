@@ -17,6 +17,7 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.bucket_layout import profiles_of
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
@@ -164,10 +165,8 @@ class Runtime:
         return {}
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """What profiles the steps from `first` to `last` into the run's folder of the bucket."""
-        return StepProfile(
-            Folder(config.bucket).child(config.job).child("profile").child(f"rank-{self.rank}"), first, last
-        )
+        """What profiles the steps from `first` to `last` into the bucket."""
+        return StepProfile(profiles_of(Folder(config.bucket), config.job).child(f"rank-{self.rank}"), first, last)
 
     def vote(self, verdict: Verdict) -> Verdict:
         """Give this rank's verdict and get what all ranks agreed on at the call before.

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from trainer.bucket_layout import profiles_of
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
@@ -176,7 +177,7 @@ class XlaRuntime(Runtime):
         """XLA's own profiler; a folder for each process, so that none is made by two at once."""
         from trainer.runtime.xla_profile import XlaStepProfile
 
-        folder = Folder(config.bucket).child("profiles").child(config.job).child(f"proc_{self.rank}")
+        folder = profiles_of(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
         return XlaStepProfile(folder, first, last)
 
     def _number(self, value: float) -> torch.Tensor:

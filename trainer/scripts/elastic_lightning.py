@@ -24,6 +24,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
+from trainer.bucket_layout import checkpoints_of
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -196,7 +197,8 @@ class Lines(Callback):
 
 def train(settings: Settings, ranks: Ranks) -> None:
     """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
-    folder = Folder(settings.bucket).child(settings.job)
+    bucket = Folder(settings.bucket)
+    folder = bucket.child(settings.job)
     report = Reporter(ranks, folder, job=settings.job)
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
@@ -212,7 +214,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)
     module = DigitsModule(settings, data, ranks)
-    saved = folder.child("checkpoints")
+    saved = checkpoints_of(bucket, settings.job)
     trainer = Trainer(
         accelerator="gpu" if on_gpu else "cpu",
         devices=ranks.local_world,

@@ -43,6 +43,9 @@ _MADE: Mapping[JobKind, Callable[[JobSpec], Iterator[str]]] = MappingProxyType(
 )
 """What is appended to a job's name by its kind's controller, for Jobs, Services, pods and what they mount."""
 
+FOLDERS_OF_ALL = ("checkpoints", "profiles")
+"""What the trainer writes outside of a job's own folder of the bucket (trainer/bucket_layout.py)."""
+
 
 def taken_names(spec: JobSpec) -> Iterator[str]:
     """The job's own name, and each that is made of it."""
@@ -62,6 +65,9 @@ def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
             continue
         flag = value_of(job.recipe, job.flags, "job")
         bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
+        if folder in FOLDERS_OF_ALL:
+            message = f"is the folder of all jobs' {folder} in the bucket; give the job another name, or a flag `job`"
+            yield index, Conflict("flags.job" if flag else "name", message, folder)
         other = folders.setdefault((bucket, folder), index)
         if jobs[other].name != job.name:
             message = f"jobs[{other}] writes its checkpoints to folder {folder} too; write another `job` in its flags"
