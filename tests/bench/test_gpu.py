@@ -105,7 +105,6 @@ def test_the_floor_is_for_the_fastest_side_of_a_gpu_that_has_one() -> None:
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_its_measures_are_named_as_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
