@@ -11,7 +11,7 @@ import torch
 
 from bench import trainer, trainer_rank
 from bench.gpu_rank import blocks
-from bench.rank_processes import WITHOUT_GPU, compared, in_rounds
+from bench.rank_processes import compared, in_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
 from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
 from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
@@ -117,7 +117,3 @@ def test_without_a_gpu_its_measures_are_named_as_not_taken(
     said = capsys.readouterr().out
     for what in trainer.WITHOUT_A_GPU:
         assert f"NOT MEASURED  {what}: no GPU here" in said
-
-
-def test_what_is_measured_on_a_cpu_sees_no_gpu() -> None:
-    assert WITHOUT_GPU == {"CUDA_VISIBLE_DEVICES": ""}
