@@ -21,7 +21,7 @@ class StepTimes:
     total: float
     """From the moment each step asks for its data to the end of its update."""
     data: float
-    """Waiting for data."""
+    """Waiting for data: on CUDA the device's, which may have work left while the host waits."""
     all_reduce: float
     """From the end of each backward pass of this rank's own to the last gradient of all ranks: what of the exchange
     was not hidden behind it."""
@@ -37,7 +37,7 @@ class StepClock:
 
     def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
         self._on_cuda = device.type == "cuda"
-        self._marks: list[tuple[Mark, float, Mark | None, Mark | None, Mark]] = []
+        self._marks: list[tuple[Mark, Mark, Mark | None, Mark | None, Mark]] = []
         self._own_end: Mark | None = None
         # On XLA the backward pass is only noted down here, and runs later as a whole.
         if world > 1 and device.type != "xla":
@@ -49,11 +49,11 @@ class StepClock:
 
     def begin(self) -> None:
         """A step asks for its data."""
-        self._begun, self._asked = self._now(), time.perf_counter()
+        self._begun = self._now()
 
     def fed(self) -> None:
         """The data is there."""
-        self._waited = time.perf_counter() - self._asked
+        self._fed = self._now()
 
     def reduced(self) -> None:
         """The gradients of all ranks are there."""
@@ -62,14 +62,14 @@ class StepClock:
 
     def end(self) -> None:
         """The update is done."""
-        self._marks.append((self._begun, self._waited, self._own, self._reduced, self._now()))
+        self._marks.append((self._begun, self._fed, self._own, self._reduced, self._now()))
 
     def take(self) -> StepTimes:
         """The times since the last call; on CUDA the device must have come to the end of the last step."""
         total = data = all_reduce = 0.0
-        for begun, waited, own, reduced, ended in self._marks:
+        for begun, fed, own, reduced, ended in self._marks:
             total += _between(begun, ended)
-            data += waited
+            data += _between(begun, fed)
             if own is not None and reduced is not None:
                 all_reduce += _between(own, reduced)
         times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)

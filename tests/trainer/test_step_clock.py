@@ -1,0 +1,82 @@
+"""Where the time of steps goes, on the CPU and on a device that works behind the host."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from trainer.report.step_clock import StepClock
+
+WAIT, WORK = 0.02, 0.05
+
+
+def a_step(clock: StepClock) -> None:
+    """A step that waits for its data, and then works."""
+    clock.begin()
+    time.sleep(WAIT)
+    clock.fed()
+    time.sleep(WORK)
+    clock.reduced()
+    clock.end()
+
+
+def test_a_step_waits_for_data_and_then_is_useful() -> None:
+    clock = StepClock(nn.Linear(1, 1), torch.device("cpu"), world=1)
+    for _ in range(2):
+        a_step(clock)
+    times = clock.take()
+    assert times.steps == 2
+    assert 2 * WAIT <= times.data < times.total - 2 * WORK + 0.001
+    assert times.all_reduce == 0
+    assert clock.useful == pytest.approx(times.total - times.data)
+    assert clock.take().steps == 0
+
+
+class Queue:
+    """A device that does what it is given one after the other, while the host goes on; in seconds."""
+
+    def __init__(self) -> None:
+        self.host = self.done = 0.0
+
+    def work(self, seconds: float) -> None:
+        """The host gives it something to do."""
+        self.done = max(self.done, self.host) + seconds
+
+
+def test_a_device_that_has_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue()
+
+    class Event:
+        """What is recorded in the queue, in the place of torch.cuda.Event."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            """It happens once the queue has come so far."""
+            self.at = max(queue.done, queue.host)
+
+        def synchronize(self) -> None:
+            """The host waits for it."""
+            queue.host = max(queue.host, self.at)
+
+        def elapsed_time(self, end: Event) -> float:
+            """Milliseconds."""
+            return 1000 * (end.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    clock = StepClock(nn.Linear(1, 1), torch.device("cuda"), world=1)
+    for _ in range(10):
+        clock.begin()
+        queue.host += WAIT
+        clock.fed()
+        queue.work(WORK)
+        clock.reduced()
+        clock.end()
+    times = clock.take()
+    assert times.data == pytest.approx(WAIT), "only at the first step had the device nothing to do"
+    assert times.total == pytest.approx(WAIT + 10 * WORK)
+    assert queue.host == pytest.approx(times.total), "the numbers were read once the device was done"
