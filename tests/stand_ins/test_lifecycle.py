@@ -266,7 +266,7 @@ def test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes(n
 
 
 def test_a_job_whose_pods_are_refused_says_why(new_stack: NewStack) -> None:
-    stack = new_stack(job(timeoutSeconds="4"))
+    stack = new_stack(job(timeoutSeconds="10"))
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     stack.core().patch_namespace(stack.namespace, label)
     output = stack.up(fails=True)

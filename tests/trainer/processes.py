@@ -87,6 +87,10 @@ class Running:
         self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
+    def wait_for_host(self, host: int, start: str) -> None:
+        """Wait until a host has printed a line that starts so."""
+        self._printed[host].wait_for(f"^{re.escape(start)}")
+
     @property
     def lines(self) -> list[str]:
         """The first host's lines up to the one that was waited for."""
