@@ -139,7 +139,7 @@ def taking(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
                 raise ConfigurationError(
                     f"{type(model).__name__} does not take a batch of {number} of {height} x {width} pixels; allowed "
                     "are as a rule two images or more of 224 x 224: set --batch-size, --image-size or another --arch, "
-                    f"or give more images; it says: {error}"
+                    f"or give more images; it says: {refusal}"
                 ) from error
         raise
 

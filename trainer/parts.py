@@ -62,10 +62,11 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
         # Does nothing but for float16, whose gradients would vanish.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
-    wrapped = runtime.wrap(model)
     if config.compile:
-        wrapped.compile()
-    return Parts(data, state, wrapped)
+        # Not what `wrap` gives: of that torch compiles only models whose own code is outside of torch. It cuts the
+        # kernels where DistributedDataParallel cuts the gradients all the same.
+        model.compile()
+    return Parts(data, state, runtime.wrap(model))
 
 
 def check_alike(data: Data, runtime: Runtime) -> None:

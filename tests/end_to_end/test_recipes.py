@@ -77,6 +77,18 @@ def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: C
 
 
 @pytest.mark.long
+def test_pods_compile_their_model(checkout: Checkout) -> None:
+    settings = checkout.stack_file.read_bytes()
+    checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
+    try:
+        text = checkout.run("make", "up", seconds=1200)
+    finally:
+        checkout.stack_file.write_bytes(settings)
+    assert re.search(r"^compiled: complete after .*test accuracy 9", text, re.M), text[-3000:]
+    assert re.search(r"^compiled/0 \| train epoch=1 step=1/", text, re.M), text[-3000:]
+
+
+@pytest.mark.long
 def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
     checkout.run("make", "up", "JOB=interactive", seconds=600)
     checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")

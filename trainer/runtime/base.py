@@ -62,7 +62,7 @@ class Runtime:
         self.local_rank = from_launcher("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
         self._amp = config.amp
-        self._batch_size, self._accumulate = config.batch_size, config.accumulate
+        self._batch_size, self._accumulate, self._compile = config.batch_size, config.accumulate, config.compile
         self._has_stepped = False
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
@@ -268,7 +268,7 @@ class Runtime:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Turn what torch raises when another rank hangs or is gone, or memory is short, into our own errors."""
+        """Turn what torch raises into our own errors: a rank hangs or is gone, memory is short, nothing compiles."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -281,6 +281,11 @@ class Runtime:
                     "memory takes: lower --batch-size, raise --accumulate, or give the job more memory or fewer ranks "
                     f"a host; {self.device.type} says: {text or 'out of memory'}"
                 ) from error
+            if self._compile and _from_compiler(error):
+                raise ConfigurationError(
+                    "compile is True; allowed is False where torch.compile makes no kernels of this model: leave "
+                    f"--compile out, or see that g++ and Python's headers are there; it says: {text}"
+                ) from error
             if isinstance(error, dist.DistStoreError) or "imed out" in text or "imeout" in text:
                 raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
             if isinstance(error, dist.DistError) or "onnection" in text:
@@ -291,3 +296,10 @@ class Runtime:
 def _work(work: dist.Work | None) -> dist.Work:
     assert work is not None, "this process belongs to the group"
     return work
+
+
+def _from_compiler(error: Exception) -> bool:
+    # Loaded where something is compiled, and slow to load elsewhere.
+    from torch._dynamo.exc import BackendCompilerFailed
+
+    return isinstance(error, BackendCompilerFailed)
