@@ -16,10 +16,10 @@ import runpy
 import signal
 import sys
 from multiprocessing import forkserver
-from pathlib import Path
 from typing import Any
 
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, HANG, PREEMPTED, STORAGE_ERROR
+from trainer.gpu import CONTROL
 from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
@@ -27,8 +27,6 @@ RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
 
 SIGNAL_BASE = 128
 """What a shell adds to a signal's number to make an exit code of it."""
-GPU = Path("/dev/nvidiactl")
-"""There is an NVIDIA GPU. Its driver must not be touched before a fork, which nobody promises of these imports."""
 MODULE = frozenset({"-m", "--module"})
 """torchrun's flags for a module in the place of a file."""
 LIBRARIES = [
@@ -59,8 +57,9 @@ def _told_too_soon(_number: int, _frame: object) -> None:
 
 
 def _run() -> int:
-    # Nothing is gained where the processes are not forked.
-    forks = not GPU.exists() and not MODULE.isdisjoint(sys.argv)
+    # Nothing is gained where the processes are not forked. A GPU's driver must not be touched before a fork, which
+    # nobody promises of these imports.
+    forks = not CONTROL.exists() and not MODULE.isdisjoint(sys.argv)
     if forks:
         # Before torch is imported here, so that both load at the same time.
         multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)

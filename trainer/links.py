@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.exit_codes import DONE, SLOW_LINK
+from trainer.exit_codes import DONE, SLOW_LINK, ConfigurationError
+from trainer.gpu import on_gpu
 
 BITS = 8
 GIGA = 1e9
@@ -125,7 +126,7 @@ def parse(words: list[str]) -> Options:
 
 def check(options: Options) -> bool:
     """Measure in a process group of its own; whether every link carries what is asked."""
-    gpu = torch.cuda.is_available()
+    gpu = on_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
@@ -161,7 +162,12 @@ def run_after(program: tuple[str, ...]) -> None:
 def main() -> int:
     """Returns the exit code of the check; a program that comes after ends with its own."""
     options = parse(sys.argv[1:])
-    if not check(options):
+    try:
+        good = check(options)
+    except ConfigurationError as error:
+        print(f"error: {error} (exit code {error.exit_code})", file=sys.stderr, flush=True)
+        return error.exit_code
+    if not good:
         return SLOW_LINK
     if options.program:
         run_after(options.program)

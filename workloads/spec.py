@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from infra.hardware import Capacity, Demand, parse_cpu, parse_memory
+from infra.hardware import Capacity, Demand, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from infra.settings.scalars import (
@@ -35,6 +35,8 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 
 XLA_IMAGE = "xla"
 """Trainyard's own image with PyTorch/XLA, by the name that infra.image.own_images gives it."""
+CUDA_12_IMAGE = "cuda12"
+"""The same with torch on CUDA 12."""
 ETCD_IMAGE = "etcd"
 """The same with etcd."""
 
@@ -175,9 +177,11 @@ class JobSpec(Section):
     """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
     secrets:wandb` has stored."""
     image: Image | None = None
-    """Image to run; by default the platform's, of the job's `runtime`. Platform `local` reaches no registry, where any
-    other image is waited for in vain, and builds Trainyard's own for the jobs that name them: `horovod`, TensorFlow and
-    MXNet with Horovod over OpenMPI (images/horovod), and `stores`, an object store for recipes (images/stores)."""
+    """Image to run; by default the platform's, of the job's `runtime`. Where it is built, `cuda12` is the trainer's
+    with torch 2.10 on CUDA 12.8, for drivers older than CUDA 13's; jobs on V100s, which CUDA 13 left, have it by
+    themselves. Platform `local` reaches no registry, where any other image is waited for in vain, and builds those of
+    Trainyard's own that jobs name: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI (images/horovod), and
+    `stores`, an object store for recipes (images/stores)."""
     least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
@@ -233,7 +237,9 @@ class JobSpec(Section):
     @property
     def image_name(self) -> str | None:
         """The image that the job names, or that its runtime has; None for the platform's own."""
-        return self.image or (XLA_IMAGE if self.on_xla else None)
+        if self.image or self.on_xla:
+            return self.image or XLA_IMAGE
+        return CUDA_12_IMAGE if self.accelerator in gpus.WITHOUT_CUDA_13 else None
 
     @property
     def image_names(self) -> tuple[str, ...]:

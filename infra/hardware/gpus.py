@@ -33,6 +33,11 @@ class Gpu:
     """How it is attached to a machine type of its own choice (N1); None where machine types carry it."""
 
 
+WITHOUT_CUDA_13 = frozenset({"nvidia-tesla-v100"})
+"""Models that nothing runs on which is built with CUDA 13: it begins with compute capability 7.5 (the T4).
+
+Source: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
+"""
 RESOURCE = "nvidia.com/gpu"
 """The Kubernetes resource that a pod asks: https://github.com/NVIDIA/k8s-device-plugin"""
 

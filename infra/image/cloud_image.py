@@ -47,7 +47,7 @@ class TrainerImage(pulumi.ComponentResource):
         tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
         own = OWN_IMAGES.get(args.variant)
         dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
-        # PyTorch/XLA is published for x86-64 alone.
+        # PyTorch/XLA is published for x86-64 alone, and the GPUs that CUDA 13 left are in x86-64 machines.
         platforms = X86_ALONE if own else config.platforms
         prepare_context()
         image = docker.Image(
@@ -55,7 +55,10 @@ class TrainerImage(pulumi.ComponentResource):
             tags=[pulumi.Output.concat(args.name, f":{tag}")],
             context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
             dockerfile=docker.DockerfileArgs(location=str(dockerfile.relative_to(PROJECT))),
-            build_args={"BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm"},
+            build_args={
+                "BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm",
+                **(own.arguments if own else {}),
+            },
             platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
             # A preview needs neither Docker nor a registry.

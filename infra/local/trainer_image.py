@@ -120,7 +120,7 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     base = base_image(builder, progress)
     progress(f"building {reference}")
     context = _context(sources)
-    arguments = {"BASE_IMAGE": base}
+    arguments = {"BASE_IMAGE": base, **(OWN_IMAGES[own].arguments if own else {})}
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=_build_mounts())
     )

@@ -103,6 +103,31 @@ def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
     assert exported["image"] == ""
 
 
+def test_a_job_on_gpus_that_cuda_13_left_has_the_image_on_cuda_12() -> None:
+    pools = ({"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 2}, {"accelerator": "nvidia-tesla-t4"})
+    jobs: list[dict[str, Any]] = [
+        {"name": "old", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100", "accelerators_per_host": 2},
+        {"name": "new", "recipe": "imagenet", "accelerator": "nvidia-tesla-t4"},
+    ]
+    engine, exported = graph(gke(*pools), jobs)
+    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
+    torch = {name: image["buildArgs"].get("TORCH") for name, image in images.items()}
+    assert torch == {"image-build": None, "image-cuda12-build": "-cuda12"}
+    assert images["image-cuda12-build"]["dockerfile"] == images["image-build"]["dockerfile"]
+    records = {name: record["image"] for name, record in exported["run_records"].items()}
+    assert records["old"].startswith("gcr.io/wandb-client-cicd/sh22-dist-gpu:main-cuda12@")
+    assert records["new"].startswith("gcr.io/wandb-client-cicd/sh22-dist-gpu:main@")
+
+
+def test_an_image_that_is_there_already_is_what_old_gpus_run_too() -> None:
+    prebuilt = f"example.com/a@sha256:{'1' * 64}"
+    pool = {"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 1}
+    job = {"name": "a", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100"}
+    engine, exported = graph(gke(pool, image={"prebuilt": prebuilt}), [job])
+    assert engine.of_type("index:Image") == []
+    assert exported["run_records"]["a"]["image"] == prebuilt
+
+
 def test_jobs_with_images_of_their_own_need_none_built() -> None:
     engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
     assert engine.of_type("index:Image") == []

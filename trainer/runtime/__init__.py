@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
-import torch
-
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
+from trainer.gpu import on_gpu
 from trainer.runtime.base import Runtime
 from trainer.runtime.cpu import CpuRuntime
 from trainer.runtime.cuda import CudaRuntime
@@ -18,6 +17,8 @@ __all__ = ["Runtime", "start_runtime"]
 def start_runtime(config: TrainConfig) -> Runtime:
     """Take the device and meet the other ranks; raises ConfigurationError where there is no such device.
 
+    Where a GPU is that torch cannot use `auto` is not the CPU.
+
     PyTorch/XLA is asked for by its own variable, too: https://docs.pytorch.org/xla/release/r2.9/learn/pjrt.html
     """
     if config.device == "xla" or (config.device == "auto" and os.environ.get("PJRT_DEVICE")):
@@ -25,8 +26,10 @@ def start_runtime(config: TrainConfig) -> Runtime:
         from trainer.runtime.xla import start_xla
 
         return start_xla(config)
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigurationError("device is 'cuda'; allowed is 'cpu' or 'auto' here: this machine has no CUDA device")
-    if config.device == "cpu" or not torch.cuda.is_available():
+    if config.device == "cpu":
         return CpuRuntime(config)
-    return CudaRuntime(config)
+    if on_gpu():
+        return CudaRuntime(config)
+    if config.device == "cuda":
+        raise ConfigurationError("device is 'cuda'; allowed is 'cpu' or 'auto' here: this machine has no CUDA device")
+    return CpuRuntime(config)

@@ -29,6 +29,7 @@ from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
+from trainer.gpu import on_gpu
 from trainer.meeting import meet
 from trainer.models import digits_network
 from trainer.report.metrics import RateClock, Reporter, node_name
@@ -200,14 +201,14 @@ def train(settings: Settings, ranks: Ranks) -> None:
     bucket = Folder(settings.bucket)
     folder = bucket.child(settings.job)
     report = Reporter(ranks, folder, job=settings.job)
-    on_gpu = torch.cuda.is_available()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
+    gpu = on_gpu()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     report.event(
         "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     )
-    backend = "nccl" if on_gpu else "gloo"
+    backend = "nccl" if gpu else "gloo"
     if ranks.world > 1:
-        if on_gpu:
+        if gpu:
             torch.cuda.set_device(device)
         # Before Lightning does, which reads what ranks before a restart left in torchrun's store.
         meet(backend, LONGEST_WAIT)
@@ -216,7 +217,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     module = DigitsModule(settings, data, ranks)
     saved = checkpoints_of(bucket, settings.job)
     trainer = Trainer(
-        accelerator="gpu" if on_gpu else "cpu",
+        accelerator="gpu" if gpu else "cpu",
         devices=ranks.local_world,
         num_nodes=ranks.world // ranks.local_world,
         strategy=DDPStrategy(process_group_backend=backend) if ranks.world > 1 else "auto",

@@ -18,7 +18,7 @@ from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.conflict import Conflict
 from workloads.refusals.folders import written
 from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
-from workloads.spec import XLA_IMAGE, JobSpec
+from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
@@ -26,6 +26,7 @@ MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
+        CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
         "horovod": frozenset({PYTHON, MPI, MXNET}),
         "stores": frozenset({PYTHON}),
@@ -51,6 +52,9 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
         yield Conflict("image", "is what a job runs that names none; remove it", spec.image)
         return
     name = spec.image_name or TRAINER
+    if name == CUDA_12_IMAGE and spec.image is None and name not in offer.builds:
+        # The platform's image is its owner's, who may have built it for these GPUs.
+        name = TRAINER
     if name not in CONTENTS:
         return
     needs = _needs(spec)

@@ -1,0 +1,81 @@
+"""GPUs that torch cannot use are told so before training begins; what can run where is known from torch's targets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from infra.hardware.gpus import GPUS, WITHOUT_CUDA_13
+from trainer import gpu
+from trainer.exit_codes import ConfigurationError
+
+CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+CUDA_12 = ("sm_70", *CUDA_13)
+CAPABILITIES = {
+    "nvidia-tesla-t4": (7, 5),
+    "nvidia-tesla-v100": (7, 0),
+    "nvidia-l4": (8, 9),
+    "nvidia-a10g": (8, 6),
+    "nvidia-tesla-a100": (8, 0),
+    "nvidia-a100-80gb": (8, 0),
+    "nvidia-h100-80gb": (9, 0),
+    "nvidia-h100-mega-80gb": (9, 0),
+    "nvidia-h200-141gb": (9, 0),
+    "nvidia-b200": (10, 0),
+}
+"""Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
+
+
+@pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")
+def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
+    built_for = (torch._C._cuda_getArchFlags() or "").split()
+    assert CAPABILITIES.keys() == GPUS.keys()
+    for name, capability in CAPABILITIES.items():
+        assert gpu.has_kernels(built_for, *capability) is (name not in WITHOUT_CUDA_13), name
+
+
+@pytest.mark.parametrize(
+    ("built_for", "capability", "runs"),
+    [
+        (CUDA_13, (7, 0), False),
+        (CUDA_12, (7, 0), True),
+        (CUDA_13, (7, 5), True),
+        (CUDA_13, (8, 9), True),
+        (CUDA_13, (9, 0), True),
+        (CUDA_13, (10, 0), True),
+        (CUDA_13, (10, 3), True),
+        (CUDA_13, (11, 0), False),
+        (("sm_90a",), (9, 0), True),
+        (("sm_100a",), (10, 3), False),
+        (("sm_80", "compute_80"), (12, 0), True),
+        (("sm_80", "compute_80"), (7, 5), False),
+    ],
+)
+def test_a_gpu_runs_what_is_built_for_it(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
+    assert gpu.has_kernels(built_for, *capability) is runs
+
+
+def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(gpu, "CONTROL", tmp_path / "nvidiactl")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not gpu.on_gpu(), "the tests hide GPUs"
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA"):
+        gpu.on_gpu()
+
+
+def test_a_gpu_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _number: "Tesla V100-SXM2-16GB")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (7, 0))
+    with pytest.raises(ConfigurationError, match=r"V100-SXM2-16GB, of compute capability 7\.0; allowed .* sm_75, "):
+        gpu.on_gpu()
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (8, 6))
+    assert gpu.on_gpu()
