@@ -138,8 +138,9 @@ their order."""
     """Size of each node's boot disk in GB."""
     disk_type: Literal["pd-ssd", "pd-balanced", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
     """Type of each node's boot disk; hyperdisk-balanced by default where a machine type takes no other."""
-    gpu_driver: Literal["default", "latest"] = "default"
-    """NVIDIA driver that GKE installs: its version's default or latest; a change replaces the pool."""
+    gpu_driver: Literal["default", "latest"] | None = None
+    """NVIDIA driver that GKE installs, its version's default or latest: by default the latest, which CUDA 13 of the \
+trainer's image needs, and for V100s, whose image has CUDA 12, the default. A change replaces the pool."""
     compact: bool | None = None
     """Whether nodes are placed close to each other; by default they are for two or more nodes of A2, A3 or A4 from \
 on-demand or spot capacity in one zone."""

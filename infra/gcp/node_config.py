@@ -11,7 +11,6 @@ from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_la
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """IAM roles decide, not scopes: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
-DRIVERS = {"default": "DEFAULT", "latest": "LATEST"}
 
 
 def node_config(
@@ -77,7 +76,7 @@ def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAccelerat
     if plan.gpu is None:
         return None
     driver = container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs(
-        gpu_driver_version=DRIVERS[plan.pool.gpu_driver]
+        gpu_driver_version=plan.gpu_driver.upper()
     )
     return [
         container.NodePoolNodeConfigGuestAcceleratorArgs(

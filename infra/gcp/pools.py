@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.hardware.gce import gce_machine, gpus_on
+from infra.hardware.gpus import WITHOUT_CUDA_13
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.hardware.zones import NO_E2_ZONES
@@ -54,6 +55,15 @@ class NodePoolPlan:
     def multi_host(self) -> bool:
         """Whether its nodes are one TPU slice, all or nothing."""
         return self.tpu is not None and self.tpu.hosts > 1
+
+    @property
+    def gpu_driver(self) -> str:
+        """The NVIDIA driver to install: GKE's default may be older than CUDA 13 asks, its latest may leave old GPUs.
+
+        Seen at https://github.com/rapidsai/deployment/issues/656 and pull request 659 there; CUDA 13 asks for 580:
+        https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html#cuda-driver
+        """
+        return self.pool.gpu_driver or ("default" if self.gpu in WITHOUT_CUDA_13 else "latest")
 
     @property
     def flexible(self) -> bool:

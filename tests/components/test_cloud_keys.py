@@ -52,7 +52,7 @@ GKE: dict[str, list[dict[str, Any]]] = {
     "pools.zones": [{}, {"pools": [{**GPUS, "zones": ["us-central1-b"]}]}],
     "pools.disk_size_gb": [{}, {"pools": [{**GPUS, "disk_size_gb": 200}]}],
     "pools.disk_type": [{}, {"pools": [{**GPUS, "disk_type": "pd-balanced"}]}],
-    "pools.gpu_driver": [{}, {"pools": [{**GPUS, "gpu_driver": "latest"}]}],
+    "pools.gpu_driver": [{}, {"pools": [{**GPUS, "gpu_driver": "default"}]}],
     "pools.compact": [{"pools": [A3]}, {"pools": [{**A3, "compact": False}]}],
     "pools.max_run_hours": [{}, {"pools": [{**GPUS, "max_run_hours": 5}]}],
     "pools.preloaded_image_disk": [{}, {"pools": [{**GPUS, "preloaded_image_disk": DISK}]}],

@@ -23,6 +23,20 @@ def bindings(engine: RecordingEngine) -> list[Record]:
     return [record for record in engine.records if "Member" in record.type and record.type.startswith("gcp:")]
 
 
+@pytest.mark.parametrize(
+    ("settings", "version"),
+    [
+        ({"accelerator": "nvidia-tesla-t4"}, "LATEST"),
+        ({"accelerator": "nvidia-tesla-t4", "gpu_driver": "default"}, "DEFAULT"),
+        ({"accelerator": "nvidia-tesla-v100"}, "DEFAULT"),
+        ({"accelerator": "nvidia-tesla-v100", "gpu_driver": "latest"}, "LATEST"),
+    ],
+)
+def test_pools_have_a_driver_that_their_jobs_torch_needs(settings: dict[str, Any], version: str) -> None:
+    (gpu,) = pool(accelerators_per_node=1, **settings)["nodeConfig"]["guestAccelerators"]
+    assert gpu["gpuDriverInstallationConfig"] == {"gpuDriverVersion": version}
+
+
 def test_the_walk_through() -> None:
     found = pool()
     config = found["nodeConfig"]
@@ -34,7 +48,7 @@ def test_the_walk_through() -> None:
     )
     (gpu,) = config["guestAccelerators"]
     assert (gpu["type"], gpu["count"]) == ("nvidia-tesla-t4", 2)
-    assert gpu["gpuDriverInstallationConfig"] == {"gpuDriverVersion": "DEFAULT"}
+    assert gpu["gpuDriverInstallationConfig"] == {"gpuDriverVersion": "LATEST"}
     assert "autoscaling" not in found
     assert cluster()["name"] == "gke-dist"
 
