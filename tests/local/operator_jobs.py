@@ -23,7 +23,7 @@ def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -
         "image": image,
         "command": ["python"],
         "args": list(arguments),
-        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "TRAINYARD_BUCKET", "value": "file:///tmp/bucket"}],
+        "env": [{"name": "HOME", "value": "/tmp"}],
         "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
