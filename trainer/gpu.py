@@ -36,10 +36,11 @@ def on_gpu() -> bool:
                 )
         return True
     if CONTROL.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN:
+        needed = f"a driver for CUDA {torch.version.cuda}" if torch.version.cuda else "a torch that is built with CUDA"
         raise ConfigurationError(
-            f"this host has a GPU that torch {torch.__version__} cannot use; allowed is a driver for CUDA "
-            f"{torch.version.cuda}: {_reason()}; take a newer driver (on GKE `gpu_driver: latest`) or Trainyard's "
-            "`image: cuda12`; to compute on the CPUs give --device=cpu"
+            f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed}: {_reason()}; take a "
+            "newer driver (on GKE `gpu_driver: latest`) or Trainyard's `image: cuda12`; to compute on the CPUs give "
+            "--device=cpu"
         )
     return False
 

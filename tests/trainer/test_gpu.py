@@ -65,7 +65,10 @@ def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not gpu.on_gpu(), "the tests hide GPUs"
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA"):
+    with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA 1"):
+        gpu.on_gpu()
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(ConfigurationError, match=r"cannot use; allowed is a torch that is built with CUDA: "):
         gpu.on_gpu()
 
 
