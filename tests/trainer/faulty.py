@@ -1,14 +1,15 @@
-"""The trainer with a fault in one rank: `python -m tests.trainer.faulty sleep|slow RANK digits --flags`."""
+"""The trainer with a fault in one rank: `python -m tests.trainer.faulty sleep|slow RANK RECIPE --flags`."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from trainer.__main__ import main
-from trainer.data.datasets import Digits
+from trainer.data.datasets import Digits, GeneratedImages
 from trainer.loop import Training
 
 FIRST_STEP = 20
@@ -31,15 +32,18 @@ def asleep() -> None:
 
 def slow() -> None:
     """Take three times as long for all that this rank does by itself."""
-    batch, step = Digits.batch, Training.step
+    step = Training.step
     took = 0.02
 
-    def fetch(self: Digits, *words: Any, **more: Any) -> Any:
-        # No sleep: on a busy machine this takes as much longer as the step does.
-        until = time.thread_time() + 2 * took
-        while time.thread_time() < until:
-            pass
-        return batch(self, *words, **more)
+    def slowed(batch: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch(*words: Any, **more: Any) -> Any:
+            # No sleep: on a busy machine this takes as much longer as the step does.
+            until = time.thread_time() + 2 * took
+            while time.thread_time() < until:
+                pass
+            return batch(*words, **more)
+
+        return fetch
 
     def timed(self: Training, *words: Any, **more: Any) -> None:
         nonlocal took
@@ -47,7 +51,8 @@ def slow() -> None:
         step(self, *words, **more)
         took = time.thread_time() - started
 
-    Digits.batch = fetch  # type: ignore[method-assign]  # the fault
+    for data in (Digits, GeneratedImages):
+        data.batch = slowed(data.batch)  # type: ignore[method-assign]  # the fault
     Training.step = timed  # type: ignore[method-assign]  # the fault
 
 

@@ -65,13 +65,23 @@ def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
     assert 'loop.py", line' in ended.output
 
 
-def test_a_rank_that_is_three_times_as_slow_is_named(digits: Path) -> None:
-    flags = ("--epochs=1000", "--log-steps=5")
+RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")
+"""A model whose batch statistics the ranks could wait for at each step."""
+
+
+@pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET)])
+def test_a_rank_that_is_three_times_as_slow_is_named(rank: int, words: tuple[str, ...], digits: Path) -> None:
+    recipe, *flags = words
     with started(
-        *flags, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty slow 1"
+        *("--epochs=1000", "--log-steps=5", *flags),
+        hosts=2,
+        processes=1,
+        data=digits,
+        recipe=recipe,
+        program=f"tests.trainer.faulty slow {rank}",
     ) as running:
         named = running.wait_for("straggler")
-    assert "slow_rank=1 " in named
+    assert f"slow_rank={rank} " in named
     before = [line for line in running.lines if line.startswith("train ")]
     assert before
 

@@ -113,8 +113,13 @@ class Runtime:
         # The graph is the same at every step, so that DDP need not search for unused weights; but where gradients are
         # not exchanged at every pass it is not.
         static = self._accumulate == 1
+        # Batch statistics are not sent at each step, at which all would wait for rank 0: `level` does where they count.
         return DistributedDataParallel(
-            model, device_ids=self.device_ids, static_graph=static, gradient_as_bucket_view=True
+            model,
+            device_ids=self.device_ids,
+            static_graph=static,
+            gradient_as_bucket_view=True,
+            broadcast_buffers=False,
         )
 
     @property
