@@ -16,6 +16,11 @@ HIDDEN = ("", "-1")
 _TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<alone>[af]?)")
 
 
+def has_gpu() -> bool:
+    """Whether this host has NVIDIA GPUs that are not hidden from this process, whether torch can use them or not."""
+    return CONTROL.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN
+
+
 def on_gpu() -> bool:
     """Whether to compute on this host's GPUs.
 
@@ -35,12 +40,12 @@ def on_gpu() -> bool:
                     "torch that is built for it, as Trainyard's `image: cuda12` is for 7.0"
                 )
         return True
-    if CONTROL.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN:
+    if has_gpu():
         needed = f"a driver for CUDA {torch.version.cuda}" if torch.version.cuda else "a torch that is built with CUDA"
         raise ConfigurationError(
             f"this host has a GPU that torch {torch.__version__} cannot use; allowed is {needed}: {_reason()}; take a "
-            "newer driver (on GKE `gpu_driver: latest`) or Trainyard's `image: cuda12`; to compute on the CPUs give "
-            "--device=cpu"
+            "newer driver (on GKE `gpu_driver: latest`) or Trainyard's `image: cuda12`; to compute on the CPUs set "
+            "CUDA_VISIBLE_DEVICES to nothing"
         )
     return False
 

@@ -19,7 +19,7 @@ from multiprocessing import forkserver
 from typing import Any
 
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, HANG, PREEMPTED, STORAGE_ERROR
-from trainer.gpu import CONTROL
+from trainer.gpu import has_gpu
 from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
@@ -59,7 +59,7 @@ def _told_too_soon(_number: int, _frame: object) -> None:
 def _run() -> int:
     # Nothing is gained where the processes are not forked. A GPU's driver must not be touched before a fork, which
     # nobody promises of these imports.
-    forks = not CONTROL.exists() and not MODULE.isdisjoint(sys.argv)
+    forks = not has_gpu() and not MODULE.isdisjoint(sys.argv)
     if forks:
         # Before torch is imported here, so that both load at the same time.
         multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)
@@ -76,8 +76,7 @@ def _run() -> int:
         arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     except SystemExit as end:  # it has said why, or has helped
         return BAD_CONFIGURATION if end.code else DONE
-    if forks and arguments.module:
-        torchrun.config_from_args = _forking(torchrun.config_from_args)
+    torchrun.config_from_args = _reading(torchrun.config_from_args, forks=forks)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
         print("rendezvous: it was closed when a host gave up or was done, and is open again", flush=True)
     try:
@@ -118,11 +117,21 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _forking(config_from_args: Any) -> Any:
-    """torchrun's reading of its flags, with a function to fork in place of a command to start."""
+def _reading(config_from_args: Any, *, forks: bool) -> Any:
+    """torchrun's reading of its flags, with ValueError for all that it does not take.
+
+    Where it `forks` a module, that gives a function to fork in place of a command to start.
+    """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:
-        config, _, _ = config_from_args(arguments)
+        try:
+            config, command, words = config_from_args(arguments)
+        except AssertionError as error:
+            raise ValueError(str(error)) from error
+        if config.nproc_per_node < 1:
+            raise ValueError(f"nproc_per_node is {config.nproc_per_node}; allowed is 1 or more")
+        if not (forks and arguments.module):
+            return config, command, words
         config.start_method = "forkserver"
         return config, run_module, [arguments.training_script, *arguments.training_script_args]
 

@@ -63,7 +63,8 @@ def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(gpu, "CONTROL", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not gpu.on_gpu(), "the tests hide GPUs"
+    assert not gpu.has_gpu(), "the tests hide GPUs"
+    assert not gpu.on_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA 1"):
         gpu.on_gpu()

@@ -92,6 +92,9 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     [
         (["--nope"], "error: the following arguments are required: training_script"),
         (["--nproc-per-node=many", "-m", "trainer"], "does not take its flags: Unsupported nproc_per_node value: many"),
+        (["--nproc-per-node=0", "-m", "trainer"], "does not take its flags: nproc_per_node is 0; allowed is 1 or more"),
+        (["--nnodes=2:1", "-m", "trainer"], "does not take its flags: min_nodes must be > 0 and <= max_nodes"),
+        (["--max-restarts=-1", "-m", "trainer"], "does not take its flags: max_restarts must be >= 0"),
     ],
 )
 def test_flags_that_torchrun_does_not_take_are_a_bad_configuration(flags: list[str], said: str) -> None:

@@ -7,6 +7,7 @@ import math
 import torch
 from torch.nn import functional
 
+from trainer.data.batch import sent
 from trainer.data.sampler import Share
 
 MOST_DEGREES = 10.0
@@ -30,5 +31,5 @@ def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
     shift = amounts[:, 2:] * (2 * MOST_PIXELS / images.shape[-1])
     cosine, sine = angle.cos() * scale, angle.sin() * scale
     rows = torch.stack([cosine, -sine, shift[:, 0], sine, cosine, shift[:, 1]], dim=1).view(-1, 2, 3)
-    grid = functional.affine_grid(rows.to(images.device), list(images.shape), align_corners=False)
+    grid = functional.affine_grid(sent(rows, images.device), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -11,7 +11,7 @@ import torch
 
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.augment import distort
-from trainer.data.batch import Batch, Data
+from trainer.data.batch import Batch, Data, sent
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 from trainer.runtime.base import Runtime
@@ -62,7 +62,7 @@ class Digits:
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """This rank's digits of one training step."""
-        indices = share.indices.to(self._train_images.device)
+        indices = sent(share.indices, self._train_images.device)
         images = self._train_images[indices]
         if self._augment:
             images = distort(images, share, seed=self._seed)

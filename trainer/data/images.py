@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from trainer.config import ImagenetConfig
-from trainer.data.batch import Batch
+from trainer.data.batch import Batch, sent
 from trainer.data.image_cache import DecodedImages, Pixels, cached
 from trainer.data.image_files import ImageFile, Place, find_images
 from trainer.data.image_stream import StreamedImages
@@ -33,6 +33,26 @@ FEWEST_CLASSES = 2
 """With one there is nothing to tell apart: every model is right, and its loss is 0."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's colours, 0 to 1, which every published model is trained with."""
+
+
+class Cut(NamedTuple):
+    """A step's images and labels, on the device or on their way there."""
+
+    pixels: torch.Tensor
+    """Bytes, samples x height x width x channels."""
+    labels: torch.Tensor
+    """Class of each image."""
+    copied: torch.cuda.Event | None
+    """On CUDA the moment at which both are there."""
+
+    def wait(self) -> None:
+        """Have the device, not the host, wait until both are there."""
+        if self.copied:
+            self.copied.wait()
+            now = torch.cuda.current_stream(self.pixels.device)
+            for tensor in (self.pixels, self.labels):
+                # Their memory is of the other stream, which must not take it again before this one is done with it.
+                tensor.record_stream(now)
 
 
 class FolderImages:
@@ -58,7 +78,9 @@ class FolderImages:
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
-        self._ahead: deque[tuple[tuple[int, int], Future[tuple[torch.Tensor, torch.Tensor]]]] = deque()
+        self._ahead: deque[tuple[tuple[int, int], Future[Cut]]] = deque()
+        # On CUDA images are copied beside the steps before theirs, and not between two of them.
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
 
@@ -82,11 +104,10 @@ class FolderImages:
         step = (share.epoch, share.position)
         while self._ahead and self._ahead[0][0] != step:
             self._ahead.popleft()[1].cancel()
-        images, labels = self._ahead.popleft()[1].result() if self._ahead else self._cut_share(share)
+        cut = self._ahead.popleft()[1].result() if self._ahead else self._cut_share(share)
         self._look_ahead()
-        return Batch(
-            images=self._on_device(images), labels=labels.to(self._device, non_blocking=True), scale=world / share.total
-        )
+        cut.wait()
+        return Batch(images=self._as_numbers(cut.pixels), labels=cut.labels, scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Every world-th image of the test set, from the rank-th on, cut in the middle."""
@@ -96,7 +117,7 @@ class FolderImages:
             part = mine[start : start + self._batch]
             pixels = self._cut(self._tests, part, corner[: len(part)], np.zeros(len(part), dtype=bool))
             labels = torch.from_numpy(self._tests.labels[part])
-            yield self._on_device(self._pinned(torch.from_numpy(pixels))), labels.to(self._device)
+            yield self._as_numbers(sent(torch.from_numpy(pixels), self._device)), sent(labels, self._device)
 
     def _look_ahead(self) -> None:
         if self._sampler is None:
@@ -114,7 +135,7 @@ class FolderImages:
                 work = self._threads.submit(self._cut_share, share)
                 self._ahead.append(((share.epoch, share.position), work))
 
-    def _cut_share(self, share: Share) -> tuple[torch.Tensor, torch.Tensor]:
+    def _cut_share(self, share: Share) -> Cut:
         """Random cuts, half of them mirrored: the same for any number of ranks and after a restart."""
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
         mine = slice(share.offset, share.offset + len(share.indices))
@@ -122,7 +143,11 @@ class FolderImages:
         mirrored = (chance.random(share.total) < 0.5)[mine]
         indices = share.indices.numpy()
         pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
-        return self._pinned(pixels), self._pinned(torch.from_numpy(self._train.labels[indices]))
+        labels = torch.from_numpy(self._train.labels[indices])
+        if self._copies is None:
+            return Cut(pixels, labels, None)
+        with torch.cuda.stream(self._copies):
+            return Cut(sent(pixels, self._device), sent(labels, self._device), self._copies.record_event())
 
     def _cut(self, images: Images, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side
@@ -132,10 +157,7 @@ class FolderImages:
             target[:] = cut[:, ::-1] if mirror else cut
         return found
 
-    def _pinned(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.pin_memory() if self._device.type == "cuda" else tensor
-
-    def _on_device(self, pixels: torch.Tensor) -> torch.Tensor:
+    def _as_numbers(self, pixels: torch.Tensor) -> torch.Tensor:
         """Float images, samples x channels x height x width, in channels-last memory as the files have them."""
-        images = pixels.to(self._device, non_blocking=True).permute(0, 3, 1, 2).float()
+        images = pixels.permute(0, 3, 1, 2).float()
         return images.sub_(self._mean).div_(self._deviation)
