@@ -8,6 +8,8 @@ import pytest
 
 # A process in the background of a shell ignores Ctrl-C, and so does all that it starts; some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
+"""Which GPUs the tests may use: as said by whoever started them."""
 # The trainer would take it, and two ranks of a test have one each on no small machine.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -1,0 +1,44 @@
+"""Takes steps that may not make the host wait: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from trainer.config import parse
+from trainer.loop import Training
+from trainer.report.metrics import Reporter
+from trainer.runtime import start_runtime
+from trainer.watch import Watch
+
+UNTIMED, TIMED = 3, 5
+"""Steps in which kernels are chosen and memory is taken, and those that count."""
+
+
+def main() -> None:
+    """Print each step's mean loss and the sum of its images, once all are done."""
+    config = parse(sys.argv[1:])
+    runtime = start_runtime(config)
+    report = Reporter(runtime, None)
+    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    training = Training(config, runtime, report, None, watch, lambda: False)
+    said: list[torch.Tensor] = []
+    training.model.train()
+    for number in range(UNTIMED + TIMED):
+        if number == UNTIMED and runtime.device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+        if not training.sampler.steps_left:
+            training.sampler.next_epoch()
+        batch = training.data.batch(training.sampler.next(), world=1)
+        training.step(batch)
+        said.append(torch.stack([training.log.meter.sums()[0], batch.images.double().sum()]))
+    if runtime.device.type == "cuda":
+        torch.cuda.set_sync_debug_mode("default")
+    for number, (loss, images) in enumerate(torch.stack(said).tolist()):
+        print(f"taken number={number} loss={loss} images={images}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The trainer on a GPU, where there is one: it learns what it learns on a CPU, and no step waits for the device."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import VISIBLE_GPUS
+from tests.trainer.processes import Ended, run, started
+from trainer.data.made_images import imagenet
+from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
+from trainer.gpu import CONTROL, HIDDEN
+
+DEVICE = "cuda"
+pytestmark = pytest.mark.skipif(
+    not CONTROL.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
+)
+IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-size=8")
+
+
+@pytest.fixture(autouse=True)
+def visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started see the GPUs, which other tests hide."""
+    if VISIBLE_GPUS is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", VISIBLE_GPUS)
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of images of four classes."""
+    folder = tmp_path_factory.mktemp("images")
+    imagenet(folder, classes=4, train=16, tests=4, side=80)
+    return folder
+
+
+def losses(ended: Ended) -> list[float]:
+    """Of the steps that were said."""
+    assert ended.codes == [DONE], ended.output
+    return [float(event["loss"]) for event in ended.events("train")]
+
+
+def test_losses_are_those_of_a_cpu(digits: Path) -> None:
+    flags = ("--epochs=1", "--log-steps=1", "--warmup=0")
+    there = run(*flags, f"--device={DEVICE}", recipe="digits", data=digits)
+    here = run(*flags, "--device=cpu", recipe="digits", data=digits)
+    assert {event["device"] for event in there.events("start")} == {DEVICE}
+    assert losses(there) == pytest.approx(losses(here), rel=0.05)
+    mine, theirs = (float(ended.events("test")[0]["loss"]) for ended in (there, here))
+    assert mine == pytest.approx(theirs, rel=0.05)
+
+
+@pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
+def test_every_way_to_compute_learns(words: str, digits: Path) -> None:
+    ended = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
+    assert losses(ended)[-1] < losses(ended)[0] / 2
+    assert float(ended.events("done")[0]["test_accuracy"]) > 80
+
+
+@pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)])
+@pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
+def test_no_step_waits_and_all_have_the_images_of_a_cpu(
+    recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path
+) -> None:
+    words = {
+        "digits": ("digits",),
+        "generated": ("imagenet", *IMAGENET),
+        "files": ("imagenet", *IMAGENET, "--no-fake-data", f"--data-dir={images}", f"--cache-dir={tmp_path}"),
+    }[recipe]
+    program = "tests.trainer.steps_on_device"
+    there, here = (
+        run(*words[1:], *flags, f"--device={device}", recipe=words[0], data=digits, program=program)
+        for device in (DEVICE, "cpu")
+    )
+    assert there.codes == here.codes == [DONE], there.output
+    if recipe == "generated":
+        return  # made on the device, by its own generator
+    sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
+
+
+def test_a_run_goes_on_on_another_device(digits: Path, tmp_path: Path) -> None:
+    bucket = f"--bucket=file://{tmp_path}"
+    for epochs, device in enumerate((DEVICE, "cpu", DEVICE), start=1):
+        ended = run(f"--epochs={epochs}", bucket, f"--device={device}", "--amp", recipe="digits", data=digits)
+        assert ended.codes == [DONE], ended.output
+        assert not ended.events("checkpoint_skipped"), ended.output
+        assert len(ended.events("resume")) == (epochs > 1), ended.output
+    assert float(ended.events("test")[-1]["accuracy"]) > 20
+
+
+def test_a_run_that_is_told_to_leave_saves_its_step(digits: Path, tmp_path: Path) -> None:
+    flags = ("--epochs=100000", "--log-steps=1", f"--bucket=file://{tmp_path}", f"--device={DEVICE}")
+    with started(*flags, hosts=1, processes=1, recipe="digits", data=digits) as running:
+        running.wait_for("train epoch=2")
+        os.kill(running.rank_process(0), signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    step = ended.output.partition("told to leave at step ")[2].split()[0]
+    assert [event["step"] for event in ended.events("checkpoint")][-1] == step
+
+
+def test_a_profile_has_the_kernels_of_the_gpu(digits: Path, tmp_path: Path) -> None:
+    flags = ("--epochs=1", "--profile-steps=3-4", f"--bucket=file://{tmp_path}", f"--device={DEVICE}")
+    ended = run(*flags, recipe="digits", data=digits)
+    assert ended.codes == [DONE], ended.output
+    (trace,) = (tmp_path / "profiles" / "training" / "rank-0").iterdir()
+    assert b'"cat": "kernel"' in gzip.decompress(trace.read_bytes())
+
+
+def test_memory_that_does_not_suffice_is_a_bad_configuration(digits: Path) -> None:
+    ended = run("--batch-size=5000000", f"--device={DEVICE}", recipe="imagenet", data=digits)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert "batch_size is 5000000, in 1 parts; allowed is what this rank's memory takes" in ended.output
+
+
+def test_more_ranks_than_gpus_are_refused(digits: Path) -> None:
+    ended = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert "processes per host is 17; allowed is at most " in ended.output
