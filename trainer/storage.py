@@ -127,11 +127,13 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Content of a file."""
         with self._named("cannot be read", name):
+            self._check_regular(name)
             return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
         """Some bytes of a file."""
         with self._named("cannot be read", name):
+            self._check_regular(name)
             path = f"{self._path}/{name}"
             return self._patiently(
                 lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size))
@@ -155,6 +157,7 @@ class Folder:
         if not self.is_local:
             return io.BytesIO(self.read(name))
         with self._named("cannot be read", name):
+            self._check_regular(name)
             return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
 
     def write(self, name: str, content: bytes) -> None:
@@ -189,6 +192,7 @@ class Folder:
         """Open a text file on a disk to write at its end."""
         with self._named("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
+            self._check_regular(name)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
 
     def upload(self, local_path: str, name: str) -> None:
@@ -213,12 +217,19 @@ class Folder:
 
     def clear(self, *, first: str) -> None:
         """Delete all that is in the folder, the file `first` before the others, or what is in its place on a disk."""
-        if self.is_local and (os.path.islink(self.path) or os.path.isfile(self.path)):  # noqa: PTH113, PTH114  # as above
+        in_place = self.is_local and os.path.lexists(self.path)
+        if in_place and (os.path.islink(self.path) or not os.path.isdir(self.path)):  # noqa: PTH112, PTH114  # as above
             with self._named("cannot be deleted", ""):
                 os.unlink(self.path)  # noqa: PTH108  # as above
             return
         for name in sorted(self.names(), key=lambda name: name != first):
             self.delete(name)
+
+    def _check_regular(self, name: str) -> None:
+        """Raise MissingFileError for what is on a disk in a file's place and has no end: a pipe, a socket, a device."""
+        path = f"{self._path}/{name}"
+        if self.is_local and not (os.path.isfile(path) or os.path.isdir(path)) and os.path.exists(path):  # noqa: PTH110, PTH112, PTH113  # a path of fsspec
+            raise MissingFileError(f"{self.url}/{name} is no file")
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask a bucket again where it fails for now; a disk's failure counts at once."""

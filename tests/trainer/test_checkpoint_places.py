@@ -1,4 +1,4 @@
-"""What else may lie where checkpoints do: files, folders and links in the place of one."""
+"""What else may lie where checkpoints do: files, folders, pipes and links in the place of one."""
 
 from __future__ import annotations
 
@@ -55,9 +55,24 @@ def put_link(place: Path, target: str) -> None:
     place.symlink_to(target)
 
 
+def pipe(path: Path) -> None:
+    """Put a pipe, from which nothing ever comes, in the place of a file."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def put_pipe(place: Path) -> None:
+    """Put a pipe in the place of a checkpoint."""
+    remove(place)
+    os.mkfifo(place)
+
+
 IN_THE_WAY: dict[str, Callable[[Path], None]] = {
     "a folder for tensors": lambda place: fold(place / TENSORS),
     "a folder for a manifest": lambda place: fold(place / MANIFEST),
+    "a pipe for tensors": lambda place: pipe(place / TENSORS),
+    "a pipe for a manifest": lambda place: pipe(place / MANIFEST),
+    "a pipe for the folder": put_pipe,
     "a file for the folder": put_file,
     "a link to nothing": lambda place: put_link(place, "nothing"),
     "a link to itself": lambda place: put_link(place, place.name),

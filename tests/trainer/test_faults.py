@@ -122,6 +122,14 @@ def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
 
+def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, digits: Path) -> None:
+    (small_disk / "other").write_bytes(bytes(4 * 2**20 - 40 * 2**10))
+    ended = run(f"--bucket=file://{small_disk}", "--epochs=99", "--log-steps=1", recipe="digits", data=digits)
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert "No space left on device" in ended.output
+    assert "Traceback" not in ended.output
+
+
 def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path, digits: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,9 +154,8 @@ class JsonFile:
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._url = f"{folder.url}/{name}"
-        cut = _is_cut(Path(folder.path, name))
         self._file: IO[str] = folder.append(name)
-        if cut:
+        if _is_cut(Path(folder.path, name)):
             with _named(self._url):
                 self._file.write("\n")
 
@@ -262,6 +261,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
+            threading.excepthook = _passing_over_its_disks(threading.excepthook)
             self._writer = SummaryWriter(self._path, purge_step=step, flush_secs=10)
         return self._writer
 
@@ -269,3 +269,13 @@ class TensorBoard:
         self._copied = time.monotonic()
         for path in sorted(Path(self._path).iterdir()):
             self._folder.upload(str(path), path.name)
+
+
+def _passing_over_its_disks(say: Callable[[threading.ExceptHookArgs], object]) -> Callable[..., object]:
+    """No traceback of TensorBoard's own thread where a disk takes no more: the next call of it raises the same."""
+
+    def hook(what: threading.ExceptHookArgs) -> None:
+        if not (isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard.")):
+            say(what)
+
+    return hook
