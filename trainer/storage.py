@@ -229,7 +229,7 @@ class Folder:
         """Raise MissingFileError for what is on a disk in a file's place and has no end: a pipe, a socket, a device."""
         path = f"{self._path}/{name}"
         if self.is_local and not (os.path.isfile(path) or os.path.isdir(path)) and os.path.exists(path):  # noqa: PTH110, PTH112, PTH113  # a path of fsspec
-            raise MissingFileError(f"{self.url}/{name} is no file")
+            raise MissingFileError(f"{self.url}/{name} is a pipe, a socket or a device; allowed is a file: remove it")
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Ask a bucket again where it fails for now; a disk's failure counts at once."""

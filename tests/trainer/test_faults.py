@@ -6,6 +6,7 @@ summary at the end of the run says which were not taken (tests/trainer/conftest.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -24,7 +25,9 @@ from tests.trainer.conftest import KILLS, LEAVES, SEEDS
 from tests.trainer.processes import json_lines, run, started
 from tests.trainer.test_gallery import recorded
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
-from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR
+from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
+from trainer.report.sinks import Record, TensorBoard
+from trainer.storage import Folder
 
 BUDGET = 15.0
 """Seconds that a spot machine leaves a job."""
@@ -128,6 +131,25 @@ def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, d
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert "No space left on device" in ended.output
     assert "Traceback" not in ended.output
+
+
+def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = TensorBoard(Folder(f"file://{tmp_path}"))
+    number = Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)
+    sink.write(number)
+    sink.flush()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
+    # As where the last look whether all went well is a moment too early.
+    monkeypatch.setattr(
+        "tensorboard.summary.writer.event_file_writer._AsyncWriter._check_worker_status", lambda _: None
+    )
+    sink.write(number)
+    with pytest.raises(StorageError, match="No space left on device"):
+        sink.close()
 
 
 def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path, digits: Path) -> None:

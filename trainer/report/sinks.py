@@ -230,6 +230,7 @@ class TensorBoard:
         self._writer: SummaryWriter | None = None
         self._path = ""
         self._copied = time.monotonic()
+        self._lost: OSError | None = None
 
     def write(self, record: Record) -> None:
         """Take an event."""
@@ -250,6 +251,8 @@ class TensorBoard:
         if self._writer:
             with _named(self._folder.url):
                 self._writer.close()
+                if self._lost:
+                    raise self._lost
             if not self._folder.is_local:
                 self._copy()
                 shutil.rmtree(self._path)
@@ -261,21 +264,22 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
-            threading.excepthook = _passing_over_its_disks(threading.excepthook)
+            self._catch(threading.excepthook)
             self._writer = SummaryWriter(self._path, purge_step=step, flush_secs=10)
         return self._writer
+
+    def _catch(self, say: Callable[[threading.ExceptHookArgs], object]) -> None:
+        """Keep what a disk does to TensorBoard's own thread, which prints a traceback; its `close` does not tell."""
+
+        def hook(what: threading.ExceptHookArgs) -> None:
+            if isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard."):
+                self._lost = what.exc_value
+            else:
+                say(what)
+
+        threading.excepthook = hook
 
     def _copy(self) -> None:
         self._copied = time.monotonic()
         for path in sorted(Path(self._path).iterdir()):
             self._folder.upload(str(path), path.name)
-
-
-def _passing_over_its_disks(say: Callable[[threading.ExceptHookArgs], object]) -> Callable[..., object]:
-    """No traceback of TensorBoard's own thread where a disk takes no more: the next call of it raises the same."""
-
-    def hook(what: threading.ExceptHookArgs) -> None:
-        if not (isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard.")):
-            say(what)
-
-    return hook
