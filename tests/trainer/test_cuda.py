@@ -16,6 +16,7 @@ from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 from trainer.gpu import CONTROL, HIDDEN
 
 DEVICE = "cuda"
+GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 pytestmark = pytest.mark.skipif(
     not CONTROL.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
 )
@@ -82,6 +83,15 @@ def test_no_step_waits_and_all_have_the_images_of_a_cpu(
         return  # made on the device, by its own generator
     sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
+
+
+@pytest.mark.skipif(GPUS < 2, reason="no two GPUs here: what ranks exchange over NCCL is NOT RUN")
+def test_two_gpus_learn_what_one_does(digits: Path) -> None:
+    one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
+    two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)
+    assert one.codes == two.codes == [DONE], two.output
+    ours, theirs = (float(ended.events("test")[-1]["loss"]) for ended in (two, one))
+    assert ours == pytest.approx(theirs, rel=0.05)
 
 
 def test_a_run_goes_on_on_another_device(digits: Path, tmp_path: Path) -> None:
