@@ -17,22 +17,12 @@ from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
-from infra.local import lifecycle, traces
-from infra.local.settings import ClusterSettings, cache_folder
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
 """The jobs with all that they are made of, as a target of Pulumi."""
-
-
-def clusters_of_this_project(project: str) -> list[ClusterSettings]:
-    """The local clusters whose data says that they are this project's."""
-    found = []
-    for file in sorted((cache_folder() / "clusters").glob("*/settings.json")):
-        settings = ClusterSettings.load(file.parent)
-        if settings.owner == project:
-            found.append(settings)
-    return found
 
 
 def destroy(stack: str) -> bool:
@@ -53,7 +43,7 @@ def destroy(stack: str) -> bool:
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if stack != "local" and before.get("jobs"):
+    if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
         stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
     for bucket in kept_buckets(stack, before):
@@ -102,24 +92,16 @@ def take_down(stack: str) -> int:
     begun = time.monotonic()
     worked = destroy(stack)
     set_closing(f"`{make('down', stack)}` goes on from there")
-    if stack == "local":
-        for settings in clusters_of_this_project(str(PROJECT)):
-            print(f"cluster {settings.name} was not in the stack's state; ending it")
-            worked = lifecycle.stop(settings) or worked
-        left = [line for line in everything_left()]
-        if left:
-            print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
-            return 1
+    cluster = stack_cluster(str(PROJECT), stack)
+    # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
+    if lifecycle.stop(cluster):
+        print(f"the cluster of stack {stack} was not in the stack's state; ended it")
+        worked = True
+    if left := lifecycle.leftovers(cluster):
+        print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        return 1
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
     return 0
-
-
-def everything_left() -> list[str]:
-    """What any cluster of this project has left."""
-    found = []
-    for settings in clusters_of_this_project(str(PROJECT)):
-        found += traces.leftovers(settings.folder, settings.cgroup)
-    return found
 
 
 if __name__ == "__main__":

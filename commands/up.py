@@ -29,13 +29,13 @@ from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER
 from infra.local.preflight import check_machine
-from infra.local.settings import ClusterSettings
+from infra.local.settings import stack_cluster
 
 if TYPE_CHECKING:
     from commands.watching.jobs import Cluster
 
 
-def problems(config: stack_config.StackConfig) -> list[str]:
+def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
     """Why `up` would fail, as far as can be said beforehand: this machine, or what an example's settings still have."""
     platform = config.platform
     if isinstance(platform, EksConfig) and (found := examples(platform.authorized_networks)):
@@ -45,9 +45,8 @@ def problems(config: stack_config.StackConfig) -> list[str]:
         ]
     if not isinstance(platform, LocalConfig):
         return []
-    return check_machine(
-        ClusterSettings(name=platform.name, nodes=platform.nodes, port=platform.port, owner=str(PROJECT))
-    )
+    name, nodes, port = platform.name, platform.nodes, platform.port
+    return check_machine(stack_cluster(str(PROJECT), stack, name=name, nodes=nodes, port=port))
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
@@ -65,7 +64,7 @@ def main() -> int:
     if stack_config.main([str(file)]) != 0:
         return 1
     config = stack_config.load_file(file)
-    if found := problems(config):
+    if found := problems(stack, config):
         print(*found, sep="\n", file=sys.stderr)
         return 1
     try:

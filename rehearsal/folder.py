@@ -47,7 +47,9 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """The cluster of the rehearsal of that name, at a port that is kept for it unless one is given."""
-    return ClusterSettings(name=name, nodes=0, port=port or keep_port(name), owner=str(PROJECT))
+    # No stack has a name with a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    stack = f"rehearsal/{name}"
+    return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or keep_port(name))
 
 
 def keep_port(name: str) -> int:

@@ -19,8 +19,12 @@ from infra.hardware.ec2 import ec2_machine
 from infra.namespace import SERVICE_ACCOUNT
 from infra.naming import cloud_labels
 
-NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
-"""https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html"""
+NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""Managed policies of the nodes' role: https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html
+
+AmazonEKSWorkerNodeMinimalPolicy is Auto Mode's. It lacks ec2:DescribeInstances, which nodeadm calls for the node's name
+before the kubelet starts: awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

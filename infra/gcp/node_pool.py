@@ -143,6 +143,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
                 custom_timeouts=SLOW_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
                 # There may be no second set of accelerators to put in place first.
                 delete_before_replace=True,
+                replace_on_changes=_replacing(plan),
                 ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
             ),
         )
@@ -169,7 +170,9 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
-            opts=pulumi.ResourceOptions(parent=self),
+            # The provider would update a new name in place, at a URL with the new name, which does not exist yet:
+            # resourceComputeResourcePolicyUpdate in resource_compute_resource_policy.go of terraform-provider-google-beta.
+            opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
 
@@ -198,9 +201,27 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
     )
 
 
-def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs:
+def _replacing(plan: NodePoolPlan) -> list[str]:
+    """Return the inputs that replace the pool although the provider plans an update of them.
+
+    The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate has no branch
+    for it (google-beta/services/container/resource_container_node_pool.go:390 of terraform-provider-google-beta).
+    The topology and the machine type of a slice go together:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+    """
+    return ["placementPolicy", *(["nodeConfig.machineType"] if plan.tpu else [])]
+
+
+def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
+    """Return how nodes are upgraded; None for Dynamic Workload Scheduler's, to which GKE gives SHORT_LIVED by itself.
+
+    The provider takes SURGE and BLUE_GREEN only (google-beta/services/container/resource_container_node_pool.go:471 of
+    terraform-provider-google-beta), and GKE forces SHORT_LIVED on these pools:
+    https://github.com/crossplane-contrib/provider-upjet-gcp/pull/1029,
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies#short-lived-upgrades-flex-start
+    """
     if plan.flexible:
-        return container.NodePoolUpgradeSettingsArgs(strategy="SHORT_LIVED")
+        return None
     # No spare accelerators to surge into.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)
 

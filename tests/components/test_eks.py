@@ -55,7 +55,7 @@ def test_the_control_plane(engine: RecordingEngine) -> None:
     assert set(found["enabledClusterLogTypes"]) == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
     assert found["vpcConfig"]["endpointPrivateAccess"] is True
     assert found["vpcConfig"]["endpointPublicAccess"] is False
-    assert found["version"] == "1.34"
+    assert found["version"] == "1.36"
     assert "cluster-logs" in needs(engine, "cluster-eks")
 
 
@@ -131,7 +131,7 @@ def test_roles_have_policies_of_their_purpose_alone(engine: RecordingEngine) -> 
     attached = {record.inputs["policyArn"].rpartition("/")[2] for record in engine.of_type("RolePolicyAttachment")}
     assert attached == {
         "AmazonEKSClusterPolicy",
-        "AmazonEKSWorkerNodeMinimalPolicy",
+        "AmazonEKSWorkerNodePolicy",
         "AmazonEC2ContainerRegistryPullOnly",
         "AmazonEKS_CNI_Policy",
         "AmazonEBSCSIDriverPolicy",
@@ -198,6 +198,31 @@ def test_plugins_only_for_what_there_is() -> None:
     assert daemons({"machine_type": "m7i.2xlarge"}) == set()
 
 
+def test_efa_plugin_runs_privileged_with_the_devices_on_efa_nodes_alone() -> None:
+    engine, _ = graph(eks({**P5, "name": "fabric"}, {**P5, "name": "alone", "nodes": 1}))
+    (plugin,) = (each.inputs["spec"] for each in engine.of_type("DaemonSet") if "efa" in each.name)
+    pod = plugin["template"]["spec"]
+    assert {each["hostPath"]["path"] for each in pod["volumes"]} == {
+        "/var/lib/kubelet/device-plugins",
+        "/dev/infiniband",
+    }
+    (container,) = pod["containers"]
+    assert {each["mountPath"] for each in container["volumeMounts"]} == {
+        "/var/lib/kubelet/device-plugins",
+        "/dev/infiniband",
+    }
+    assert container["securityContext"] == {"privileged": True, "runAsUser": 0}
+    assert container["image"].endswith(":v0.5.20")
+    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = affinity["nodeSelectorTerms"][0]["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("trainyard.dev/pool", ["fabric"])
+
+
+def test_gpu_health_is_watched_on_tainted_nodes(engine: RecordingEngine) -> None:
+    values = json.loads(one(engine, "addon:Addon", "cluster-addon-eks-node-monitoring-agent")["configurationValues"])
+    assert values == {"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}}
+
+
 def test_a_job_gets_gpus_and_adapters() -> None:
     engine, exported = graph(eks(P5), [JOB])
     pod = one(engine, "batch/v1:Job")["spec"]["template"]["spec"]
@@ -218,6 +243,18 @@ def test_admins() -> None:
     engine, _ = graph(eks(admins=["arn:aws:iam::123456789012:role/team"]))
     assert one(engine, "AccessEntry")["principalArn"] == "arn:aws:iam::123456789012:role/team"
     assert one(engine, "AccessPolicyAssociation")["policyArn"].endswith("AmazonEKSClusterAdminPolicy")
+
+
+def test_an_admin_who_goes_leaves_the_other_entries_as_they_are() -> None:
+    arns = [f"arn:aws:iam::123456789012:role/{name}" for name in ("first", "second")]
+
+    def entries(admins: list[str]) -> dict[str, str]:
+        found, _ = graph(eks(admins=admins))
+        return {each.name: each.inputs["principalArn"] for each in found.of_type("AccessEntry")}
+
+    both, second = entries(arns), entries(arns[1:])
+    assert len(both) == 2
+    assert second.items() <= both.items()
 
 
 def test_the_account_is_checked() -> None:

@@ -63,6 +63,25 @@ def test_ironwood_gets_a_workload_policy() -> None:
     assert found.inputs["placementPolicy"] == {"type": "COMPACT", "policyName": policy.inputs["name"]}
 
 
+def test_slice_with_new_topology_replaces_pool() -> None:
+    engine, _ = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))
+    replacing = engine.requests["pool-0-nodes"].replaceOnChanges
+    assert list(replacing) == ["placementPolicy", "nodeConfig.machineType"]
+    gpus, _ = graph(gke())
+    assert list(gpus.requests["gpus-nodes"].replaceOnChanges) == ["placementPolicy"]
+
+
+def test_workload_policy_with_new_name_is_replaced() -> None:
+    engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
+    assert list(engine.requests["pool-0-workload-policy"].replaceOnChanges) == ["name"]
+
+
+@pytest.mark.parametrize("capacity", ["flex-start", "queued"])
+def test_pool_of_dynamic_workload_scheduler_has_no_upgrade_settings(capacity: str) -> None:
+    assert "upgradeSettings" not in pool(**A3, nodes=1, capacity=capacity)
+    assert pool(**A3, nodes=1)["upgradeSettings"]["strategy"] == "SURGE"
+
+
 def test_flex_start() -> None:
     found = pool(**A3, nodes=1, capacity="flex-start")
     config = found["nodeConfig"]
@@ -70,7 +89,6 @@ def test_flex_start() -> None:
     assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
     assert found["management"] == {"autoRepair": False, "autoUpgrade": True}
     assert found["autoscaling"]["totalMinNodeCount"] == 0
-    assert found["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
     assert "placementPolicy" not in found
     assert pool(**A3, nodes=1)["management"]["autoRepair"] is True
 
