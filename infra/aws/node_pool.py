@@ -12,7 +12,7 @@ from pulumi_aws import ec2, eks
 from infra.aws.config import EksConfig
 from infra.aws.pools import NodeGroupPlan
 from infra.hardware.ec2 import Ec2Machine
-from infra.hardware.machines import EKS_PODS
+from infra.hardware.eks_nodes import eks_pods
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
@@ -110,7 +110,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
     return ec2.LaunchTemplateArgs(
         instance_type=args.machine.name if block else None,
         update_default_version=True,
-        user_data=NODE_CONFIG,
+        user_data=node_config(args.machine),
         metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
             http_tokens="required", http_put_response_hop_limit=1, http_endpoint="enabled"
         ),
@@ -176,8 +176,8 @@ def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationS
     return ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)
 
 
-def _node_config() -> str:
-    """What nodeadm adds to its own: pods of a node as counted on, and local disks as one fast scratch disk.
+def node_config(machine: Ec2Machine) -> str:
+    """Return the user data of nodes: most pods for the kubelet, and local disks as one fast scratch disk.
 
     https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
     """
@@ -185,7 +185,7 @@ def _node_config() -> str:
         "apiVersion": "node.eks.aws/v1alpha1",
         "kind": "NodeConfig",
         "spec": {
-            "kubelet": {"config": {"maxPods": EKS_PODS}},
+            "kubelet": {"config": {"maxPods": eks_pods(machine)}},
             "instance": {"localStorage": {"strategy": "RAID0"}},
         },
     }
@@ -202,7 +202,3 @@ def _node_config() -> str:
         "",
     ]
     return base64.b64encode("\n".join(lines).encode()).decode()
-
-
-NODE_CONFIG = _node_config()
-"""User data of every node."""

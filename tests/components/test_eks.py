@@ -95,10 +95,12 @@ def test_metadata_and_disks(engine: RecordingEngine) -> None:
         assert disk["ebs"]["encrypted"] == "true"
 
 
-def test_nodes_take_as_many_pods_as_is_counted_on(engine: RecordingEngine) -> None:
-    text = base64.b64decode(one(engine, "LaunchTemplate", "system")["userData"]).decode()
+@pytest.mark.parametrize(("machine", "pods"), [("m7i.large", 29), ("m7i.4xlarge", 110), ("p5.48xlarge", 100)])
+def test_nodes_take_no_more_pods_than_they_have_addresses(machine: str, pods: int) -> None:
+    _, template = group(machine_type=machine)
+    text = base64.b64decode(template["userData"]).decode()
     settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
-    assert settings["spec"]["kubelet"]["config"]["maxPods"] == 110
+    assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
 
 
 def test_the_bucket_is_private_encrypted_and_kept(engine: RecordingEngine) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from infra.hardware import Capacity
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.gce import GCE_MACHINES, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import eks_allocatable, gke_allocatable
+from infra.hardware.machines import gke_allocatable
 from infra.hardware.zones import GPU_ZONES
 
 GIBIBYTE = 2**30
@@ -103,8 +102,3 @@ def test_allocatable_is_less_than_capacity() -> None:
         found = gke_allocatable(machine)
         assert 0 < found.millicores < machine.capacity.millicores
         assert 0 < found.memory < machine.capacity.memory
-
-
-def test_what_eks_keeps_of_a_node() -> None:
-    found = eks_allocatable(ec2_machine("m7i.large"))
-    assert found == Capacity(millicores=1930, memory=8 * GIBIBYTE - (255 + 11 * 110 + 100) * 2**20)
