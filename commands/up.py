@@ -21,6 +21,7 @@ from commands.stack import (
     pulumi,
     save_kubeconfig,
 )
+from commands.standing import refused_for
 from infra.authorized_networks import examples
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
@@ -80,6 +81,9 @@ def main() -> int:
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
         ensure_stack(stack)
         adopt_pending(stack)
+        if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
+            print(*found, sep="\n", file=sys.stderr)
+            return 1
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
         if isinstance(config.platform, GkeConfig | EksConfig):

@@ -27,6 +27,8 @@ class NodeGroupArgs:
 
     cluster: pulumi.Input[str]
     """Name of the cluster, known when nodes can join it."""
+    version: pulumi.Input[str]
+    """Minor version of the control plane, known when it runs that version."""
     config: EksConfig
     """Settings of the platform."""
     machine: Ec2Machine
@@ -65,6 +67,9 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
+            # EKS refuses the next minor version while a node group is behind: UpdateClusterVersion's documentation,
+            # hashicorp/terraform-provider-aws issue 19478. The provider updates nodes only when `version` changes.
+            version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
             subnet_ids=args.subnets,
@@ -76,7 +81,7 @@ class NodeGroup(pulumi.ComponentResource):
             scaling_config=eks.NodeGroupScalingConfigArgs(
                 desired_size=args.nodes, min_size=args.nodes, max_size=args.nodes
             ),
-            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            update_config=_update_config(plan),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             labels=labels,
             taints=[eks.NodeGroupTaintArgs(key=GPU_TAINT, value="present", effect="NO_SCHEDULE")] if gpu else None,
@@ -85,6 +90,7 @@ class NodeGroup(pulumi.ComponentResource):
                 parent=self,
                 custom_timeouts=SLOW_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
+                replace_on_changes=_replaced_by(plan),
             ),
         )
         self.ready = group.id
@@ -100,6 +106,25 @@ class NodeGroup(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self),
         )
         return group.name
+
+
+def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
+    """Return how nodes are recycled when their template or version changes.
+
+    By default EKS starts further nodes first, which a reservation or a capacity block does not have; MINIMAL removes a
+    node before it starts another: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
+    """
+    reserved = plan is not None and plan.reservation is not None
+    return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if reserved else None)
+
+
+def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
+    """Return inputs whose change replaces a group, where EKS would recycle nodes that it cannot.
+
+    Nodes of a capacity block are updated at size 0 alone:
+    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
+    """
+    return ["launchTemplate", "version"] if plan is not None and plan.capacity_block else []
 
 
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:

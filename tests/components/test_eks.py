@@ -183,6 +183,36 @@ def test_a_capacity_block() -> None:
     assert found["subnetIds"] == ["network-private-us-west-2b-id"]
 
 
+def test_reserved_nodes_are_recycled_without_further_ones() -> None:
+    reserved, _ = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+    assert reserved["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
+    assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
+
+
+def test_a_capacity_block_is_replaced_where_its_nodes_would_be_recycled() -> None:
+    engine, _ = graph(eks({**P5, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2b"}))
+    assert list(engine.requests["pool-0-nodes"].replaceOnChanges) == ["launchTemplate", "version"]
+    assert list(engine.requests["system-nodes"].replaceOnChanges) == []
+
+
+def test_node_groups_have_the_version_of_the_control_plane_and_wait_for_it() -> None:
+    engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35"))
+    for record in engine.of_type("nodeGroup:NodeGroup"):
+        assert record.inputs["version"] == "1.35"
+        assert "cluster-eks" in needs(engine, record.name)
+    assert "system-nodes" in needs(engine, "pool-0-nodes")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"disk_size_gb": 200}, {"efa": False}, {"placement_group": False}, {"capacity": "reservation:cr-012345678"}],
+)
+def test_a_change_of_the_template_is_a_change_of_its_node_group(change: dict[str, Any]) -> None:
+    before, _ = group(**P5, zones="us-west-2a")
+    after, _ = group(**P5, zones="us-west-2a", **change)
+    assert before["launchTemplate"]["version"] != after["launchTemplate"]["version"]
+
+
 def test_spot_without_fabric() -> None:
     found, template = group(machine_type="g5.xlarge", capacity="spot")
     assert (found["capacityType"], found["instanceTypes"]) == ("SPOT", ["g5.xlarge"])
