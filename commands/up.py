@@ -23,6 +23,7 @@ from commands.stack import (
     save_kubeconfig,
 )
 from commands.stack_lock import only_command
+from commands.standing import refused_for
 from infra.authorized_networks import examples
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
@@ -114,6 +115,8 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
+    if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
+        raise PulumiFailed("\n".join(found))
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make("logs", stack), make("down", stack)
     set_closing(f"the stack is up and its jobs go on; `{logs}` follows them, `{down}` removes everything")
