@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
+from commands.lost_cluster import remove_lost_cluster
 from commands.pending import adopt_pending
 from commands.stack import (
     PulumiFailed,
@@ -79,6 +80,8 @@ def main() -> int:
             print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
         ensure_stack(stack)
         adopt_pending(stack)
+        if isinstance(config.platform, LocalConfig):
+            remove_lost_cluster(stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
         brought = outputs(stack)
         if isinstance(config.platform, GkeConfig | EksConfig):
