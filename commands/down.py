@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from commands.environment import PROJECT, STATE
@@ -43,9 +46,10 @@ def destroy(stack: str) -> bool:
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
-        stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
-    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    with settings_options(stack) as options:
+        if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
+            stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
@@ -55,6 +59,18 @@ def is_local(stack: str) -> bool:
     """Return True if everything of the stack is on this machine."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     return file.exists() and isinstance(load_file(file).platform, LocalConfig)
+
+
+@contextmanager
+def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
+    """Yield the options with which Pulumi destroys a stack whose settings file is gone: the keys that it requires."""
+    if (PROJECT / f"Pulumi.{stack}.yaml").exists():
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
+        file.flush()
+        yield "--config-file", file.name
 
 
 def stop_jobs(run: Callable[..., object]) -> None:

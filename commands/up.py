@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import stack_config
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.lost_cluster import remove_lost_cluster
 from commands.pending import adopt_pending
 from commands.stack import (
     PulumiFailed,
@@ -117,6 +118,8 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     adopt_pending(stack)
     if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
         raise PulumiFailed("\n".join(found))
+    if isinstance(config.platform, LocalConfig):
+        remove_lost_cluster(stack)
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make("logs", stack), make("down", stack)
     set_closing(f"the stack is up and its jobs go on; `{logs}` follows them, `{down}` removes everything")
