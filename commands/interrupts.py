@@ -218,13 +218,15 @@ class _Pump:
             self._thread.start()
 
     def _run(self) -> None:
-        for line in self._pipe or ():
-            text = line.decode(errors="replace")
-            self._lines.append(text)
-            if self._shown:
-                with contextlib.suppress(OSError):
-                    self._shown.write(text)
-                    self._shown.flush()
+        assert self._pipe is not None
+        with self._pipe:
+            for line in self._pipe:
+                text = line.decode(errors="replace")
+                self._lines.append(text)
+                if self._shown:
+                    with contextlib.suppress(OSError):
+                        self._shown.write(text)
+                        self._shown.flush()
 
     def text(self) -> str:
         """Return all that was read; waits for the rest."""
