@@ -48,6 +48,8 @@ class Step:
     """Keys that differ."""
     kept: bool = False
     """Whether it stays in the cloud when it goes from the stack."""
+    recycles: str = ""
+    """Why an update recycles all nodes of a pool; empty if it does not."""
 
     @property
     def component(self) -> bool:
