@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from rehearsal.cloud.checking import changes
 
 Action = Literal["replace", "delete", "create", "update", "same"]
 ACTIONS: Mapping[str, Action] = {
@@ -89,6 +91,8 @@ def steps_of(preview: str) -> list[Step]:
             changed=tuple(each.get("replaceReasons") or each.get("diffReasons") or ()),
             kept=bool((each.get("oldState") or {}).get("retainOnDelete")),
         )
+        if step.action == "update":
+            step = replace(step, recycles=changes(kind, dict(step.before), step.inputs).recycles)
         # A replacement is several steps; it counts once, as what it is.
         if urn not in found or step.action == "replace":
             found[urn] = step
@@ -112,13 +116,14 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Why the plan must not be carried out: pools under running jobs and buckets that it would take away.
+    """Return why the plan must not be carried out: pools under running jobs and buckets that it would take away.
 
     `running` is pool -> jobs that run there now. What `may_replace` names is let through.
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        if step.action not in ("replace", "delete") or step.kept:
+        does = "recycle every node of" if step.recycles else step.action
+        if does in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)
         if {name, step.name} & allowed:
@@ -126,7 +131,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack if that is meant"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
-            found.append(f"would {step.action} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+            found.append(f"would {does} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found
