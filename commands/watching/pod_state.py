@@ -127,6 +127,7 @@ class PodState:
             job=self.job,
             node=self.node,
             runs_script=self.runs_script,
+            is_launcher=self.role == "launcher",
             memory_limit=self.memory_limit,
             reason=reason,
         )

@@ -67,6 +67,7 @@ def test_exit_code_of_a_script_is_the_scripts_own() -> None:
     state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
     assert explain_exit(3, Container(runs_script=True)) == "the script's own code"
+    assert explain_exit(78, Container(runs_script=True, is_launcher=True)) == "the script's own code"
     assert explain_exit(1, Container(runs_script=True)) == TRAINER_CODES[1]
 
 
