@@ -152,6 +152,7 @@ class Follower:
             self._forget("stopped")
         if isinstance(error, Untrusted):
             self._bear("untrusted", GONE_SECONDS, now, str(error), f"{up} looks for the stack's cluster again")
+        if isinstance(error, Untrusted) or self._cluster.kubeconfig_has_changed():
             with suppress(Unreachable):
                 self._cluster.connect()
         self._bear("unreachable", UNREACHABLE_SECONDS, now, str(error), f"{up} repairs the stack")

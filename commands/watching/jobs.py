@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
@@ -112,6 +113,7 @@ class Cluster:
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
+        self._kubeconfig_stamps = self._stamps()
         try:
             load(self.kubeconfig_path, context=self._context, client_configuration=settings)
         except (ConfigException, OSError) as error:
@@ -121,6 +123,15 @@ class Cluster:
         self._core: Any = CoreV1Api(api)
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
+
+    def kubeconfig_has_changed(self) -> bool:
+        """Return True if the kubeconfig was written since it was read."""
+        return self._stamps() != self._kubeconfig_stamps
+
+    def _stamps(self) -> list[int]:
+        """Times at which the kubeconfig's files were last written."""
+        files = map(Path, self.kubeconfig_path.split(os.pathsep))
+        return [file.stat().st_mtime_ns for file in files if file.exists()]
 
     def namespace_is_gone(self) -> bool:
         """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""

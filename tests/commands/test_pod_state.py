@@ -113,7 +113,10 @@ def test_eviction_explains_more_than_the_containers_end() -> None:
     evicted = pod("failed")
     evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
     del evicted["status"]["containerStatuses"]
-    assert pod_state(evicted).why == "Evicted: The node was low on resource: memory."
+    evicted["spec"]["containers"][0]["resources"] = {"limits": {"memory": "2Gi"}}
+    assert pod_state(evicted).why == (
+        "Evicted: The node was low on resource: memory. The memory of follow-0 ran out, not its limit of 2Gi"
+    )
 
 
 def test_a_lost_node_is_named_as_the_reason() -> None:
