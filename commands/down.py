@@ -15,13 +15,14 @@ from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
 from commands.interrupts import run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, make, outputs, pulumi, recover, reset_state, stack_exists
+from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
 from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+from infra.make_command import make_command
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
@@ -96,7 +97,7 @@ def main() -> int:
     """Destroy, then look; whatever an interrupted `up` left outside the stack's state is ended too."""
     stack = os.environ.get("STACK", "local")
     try:
-        with only_command(stack, make("down", stack)):
+        with only_command(stack, make_command("down", STACK=stack)):
             return take_down(stack)
     except PulumiFailed as error:
         print(f"make down: {error}", file=sys.stderr)
@@ -107,7 +108,7 @@ def take_down(stack: str) -> int:
     """Destroy and look; returns the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
-    set_closing(f"`{make('down', stack)}` goes on from there")
+    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
     if lifecycle.stop(cluster):
