@@ -91,7 +91,8 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
                 command = _stored("NAME" if looks_random(name) else name)
                 found.append(Problem(path, f"names no secret of this stack; run {command} in {make_command('shell')}"))
             elif not secrets[name]:
-                message = f"the stack's settings have {SECRETS}:{name} in clear; run {_stored(name)} in {make_command('shell')}"
+                remedy = f"run {_stored(name)} in {make_command('shell')}"
+                message = f"the stack's settings have {SECRETS}:{name} in clear; {remedy}"
                 found.append(Problem(path, message))
     named = {name for job in jobs for name in job.secrets.values()}
     for name, encrypted in secrets.items():
