@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +60,10 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        return {"latestVersion": 1}
+        # A change of the template is a new version of it, by which node groups recycle their nodes:
+        # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
+        contents = {key: value for key, value in inputs.items() if key != "tags"}
+        return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
     if args.typ == "aws:iam/role:Role":
         return {"name": f"{args.name}-0123456", "arn": f"arn:aws:iam::123456789012:role/{args.name}-0123456"}
     if args.typ == "aws:ec2/placementGroup:PlacementGroup":

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
-
-PLUGIN = """#!/bin/sh
-PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.rehearsal.strict_google "$@"
-"""
-
-
-class StrictStack(SimulatedStack):
-    """A stack whose Google provider has traits of the real one that the simulated one lacks."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment with the strict provider first on PATH."""
-        found = super().environment()
-        return {**found, "PATH": os.pathsep.join([str(self.folder / "bin"), found["PATH"]])}
 
 
 def program(**changes: Any) -> str:
@@ -43,13 +29,9 @@ build({settings!r})
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> StrictStack:
+def stack(tmp_path: Path) -> SimulatedStack:
     """Return a stack that is up."""
-    plugin = tmp_path / "bin" / "pulumi-resource-gcp"
-    plugin.parent.mkdir()
-    plugin.write_text(PLUGIN.format(root=ROOT), encoding="utf-8")
-    plugin.chmod(0o755)
-    made = StrictStack(tmp_path)
+    made = SimulatedStack(tmp_path)
     made.begin(program())
     made.up()
     return made
@@ -60,7 +42,7 @@ def done(stack: SimulatedStack, before: int) -> list[str]:
     return [f"{each.verb} {each.urn.rpartition('::')[2]}" for each in stack.clouds.operations[before:]]
 
 
-def test_new_range_replaces_pool_before_subnets(stack: StrictStack) -> None:
+def test_new_range_replaces_pool_before_subnets(stack: SimulatedStack) -> None:
     before = len(stack.clouds.operations)
     stack.write(program(network={"accelerators": "10.128.0.0/16"}))
     assert "gpus-nodes" in stack.run("preview", "--diff")
@@ -74,7 +56,7 @@ def test_new_range_replaces_pool_before_subnets(stack: StrictStack) -> None:
     assert stack.clouds.resources == {}
 
 
-def test_one_host_instead_of_two_keeps_the_cluster(stack: StrictStack) -> None:
+def test_one_host_instead_of_two_keeps_the_cluster(stack: SimulatedStack) -> None:
     before = len(stack.clouds.operations)
     stack.write(program(pools=[{"name": "gpus", "machine_type": "a3-megagpu-8g", "nodes": 1}]))
     stack.up()
