@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
+from commands.review.difference import without_ignored
 from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import Action, Step
 from commands.review.plugin import (
@@ -157,7 +158,7 @@ class _Plan:
     def _plan(self, record: Record, old: Record | None, moved: set[str]) -> None:
         inputs = dict(record.inputs)
         if old:
-            inputs = _without_ignored(old.inputs, inputs, record.ignore_changes)
+            inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
         inputs, wrong = self._checked(record, inputs, self._after)
         self.refused += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
         if wrong:
@@ -221,20 +222,6 @@ def _action(found: Any, replace_on_changes: Iterable[str]) -> tuple[Action, list
 def _is_within(path: str, option: str) -> bool:
     """Return True if an option of Pulumi that names inputs names a changed path or an input around it."""
     return option in ("*", path) or path.startswith((f"{option}.", f"{option}["))
-
-
-def _without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Iterable[str]) -> Properties:
-    """Return the new inputs with the old values at the paths of `ignore_changes`."""
-    found = dict(new)
-    for path in paths:
-        head, _, rest = path.partition(".")
-        if rest and isinstance(found.get(head), Mapping):
-            found[head] = _without_ignored(old.get(head) or {}, found[head], [rest])
-        elif head in old:
-            found[head] = old[head]
-        else:
-            found.pop(head, None)
-    return found
 
 
 def _shown(checked: Any, inputs: Any) -> Any:
