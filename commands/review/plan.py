@@ -6,8 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from rehearsal.cloud.checking import changes
 
 Action = Literal["replace", "delete", "create", "update", "same"]
 ACTIONS: Mapping[str, Action] = {
@@ -53,6 +55,8 @@ class Step:
     """Keys that differ."""
     kept: bool = False
     """Whether it stays in the cloud when it goes from the stack."""
+    recycles: str = ""
+    """Why an update recycles all nodes of a pool; empty if it does not."""
 
     @property
     def component(self) -> bool:
@@ -98,6 +102,8 @@ def steps_of(preview: str) -> list[Step]:
             changed=tuple(each.get("replaceReasons") or each.get("diffReasons") or ()),
             kept=bool((each.get("oldState") or {}).get("retainOnDelete")),
         )
+        if step.action == "update":
+            step = replace(step, recycles=changes(kind, dict(step.before), step.inputs).recycles)
         # A replacement is several steps; it counts once, as what it is.
         if urn not in found or step.action == "replace":
             found[urn] = step
@@ -121,14 +127,14 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Why the plan must not be carried out: pools under running jobs and buckets that it would take away.
+    """Return why the plan must not be carried out: pools under running jobs and buckets that it would take away.
 
     `running` is pool -> jobs that run there now. What `may_replace` names is let through.
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        does = "recycle the nodes of" if step.recycles_nodes else step.action
-        if (step.action not in ("replace", "delete") and not step.recycles_nodes) or step.kept:
+        does = "recycle every node of" if step.recycles or step.recycles_nodes else step.action
+        if does in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)
         if {name, step.name} & allowed:

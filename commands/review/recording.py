@@ -86,6 +86,14 @@ class Record:
     """URN of its provider; empty for the default one."""
     depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Input -> URNs of the resources whose outputs it is made of."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """Outputs that are not inputs, `id` included."""
+    ignore_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs that keep their old values."""
+    replace_on_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs whose change replaces the resource."""
+    deletes_first: bool = False
+    """Pulumi's option `delete_before_replace`."""
 
     @property
     def key(self) -> str:
@@ -124,10 +132,12 @@ class RecordingEngine(Mocks):
             # By this output of its own the provider sees that sources changed.
             inputs = {**inputs, "contextHash": self.image_digest}
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
-        self.records.append(Record(args.typ, args.name, inputs))
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        return f"{args.name}-id", {**args.inputs, **answers, **_google_answers(args), **_amazon_answers(args)}
+        answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
+        computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
+        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": f"{args.name}-id", **computed}))
+        return f"{args.name}-id", {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """No program here calls a provider's function."""

@@ -205,6 +205,8 @@ def _resources(report: Report) -> list[str]:
         named = [each for each in report.steps if each.action == action and not each.component]
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += _named(named)
+        elif action == "update":
+            lines += _named(each for each in named if each.recycles or each.recycles_nodes)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
@@ -225,8 +227,9 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             if step.kept and step.action != "update"
             else ""
         )
-        recycled = "; **all its nodes are drained and replaced**" if step.recycles_nodes else ""
-        yield f"- `{step.name}`{why and f': {why}'}{recycled}{stays}"
+        reason = step.recycles or ("all its nodes are drained and replaced" if step.recycles_nodes else "")
+        recycles = f"; **{reason}**" if reason else ""
+        yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware.capacity import Capacity
 
 GIBIBYTE = 2**30
 
@@ -41,26 +41,6 @@ class MachineType:
     def accelerators(self) -> int:
         """GPUs or TPU chips that it carries by itself."""
         return self.gpus + self.tpu_chips
-
-
-def gke_allocatable(machine: MachineType) -> Capacity:
-    """What pods can have of a GKE node.
-
-    Rule: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#resource_reservations
-    """
-    memory = machine.capacity.memory
-    bands = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
-    kept, left = 0, memory
-    for gibibytes, percent in bands:
-        band = min(left, gibibytes * GIBIBYTE)
-        kept += band * percent // 100
-        left -= band
-    if memory < GIBIBYTE:
-        kept = 255 * MEBIBYTE
-    return Capacity(
-        millicores=machine.capacity.millicores - kept_cpu(machine.vcpus),
-        memory=memory - kept - KUBELET_EVICTION_BYTES,
-    )
 
 
 def kept_cpu(vcpus: int) -> int:

@@ -13,11 +13,17 @@ from infra.hardware import Capacity
 from infra.hardware.ec2 import ec2_machine
 from infra.hardware.eks_nodes import MOST_PODS, eks_allocatable, eks_pods
 from infra.hardware.gce import gce_machine
-from infra.hardware.machines import gke_allocatable
+from infra.hardware.gke_nodes import gke_allocatable
 from infra.hardware.tpus import TpuSlice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+KEPT_FOR_GKE_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
+"""What agents ask on every GKE node: 426 to 443 millicores and up to 596 MiB were measured on nodes for CPU jobs.
+
+2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node of GKE
+v1.36 asked 384 millicores and 626 MiB (October 2026); agents for GPUs ask more.
+"""
 
 SYSTEM = "system"
 """Pool of the nodes that every cluster has."""
@@ -75,7 +81,7 @@ def _gke(platform: GkeConfig) -> list[Offer]:
     for pool in platform.pools:
         # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
         plan = pool_plans(platform, pool)[0]
-        node = _left(gke_allocatable(plan.machine))
+        node = _left(gke_allocatable(plan.machine), KEPT_FOR_GKE_DAEMONS)
         offers.append(
             Offer(
                 pool=pool.name,
@@ -87,7 +93,7 @@ def _gke(platform: GkeConfig) -> list[Offer]:
                 queued=pool.capacity == ("queued",),
             )
         )
-    system = _left(gke_allocatable(gce_machine(system_machine(platform))))
+    system = _left(gke_allocatable(gce_machine(system_machine(platform))), KEPT_FOR_GKE_DAEMONS)
     return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
@@ -110,7 +116,5 @@ def _eks(platform: EksConfig) -> list[Offer]:
     return [*offers, Offer(pool=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
-def _left(node: Capacity) -> Capacity:
-    return Capacity(
-        millicores=node.millicores - KEPT_FOR_DAEMONS.millicores, memory=node.memory - KEPT_FOR_DAEMONS.memory
-    )
+def _left(node: Capacity, kept: Capacity = KEPT_FOR_DAEMONS) -> Capacity:
+    return Capacity(millicores=node.millicores - kept.millicores, memory=node.memory - kept.memory)
