@@ -63,7 +63,7 @@ def test_nodes_that_are_recycled_under_a_job_are_guarded(reason: str) -> None:
     changed = replace(step, changed=(reason,))
     assert changed.recycles_nodes
     (found,) = forbidden([changed], {"gpus": ["digits"]}, ())
-    assert "would recycle the nodes of pool gpus, on which digits runs" in found
+    assert "would recycle every node of pool gpus, on which digits runs" in found
     assert forbidden([changed], {"gpus": ["digits"]}, ["gpus"]) == []
     assert forbidden([replace(step, changed=("scalingConfig",))], {"gpus": ["digits"]}, ()) == []
 

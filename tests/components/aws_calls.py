@@ -65,7 +65,7 @@ def _vpc(record: Record, inputs: Inputs) -> Iterator[Call]:
         TagSpecifications=_tags("vpc", inputs),
     )
     for attribute in ("EnableDnsHostnames", "EnableDnsSupport"):
-        yield call("ec2", "modify_vpc_attribute", VpcId=_id(record), **{attribute: {"Value": True}})
+        yield call("ec2", "modify_vpc_attribute", None, VpcId=_id(record), **{attribute: {"Value": True}})
 
 
 def _default_group(record: Record, inputs: Inputs) -> Iterator[Call]:

@@ -57,7 +57,7 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
     config = {"core": {"mock_credentials": True}, "iam": {"load_aws_managed_policies": True}}
     refused, lacking, known = list[str](), set[str](), dict[str, str]()
     taken = 0
-    with mock_aws(config=config):  # type: ignore[arg-type]  # the type has every key
+    with mock_aws(config=config):
         clients = {name: boto3.client(name, region_name="us-west-2") for name in {each["service"] for each in calls}}
         for each in calls:
             client, name = clients[each["service"]], f"{each['service']}.{each['operation']}"
