@@ -59,10 +59,12 @@ def job_rows(
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
     rows: list[Row] = []
     for pod in current:
-        restarts = str(count_restarts(each for each in pods if each.place == pod.place))
-        why = "; ".join(filter(None, (pod.why, notes.get(pod.uid)))) or (reason if not rows else "")
-        cells = _progress_cells(progress.get(pod.uid, Progress()))
-        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *cells, restarts, why))
+        said = progress.get(pod.uid, Progress())
+        earlier = count_restarts(each for each in pods if each.place == pod.place)
+        restarts = max(earlier, int(said.value("number", "restart") or 0))
+        backoff = "" if job.is_over else pod.backoff(earlier)
+        why = "; ".join(filter(None, (pod.why, backoff, notes.get(pod.uid)))) or (reason if not rows else "")
+        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(said), str(restarts), why))
     return rows
 
 

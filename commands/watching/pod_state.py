@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
@@ -20,8 +20,15 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: which of its Jobs, and how many."""
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""Annotation of the pods of a Job that counts failures, and backs off, for each index."""
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
+"""The Job controller's: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
+https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/job_controller.go"""
 WORKER = "worker"
 """The role of pods that train."""
+LAUNCHER = "launcher"
+"""The role of the pod of an MPIJob that runs mpirun, in a Job of the operator's."""
 
 STUCK = frozenset(
     {
@@ -46,6 +53,7 @@ EXIT_CODES = {
     66: "data error",
     69: "a link between hosts is slower than the job asks for",
     70: "hang: a step took too long",
+    71: "a host was lost and no restart is left",
     74: "storage full or failing",
     75: "preempted, to be started again",
     78: "bad configuration: a flag or its value",
@@ -91,6 +99,16 @@ class PodState:
     """When it was made (RFC 3339)."""
     finished: str = ""
     """When its container ended (RFC 3339); empty before."""
+    has_backoff: bool = False
+    """True if the Job controller waits before it replaces the pod."""
+
+    def backoff(self, earlier: int) -> str:
+        """Return how long the Job controller waits before it replaces the failed pod, after so many earlier ones."""
+        if not (self.has_backoff and self.state == "failed" and self.finished):
+            return ""
+        seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
+        until = datetime.fromisoformat(self.finished) + timedelta(seconds=seconds)
+        return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {earlier + 1} of this host"
 
     @property
     def place(self) -> tuple[bool, str, int]:
@@ -131,8 +149,12 @@ class PodState:
 
 
 def exit_meaning(code: int) -> str:
-    """What an exit code means; negative codes and those over 128 are signals."""
-    signal = -code if code < 0 else code - 128
+    """Return what an exit code means.
+
+    A signal is given as a negative code by Python, as 128 and its number by Kubernetes, and as 256 minus its number by
+    trainer.launch for a rank that used the last restart up.
+    """
+    signal = -code if code < 0 else 256 - code if code >= 192 else code - 128
     if signal in SIGNALS:
         killed = ": out of memory, or killed by hand" if signal == 9 else ""
         return f"ended by {SIGNALS[signal]}{killed}"
@@ -162,6 +184,8 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
+        has_backoff=INDEX_FAILURES in meta.get("annotations", {})
+        or meta.get("labels", {}).get(COMPONENT_LABEL) == LAUNCHER,
     )
 
 
