@@ -12,7 +12,7 @@ from rich.text import Text
 
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
+from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
@@ -157,6 +157,9 @@ def main() -> int:
         print(error)
     except NotAllowed as error:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
+        return 1
+    except NoKubeconfig as error:
+        print(f"make status: {error}; `make up` writes it again", file=sys.stderr)
         return 1
     except Unreachable as error:
         print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")

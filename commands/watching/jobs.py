@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
@@ -38,6 +39,10 @@ class Unreachable(RuntimeError):
 
 class NotThere(Unreachable):
     """The API server does not know what it is asked for."""
+
+
+class NoKubeconfig(Unreachable):
+    """The kubeconfig file is missing."""
 
 
 class NotAllowed(Unreachable):
@@ -97,6 +102,8 @@ class Cluster:
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
+        if not any(Path(each).expanduser().exists() for each in kubeconfig_path.split(os.pathsep)):
+            raise NoKubeconfig(f"the kubeconfig {kubeconfig_path} is missing")
         try:
             load(kubeconfig_path, context=context, client_configuration=settings)
         except (ConfigException, OSError) as error:

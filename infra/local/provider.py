@@ -72,8 +72,8 @@ class LocalClusterProvider(dynamic.ResourceProvider):
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
         """Report changed inputs, a cluster that does not run and a lost kubeconfig.
 
-        Raises RuntimeError for a cluster that is not this stack's or has lost its data. The engine cannot replace it: it
-        closes the Kubernetes provider before the deletions that need it (https://github.com/pulumi/pulumi/issues/14650).
+        Raises RuntimeError for a cluster that is not this stack's or has lost its data. The engine cannot replace it:
+        it closes the Kubernetes provider before the deletions that need it (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
         if problem := lost_cluster(settings, olds):
