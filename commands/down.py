@@ -12,12 +12,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from commands.environment import PROJECT, STATE
+from commands.errors import StateBroken
+from commands.interrupts import run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
+from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
+from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
+from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+from infra.make_command import make_command
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
@@ -28,7 +33,14 @@ def destroy(stack: str) -> bool:
     """Destroy the stack's resources; False where there were none."""
     if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
-    free_from_dead_owner(stack)
+    try:
+        recover(stack)
+    except StateBroken as error:
+        if not is_local(stack):
+            raise
+        print(f"{error}; the cluster goes with all that it holds, and the stack's state begins empty")
+        print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
+        return True
     if not stack_exists(stack):
         return False
     if '"resources"' not in pulumi("stack", "export", "--stack", stack, quiet=True):
@@ -42,6 +54,14 @@ def destroy(stack: str) -> bool:
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
+
+
+def is_local(stack: str) -> bool:
+    """Return True if everything of the stack is on this machine."""
+    if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
+        return True
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    return file.exists() and isinstance(load_file(file).platform, LocalConfig)
 
 
 @contextmanager
@@ -78,12 +98,19 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
 def main() -> int:
     """Destroy, then look; whatever an interrupted `up` left outside the stack's state is ended too."""
     stack = os.environ.get("STACK", "local")
-    begun = time.monotonic()
     try:
-        worked = destroy(stack)
+        with only_command(stack, make_command("down", STACK=stack)):
+            return take_down(stack)
     except PulumiFailed as error:
         print(f"make down: {error}", file=sys.stderr)
         return 1
+
+
+def take_down(stack: str) -> int:
+    """Destroy and look; returns the exit status."""
+    begun = time.monotonic()
+    worked = destroy(stack)
+    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
     if lifecycle.stop(cluster):
@@ -97,4 +124,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make down", main))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from commands import orphans
 from commands.environment import PROJECT, stack_environment
 from infra.local.settings import ClusterSettings, cache_folder
 
@@ -85,6 +86,16 @@ def write_settings(stack_file: Path, target: Path) -> None:
     target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
 
 
+def backend_folder(folder: Path) -> Path:
+    """Return the folder of Pulumi's backend in a rehearsal."""
+    return folder / "pulumi"
+
+
+def run_mark(folder: Path) -> str:
+    """Return what marks the processes of a rehearsal's `pulumi` runs."""
+    return orphans.run_mark(folder, "rehearsal")
+
+
 def environment(folder: Path) -> dict[str, str]:
     """What the engine, the program and the plugins see: simulated clouds, and no credentials of real ones."""
     found = {
@@ -92,7 +103,7 @@ def environment(folder: Path) -> dict[str, str]:
         for key, value in stack_environment().items()
         if not key.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "KUBECONFIG"))
     }
-    backend = folder / "pulumi"
+    backend = backend_folder(folder)
     backend.mkdir(parents=True, exist_ok=True)
     return found | {
         "PATH": os.pathsep.join([str(PROJECT / "rehearsal" / "bin"), found["PATH"]]),
@@ -101,4 +112,5 @@ def environment(folder: Path) -> dict[str, str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),
+        orphans.RUN: run_mark(folder),
     }
