@@ -12,7 +12,7 @@ from rich.text import Text
 
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
+from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, latest_by_place
@@ -165,6 +165,9 @@ def main() -> int:
         print(error)
     except NotAllowed as error:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
+        return 1
+    except NoKubeconfig as error:
+        print(f"make status: {error}", file=sys.stderr)
         return 1
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
