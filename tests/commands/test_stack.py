@@ -95,9 +95,7 @@ def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pyte
 
 def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "has_cli", lambda: False)
-    monkeypatch.setattr(
-        stack, "run_child", lambda *_, **__: Child(status=1, stdout="", stderr="", is_stopped=False)
-    )
+    monkeypatch.setattr(stack, "run_child", lambda *_, **__: Child(status=1, stdout="", stderr="", is_stopped=False))
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     with pytest.raises(stack.PulumiFailed, match="set-up did not get one"):
         stack.stack_exists("dev")
