@@ -16,6 +16,7 @@ from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, U
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, latest_by_place
+from infra.make_command import make_command
 
 TAIL_LINES = 50
 """Lines of each host's log in which its last step is looked for."""
@@ -164,10 +165,14 @@ def main() -> int:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
         return 1
     except Unreachable as error:
-        print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")
+        up, down = make_command("up"), make_command("down")
+        print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
     except PulumiFailed as error:
         print(f"make status: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("make status: stopped; the stack and its jobs go on", file=sys.stderr)
+        return 130
     return 0
 
 

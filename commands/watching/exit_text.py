@@ -18,7 +18,7 @@ TRAINER_CODES = {
 }
 """Meaning of the trainer's exit codes (trainer/exit_codes.py)."""
 FINAL_CODES = (65, 66, 69, 78)
-"""Codes after which no kind but `mpi-job` restarts a job, a script's job too (workloads/kinds/parts.py)."""
+"""Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Added by `trainer.launch` to codes that mean "run it again", for operators that retry high codes only."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
@@ -43,6 +43,8 @@ class Container:
     """Node that it ran on."""
     runs_script: bool = False
     """Whether it runs a program of the user's and not the trainer."""
+    is_launcher: bool = False
+    """Whether it runs mpirun, whose job is restarted after every code."""
     memory_limit: str = ""
     """Its memory limit, such as `2Gi`; empty for none."""
     reason: str | None = None
@@ -67,15 +69,15 @@ def explain_exit(code: int, container: Container) -> str:
         lost = f"the container's runtime process (containerd-shim) on {container.node or 'its node'} died"
         return f"the script's own code, or {lost}" if container.runs_script else f"{lost}: the real code is lost"
     if container.runs_script:
-        return _script_code(code)
+        return _script_code(code, container)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"
 
 
-def _script_code(code: int) -> str:
+def _script_code(code: int, container: Container) -> str:
     if code in (0, 1):
         return TRAINER_CODES[code]
-    final = "; Kubernetes does not restart a job after it" if code in FINAL_CODES else ""
+    final = "; Kubernetes does not restart a job after it" if code in FINAL_CODES and not container.is_launcher else ""
     return f"the script's own code{final}"
 
 

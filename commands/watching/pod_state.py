@@ -117,6 +117,9 @@ class PodState:
         if self.exit_code is not None and self.state == "failed":
             reason = f" ({self.reason})" if self.reason not in ("", "Error") else ""
             return f"{self.exit_text(self.exit_code)}{reason}"
+        if self.reason == "Evicted" and "memory" in self.message:
+            limit = f"its limit of {self.memory_limit}" if self.memory_limit else "a limit of the container"
+            return f"Evicted: {self.message} The memory of {self.node or 'the node'} ran out, not {limit}"
         return ": ".join(text for text in (self.reason, self.message) if text)
 
     def exit_text(self, code: int) -> str:
@@ -127,6 +130,7 @@ class PodState:
             job=self.job,
             node=self.node,
             runs_script=self.runs_script,
+            is_launcher=self.role == "launcher",
             memory_limit=self.memory_limit,
             reason=reason,
         )

@@ -91,6 +91,7 @@ def _system(
         "system",
         NodeGroupArgs(
             cluster=cluster.name,
+            version=cluster.version,
             config=config,
             machine=ec2_machine(config.system_pool.machine_type),
             nodes=config.system_pool.nodes,
@@ -118,6 +119,7 @@ def _group(
         NodeGroupArgs(
             # After the system's nodes, so that nothing dear has begun when those cannot be had.
             cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
+            version=cluster.version,
             config=config,
             machine=plan.machine,
             nodes=plan.nodes,

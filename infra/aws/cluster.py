@@ -39,6 +39,8 @@ class EksCluster(pulumi.ComponentResource):
 
     name: pulumi.Output[str]
     """Name of the cluster, known when nodes can join it."""
+    version: pulumi.Output[str]
+    """Minor version of Kubernetes, known when the control plane runs it."""
     security_group: pulumi.Output[str]
     """Group of the control plane and all nodes: they may reach each other on any port."""
     kubeconfig: pulumi.Output[str]
@@ -82,6 +84,7 @@ class EksCluster(pulumi.ComponentResource):
         self.name = pulumi.Output.all(self.control_plane.name, *(addon.id for addon in first)).apply(
             lambda values: str(values[0])
         )
+        self.version = self.control_plane.version
         self.security_group = self.control_plane.vpc_config.apply(lambda found: str(found.cluster_security_group_id))
         self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, self.control_plane))
         self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})

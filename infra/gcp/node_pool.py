@@ -96,8 +96,13 @@ class AcceleratorNodePoolArgs:
     """Settings of the platform."""
     plan: NodePoolPlan
     """What the pool is."""
-    networks: pulumi.Input[Sequence[tuple[str, str]]]
-    """Further VPCs of each node and their subnets, for GPUs that have network interfaces of their own."""
+    networks: Sequence[tuple[str, str]]
+    """Names of the further VPCs of each node and of their subnets, for GPUs with network interfaces of their own.
+
+    Plain text: the provider panics on an unknown `networkConfig` of a pool that exists
+    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta), which is
+    how the engine asks whether the replacement of a VPC replaces the pool. `cluster` depends on them instead.
+    """
     after: Sequence[pulumi.Resource] = ()
     """What must be there first."""
 
@@ -130,7 +135,11 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             upgrade_settings=_upgrades(plan),
             max_pods_per_node=PODS_PER_NODE,
             network_config=container.NodePoolNetworkConfigArgs(
-                enable_private_nodes=True, additional_node_network_configs=_further_networks(args)
+                enable_private_nodes=True,
+                additional_node_network_configs=[
+                    container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=network, subnetwork=subnet)
+                    for network, subnet in args.networks
+                ],
             ),
             placement_policy=self._placement(name, args),
             queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
@@ -171,7 +180,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
             # The provider would update a new name in place, at a URL with the new name, which does not exist yet:
-            # resourceComputeResourcePolicyUpdate in resource_compute_resource_policy.go of terraform-provider-google-beta.
+            # google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta.
             opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
@@ -224,14 +233,3 @@ def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | Non
         return None
     # No spare accelerators to surge into.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)
-
-
-def _further_networks(
-    args: AcceleratorNodePoolArgs,
-) -> pulumi.Output[list[container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs]]:
-    return pulumi.Output.from_input(args.networks).apply(
-        lambda networks: [
-            container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=network, subnetwork=subnetwork)
-            for network, subnetwork in networks
-        ]
-    )

@@ -67,6 +67,7 @@ def test_exit_code_of_a_script_is_the_scripts_own() -> None:
     state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
     assert explain_exit(3, Container(runs_script=True)) == "the script's own code"
+    assert explain_exit(78, Container(runs_script=True, is_launcher=True)) == "the script's own code"
     assert explain_exit(1, Container(runs_script=True)) == TRAINER_CODES[1]
 
 
@@ -112,7 +113,10 @@ def test_eviction_explains_more_than_the_containers_end() -> None:
     evicted = pod("failed")
     evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
     del evicted["status"]["containerStatuses"]
-    assert pod_state(evicted).why == "Evicted: The node was low on resource: memory."
+    evicted["spec"]["containers"][0]["resources"] = {"limits": {"memory": "2Gi"}}
+    assert pod_state(evicted).why == (
+        "Evicted: The node was low on resource: memory. The memory of follow-0 ran out, not its limit of 2Gi"
+    )
 
 
 def test_a_lost_node_is_named_as_the_reason() -> None:

@@ -18,7 +18,7 @@ import sys, time
 from pathlib import Path
 from commands import stack_lock
 stack_lock.STATE = Path(sys.argv[1])
-with stack_lock.only_command("dev", "make up"):
+with stack_lock.only_command("dev", "`make up`"):
     print("held", flush=True)
     time.sleep(600)
 """

@@ -95,10 +95,12 @@ def test_metadata_and_disks(engine: RecordingEngine) -> None:
         assert disk["ebs"]["encrypted"] == "true"
 
 
-def test_nodes_take_as_many_pods_as_is_counted_on(engine: RecordingEngine) -> None:
-    text = base64.b64decode(one(engine, "LaunchTemplate", "system")["userData"]).decode()
+@pytest.mark.parametrize(("machine", "pods"), [("m7i.large", 29), ("m7i.4xlarge", 110), ("p5.48xlarge", 100)])
+def test_nodes_take_no_more_pods_than_they_have_addresses(machine: str, pods: int) -> None:
+    _, template = group(machine_type=machine)
+    text = base64.b64decode(template["userData"]).decode()
     settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
-    assert settings["spec"]["kubelet"]["config"]["maxPods"] == 110
+    assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
 
 
 def test_the_bucket_is_private_encrypted_and_kept(engine: RecordingEngine) -> None:
@@ -179,6 +181,36 @@ def test_a_capacity_block() -> None:
     assert target == {"capacityReservationId": "cr-0123456789abcdef0"}
     assert "placement" not in template
     assert found["subnetIds"] == ["network-private-us-west-2b-id"]
+
+
+def test_reserved_nodes_are_recycled_without_further_ones() -> None:
+    reserved, _ = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+    assert reserved["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
+    assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
+
+
+def test_a_capacity_block_is_replaced_where_its_nodes_would_be_recycled() -> None:
+    engine, _ = graph(eks({**P5, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2b"}))
+    assert list(engine.requests["pool-0-nodes"].replaceOnChanges) == ["launchTemplate", "version"]
+    assert list(engine.requests["system-nodes"].replaceOnChanges) == []
+
+
+def test_node_groups_have_the_version_of_the_control_plane_and_wait_for_it() -> None:
+    engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35"))
+    for record in engine.of_type("nodeGroup:NodeGroup"):
+        assert record.inputs["version"] == "1.35"
+        assert "cluster-eks" in needs(engine, record.name)
+    assert "system-nodes" in needs(engine, "pool-0-nodes")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"disk_size_gb": 200}, {"efa": False}, {"placement_group": False}, {"capacity": "reservation:cr-012345678"}],
+)
+def test_a_change_of_the_template_is_a_change_of_its_node_group(change: dict[str, Any]) -> None:
+    before, _ = group(**P5, zones="us-west-2a")
+    after, _ = group(**P5, zones="us-west-2a", **change)
+    assert before["launchTemplate"]["version"] != after["launchTemplate"]["version"]
 
 
 def test_spot_without_fabric() -> None:

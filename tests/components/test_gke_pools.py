@@ -163,6 +163,32 @@ def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: i
     assert bool(profiles) == (mtu == 8896)
 
 
+def test_fabric_pool_depends_on_its_networks_through_cluster() -> None:
+    engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
+    depends = engine.requests["pool-0-nodes"].propertyDependencies
+    assert not [urn for urn in depends["networkConfig"].urns if "fabric" in urn]
+    subnets = {urn.rpartition("::")[2] for urn in depends["cluster"].urns if ":Subnetwork::" in urn}
+    assert subnets == {f"fabric-gpu-nic-{index}" for index in range(8)}
+    (found,) = pools(gke({"machine_type": "a3-megagpu-8g"})).values()
+    named = found["networkConfig"]["additionalNodeNetworkConfigs"]
+    made = {record.inputs["name"] for record in engine.of_type("subnetwork:Subnetwork") if "fabric" in record.name}
+    assert {each["subnetwork"] for each in named} == made
+
+
+def test_fabric_firewall_is_replaced_with_its_network() -> None:
+    engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
+    assert list(engine.requests["fabric-gpu-nic-0-inside"].replaceOnChanges) == ["network"]
+
+
+def test_multi_networking_depends_on_machine_type_and_stays_on() -> None:
+    one, _ = graph(gke({**A3, "nodes": 1}))
+    assert cluster_of(one)["enableMultiNetworking"] is True
+    assert list(one.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
+    none, _ = graph(gke())
+    assert "enableMultiNetworking" not in cluster_of(none)
+    assert list(none.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
+
+
 def test_one_host_needs_no_further_networks() -> None:
     found = pool(**A3, nodes=1)
     assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
