@@ -52,7 +52,7 @@ interrupts.REPORT_SECONDS = 0.5
 
 def main():
     try:
-        with stack_lock.only_command("dev", "make up"):
+        with stack_lock.only_command("dev", "`make up`"):
             stack.recover("dev")
             stack.ensure_stack("dev")
             stack.pulumi("up", "--yes", "--skip-preview", "--stack", "dev")

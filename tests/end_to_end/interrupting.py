@@ -26,8 +26,8 @@ class Interrupted:
     """A make target that has ended."""
 
     way: str
-    after: float
-    """Seconds from its start to the signal."""
+    moment: str
+    """When the signal was sent."""
     status: int
     """As in subprocess."""
     said: str
@@ -35,21 +35,24 @@ class Interrupted:
     """Seconds from the signal to the end."""
 
     def __str__(self) -> str:
-        return f"{self.way} after {self.after:.2f} s, ended {self.took:.1f} s later with {self.status}:\n{self.said}"
+        return f"{self.way} {self.moment}, ended {self.took:.1f} s later with {self.status}:\n{self.said}"
 
 
-def interrupt(checkout: Checkout, target: str, after: float, way: str) -> Interrupted:
-    """Run `make TARGET`, send the signal after some seconds unless it has ended, and wait for its end."""
+def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str = "") -> Interrupted:
+    """Run `make TARGET`, send the signal some seconds after it has printed `text`, and wait for its end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(checkout.folder)
         os.execvpe("make", ["make", *target.split()], checkout.environment() | {"TERM": "dumb"})
     said, begun, sent = b"", time.monotonic(), 0.0
+    counted = 0.0 if text else begun
     twice = way == "twice"
     while True:
         now = time.monotonic()
         assert now - begun < LIMIT_SECONDS, said.decode(errors="replace")
-        if not sent and now - begun >= after:
+        if not counted and text.encode() in said:
+            counted = now
+        if not sent and counted and now - counted >= after:
             _send(checkout, target, pid, terminal, way)
             sent = now
         if twice and sent and now - sent >= 1.0:
@@ -64,7 +67,7 @@ def interrupt(checkout: Checkout, target: str, after: float, way: str) -> Interr
     os.close(terminal)
     return Interrupted(
         way=way,
-        after=after,
+        moment=f"{after:.2f} s after {text or 'its start'}" if sent else "never",
         status=os.waitstatus_to_exitcode(status),
         said=said.decode(errors="replace"),
         took=time.monotonic() - sent if sent else 0.0,
