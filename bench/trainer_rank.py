@@ -249,7 +249,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         training.state.step += 1
         place = Folder(f"file://{folder}/standing")
         found = training.state.capture(runtime)
-        writer = TensorFilesWriter(place, found.facts, again=False, rank=0, sealed=lambda: None)
+        writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
         return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
     return {"ours": beside, "theirs": standing}

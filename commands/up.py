@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -11,29 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 import stack_config
 from commands.environment import PROJECT, stack_environment
+from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.pending import adopt_pending
 from commands.stack import (
     PulumiFailed,
     ensure_stack,
-    free_from_dead_owner,
     kubeconfig_of,
+    make,
     outputs,
     pulumi,
+    recover,
     save_kubeconfig,
 )
+from commands.stack_lock import only_command
+from commands.standing import refused_for
 from infra.authorized_networks import examples
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER
 from infra.local.preflight import check_machine
-from infra.local.settings import ClusterSettings
+from infra.local.settings import stack_cluster
 
 if TYPE_CHECKING:
     from commands.watching.jobs import Cluster
 
 
-def problems(config: stack_config.StackConfig) -> list[str]:
+def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
     """Why `up` would fail, as far as can be said beforehand: this machine, or what an example's settings still have."""
     platform = config.platform
     if isinstance(platform, EksConfig) and (found := examples(platform.authorized_networks)):
@@ -43,9 +46,8 @@ def problems(config: stack_config.StackConfig) -> list[str]:
         ]
     if not isinstance(platform, LocalConfig):
         return []
-    return check_machine(
-        ClusterSettings(name=platform.name, nodes=platform.nodes, port=platform.port, owner=str(PROJECT))
-    )
+    name, nodes, port = platform.name, platform.nodes, platform.port
+    return check_machine(stack_cluster(str(PROJECT), stack, name=name, nodes=nodes, port=port))
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
@@ -63,27 +65,14 @@ def main() -> int:
     if stack_config.main([str(file)]) != 0:
         return 1
     config = stack_config.load_file(file)
-    if found := problems(config):
+    if found := problems(stack, config):
         print(*found, sep="\n", file=sys.stderr)
         return 1
-    options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
-    if config.builds_images:
-        options.append("--image")
-    options += [f"--operator={name}" for name in sorted(config.operators)]
-    if isinstance(config.platform, LocalConfig):
-        options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
-    set_up = subprocess.run([sys.executable, "-m", "setup", *options], cwd=PROJECT, check=False)
-    if set_up.returncode != 0:
-        return set_up.returncode
     try:
-        if free_from_dead_owner(stack):
-            print(f"stack {stack}: an earlier `pulumi` died in mid-update; its lock is lifted", flush=True)
-        ensure_stack(stack)
-        adopt_pending(stack)
-        pulumi("up", "--yes", "--skip-preview", "--stack", stack)
-        brought = outputs(stack)
-        if isinstance(config.platform, GkeConfig | EksConfig):
-            save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
+        with only_command(stack, make("up", stack)):
+            if (status := set_up(config)) != 0:
+                return status
+            brought = bring_up(stack, config)
     except PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
@@ -105,6 +94,36 @@ def main() -> int:
     print_outputs(brought)
     print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
     return status
+
+
+def set_up(config: stack_config.StackConfig) -> int:
+    """Set up what the stack needs and this machine lacks; returns the exit status."""
+    options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    if config.builds_images:
+        options.append("--image")
+    options += [f"--operator={name}" for name in sorted(config.operators)]
+    if isinstance(config.platform, LocalConfig):
+        options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
+    done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
+    if done.is_stopped:
+        raise Interrupted("set-up keeps what it has finished, and nothing of the stack has changed; `make up` goes on")
+    return done.status
+
+
+def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
+    """Bring the stack to its settings, after whatever a dead run left; returns its outputs."""
+    recover(stack)
+    ensure_stack(stack)
+    adopt_pending(stack)
+    if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
+        raise PulumiFailed("\n".join(found))
+    pulumi("up", "--yes", "--skip-preview", "--stack", stack)
+    logs, down = make("logs", stack), make("down", stack)
+    set_closing(f"the stack is up and its jobs go on; `{logs}` follows them, `{down}` removes everything")
+    brought = outputs(stack)
+    if isinstance(config.platform, GkeConfig | EksConfig):
+        save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
+    return brought
 
 
 def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str], *, is_here: bool) -> None:
@@ -145,4 +164,4 @@ def _lines(found: dict[str, object], indent: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make up", main))

@@ -103,6 +103,20 @@ class Folder:
             return []
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each file in the folder, by name; empty if the folder does not exist."""
+
+        def look() -> list[dict[str, Any]]:
+            self._filesystem.invalidate_cache()
+            return cast("list[dict[str, Any]]", self._filesystem.ls(self._path, detail=True))
+
+        try:
+            with self._named("cannot be listed", ""):
+                found = self._patiently(look)
+        except MissingFileError:
+            return {}
+        return {each["name"].rsplit("/", 1)[-1]: each["size"] for each in found if each["type"] != "directory"}
+
     def folders(self) -> list[str]:
         """Names of the folders in the folder; none where it is not there."""
         try:
@@ -215,13 +229,15 @@ class Folder:
             with suppress(MissingFileError), self._named("cannot be deleted", each):
                 self._patiently(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
 
-    def clear(self, *, first: str) -> None:
-        """Delete all that is in the folder, the file `first` before the others, or what is in its place on a disk."""
+    def delete_non_folder(self) -> None:
+        """Delete a link, file, pipe, socket or device that is in the folder's place on a disk."""
         in_place = self.is_local and os.path.lexists(self.path)
         if in_place and (os.path.islink(self.path) or not os.path.isdir(self.path)):  # noqa: PTH112, PTH114  # as above
             with self._named("cannot be deleted", ""):
                 os.unlink(self.path)  # noqa: PTH108  # as above
-            return
+
+    def clear(self, *, first: str) -> None:
+        """Delete everything in the folder, the file `first` before the others."""
         for name in sorted(self.names(), key=lambda name: name != first):
             self.delete(name)
 

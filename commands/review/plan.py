@@ -122,7 +122,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        does = "recycle every node of" if step.recycles else step.action
+        does = "recycle the nodes of" if step.recycles else step.action
         if does in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +60,10 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        return {"latestVersion": 1}
+        # A change of the template is a new version of it, by which node groups recycle their nodes:
+        # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
+        contents = {key: value for key, value in inputs.items() if key != "tags"}
+        return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
     if args.typ == "aws:iam/role:Role":
         return {"name": f"{args.name}-0123456", "arn": f"arn:aws:iam::123456789012:role/{args.name}-0123456"}
     if args.typ == "aws:ec2/placementGroup:PlacementGroup":
@@ -131,8 +136,11 @@ class RecordingEngine(Mocks):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
         answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
         computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
-        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": f"{args.name}-id", **computed}))
-        return f"{args.name}-id", {**args.inputs, **answers}
+        id_ = f"{args.name}-id"
+        if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
+            id_ = f"lt-{zlib.crc32(args.name.encode()):017x}"
+        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": id_, **computed}))
+        return id_, {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """No program here calls a provider's function."""

@@ -12,6 +12,8 @@ from typing import Any
 
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
+from infra.aws.config import EksConfig
+from infra.aws.standing import refused_changes, standing
 from infra.cost import Bill, bill, over_budget
 from infra.quota import Quota, quota_needed
 from policy.rules import Finding
@@ -73,6 +75,16 @@ class Report:
         return found
 
     @property
+    def refused(self) -> list[str]:
+        """Return changes that AWS refuses while the cluster of the settings before stands."""
+        if self.before is None or not isinstance(self.before.platform, EksConfig):
+            return []
+        if not isinstance(self.after.platform, EksConfig):
+            return []
+        cluster = standing(self.before.platform)
+        return [str(each) for each in refused_changes(cluster, self.after.platform)]
+
+    @property
     def failures(self) -> list[str]:
         """Why the change must not be merged."""
         price = over_budget(bill(self.after.platform), self.after.budget)
@@ -80,6 +92,7 @@ class Report:
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
             *(f"stack {each}" for each in self.too_much),
+            *self.refused,
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
         ]
 

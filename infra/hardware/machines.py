@@ -6,14 +6,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware.capacity import Capacity
 
 GIBIBYTE = 2**30
-EKS_PODS = 110
-"""Most pods of a node: what Trainyard tells the kubelet on EKS, whose own number depends on network interfaces.
-
-https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,19 +41,6 @@ class MachineType:
     def accelerators(self) -> int:
         """GPUs or TPU chips that it carries by itself."""
         return self.gpus + self.tpu_chips
-
-
-def eks_allocatable(machine: MachineType) -> Capacity:
-    """What pods can have of an EKS node.
-
-    Rule: https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html and
-    https://awslabs.github.io/amazon-eks-ami/nodeadm/
-    """
-    kept = (255 + 11 * EKS_PODS) * MEBIBYTE + KUBELET_EVICTION_BYTES
-    return Capacity(
-        millicores=machine.capacity.millicores - kept_cpu(machine.vcpus),
-        memory=machine.capacity.memory - kept,
-    )
 
 
 def kept_cpu(vcpus: int) -> int:

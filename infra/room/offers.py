@@ -11,9 +11,9 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes, pool_plans, system_machine
 from infra.hardware import Capacity
 from infra.hardware.ec2 import ec2_machine
+from infra.hardware.eks_nodes import MOST_PODS, eks_allocatable, eks_pods
 from infra.hardware.gce import gce_machine
 from infra.hardware.gke_nodes import gke_allocatable
-from infra.hardware.machines import eks_allocatable
 from infra.hardware.tpus import TpuSlice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
@@ -28,8 +28,11 @@ v1.36 asked 384 millicores and 626 MiB (October 2026); agents for GPUs ask more.
 SYSTEM = "system"
 """Pool of the nodes that every cluster has."""
 
-NodeState = tuple[int, int, int]
-"""What is left on a node: accelerators, millicores, bytes of memory."""
+PODS_OF_DAEMONS = 10
+"""Pods of such agents on a node; EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
+
+NodeState = tuple[int, int, int, int]
+"""What is left on a node: accelerators, millicores, bytes of memory, pods."""
 Nodes = Counter[NodeState]
 """How many nodes have that much left."""
 
@@ -48,6 +51,8 @@ class Offer:
     """Elastic Fabric Adapters of each node that are asked as devices."""
     queued: bool = False
     """Whether they come only when a queue asks for them."""
+    pods: int = MOST_PODS
+    """Most pods of each node."""
 
     @property
     def plain(self) -> bool:
@@ -63,7 +68,7 @@ class Offer:
     def whole(self) -> NodeState:
         """A node that nothing runs on."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
-        return accelerators, self.node.millicores, self.node.memory
+        return accelerators, self.node.millicores, self.node.memory, self.pods - PODS_OF_DAEMONS
 
 
 def offers_of(platform: GkeConfig | EksConfig) -> list[Offer]:
@@ -97,15 +102,18 @@ def _eks(platform: EksConfig) -> list[Offer]:
         Offer(
             pool=plan.name,
             nodes=plan.nodes,
-            node=_left(eks_allocatable(plan.machine)),
+            node=_left(eks_allocatable(plan.machine, fabric=plan.efa)),
+            pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
             adapters=plan.machine.efa_interfaces if plan.efa else 0,
         )
         for plan in node_groups(platform)
     ]
-    system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
-    return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
+    machine = ec2_machine(platform.system_pool.machine_type)
+    system = _left(eks_allocatable(machine))
+    nodes = platform.system_pool.nodes
+    return [*offers, Offer(pool=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
 def _left(node: Capacity, kept: Capacity = KEPT_FOR_DAEMONS) -> Capacity:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
 
@@ -19,6 +20,12 @@ def saved(step: int) -> Saved:
         tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
         facts={"signature": "cnn/adamw", "step": step},
     )
+
+
+def tensor_file(folder: Path) -> Path:
+    """Return the only tensor file of a checkpoint on a disk."""
+    (found,) = folder.glob("rank-0-*.tensors")
+    return found
 
 
 def save(checkpoints: Checkpoints, *steps: int) -> None:

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.trainer.saving import newest, save
+from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder
-
-TENSORS = "rank-0.tensors"
 
 
 def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
@@ -68,9 +66,9 @@ def put_pipe(place: Path) -> None:
 
 
 IN_THE_WAY: dict[str, Callable[[Path], None]] = {
-    "a folder for tensors": lambda place: fold(place / TENSORS),
+    "a folder for tensors": lambda place: fold(tensor_file(place)),
     "a folder for a manifest": lambda place: fold(place / MANIFEST),
-    "a pipe for tensors": lambda place: pipe(place / TENSORS),
+    "a pipe for tensors": lambda place: pipe(tensor_file(place)),
     "a pipe for a manifest": lambda place: pipe(place / MANIFEST),
     "a pipe for the folder": put_pipe,
     "a file for the folder": put_file,
@@ -91,7 +89,8 @@ def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
     assert found.facts["step"] == 1
     assert skipped[0] == "step-000000002"
     save(checkpoints, 2)
-    assert sorted(path.name for path in (tmp_path / "step-000000002").iterdir()) == [MANIFEST, TENSORS]
+    place = tmp_path / "step-000000002"
+    assert sorted(place.iterdir()) == [place / MANIFEST, tensor_file(place)]
     again, nothing = newest(checkpoints)
     assert again
     assert (again.facts["step"], nothing) == (2, [])
@@ -112,31 +111,31 @@ def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: 
     assert not (tmp_path / "run" / f"step-{step:09d}").is_symlink()
 
 
-@pytest.mark.parametrize("name", [MANIFEST, TENSORS])
+@pytest.mark.parametrize("ending", [MANIFEST, ".tensors"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
-    number: int, name: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+    number: int, ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     save(checkpoints, 1, 2)
     read = LocalFileSystem.cat_file
 
     def fail(self: LocalFileSystem, path: str, **more: Any) -> bytes:
-        if path.endswith(f"step-000000002/{name}"):
+        if "/step-000000002/" in path and path.endswith(ending):
             raise OSError(number, os.strerror(number))
         return bytes(read(self, path, **more))
 
     monkeypatch.setattr(LocalFileSystem, "cat_file", fail)
     if number == errno.EIO:
         with pytest.raises(
-            StorageError, match=rf"{name} cannot be read: Input/output error; no older checkpoint is used"
+            StorageError, match=rf"{ending} cannot be read: Input/output error; no older checkpoint is used"
         ):
             newest(checkpoints)
         return
     found, skipped = newest(checkpoints)
     assert found
     assert found.facts["step"] == 1
-    assert [why.partition(f"{name} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
+    assert [why.partition(f"{ending} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
 
 
 def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path: Path, runtime: Runtime) -> None:
@@ -144,9 +143,10 @@ def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path:
 
     def lose() -> None:
         # What another host wrote onto its own disk is not there either.
-        (place / TENSORS).unlink(missing_ok=True)
+        for file in place.glob("*.tensors"):
+            file.unlink()
 
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3, permit=lose)
-    with pytest.raises(StorageError, match=f"{TENSORS} cannot be read: No such file .* a bucket that all hosts share"):
+    with pytest.raises(StorageError, match=r"tensors cannot be read: No such file .* a bucket that all hosts share"):
         save(checkpoints, 1)
     assert not (place / MANIFEST).exists()

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from infra.hardware import Capacity
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.gce import GCE_MACHINES, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import eks_allocatable
 from infra.hardware.zones import GPU_ZONES
 
 GIBIBYTE = 2**30
@@ -88,8 +86,3 @@ def test_unknown_machines_name_near_ones() -> None:
         ec2_machine("p5.48large")
     with pytest.raises(ValueError, match="families: a2-highgpu"):
         gce_machine("zzz")
-
-
-def test_what_eks_keeps_of_a_node() -> None:
-    found = eks_allocatable(ec2_machine("m7i.large"))
-    assert found == Capacity(millicores=1930, memory=8 * GIBIBYTE - (255 + 11 * 110 + 100) * 2**20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 import warnings
@@ -71,10 +70,9 @@ class Checkpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copying: Future[Tensors] | None = None
         self._saving: Future[Metadata] | None = None
-        self._step: int | None = None
-        """What was saved last, or gone on from."""
-        self._unusable: set[str] = set()
-        """Names of those that could not be gone on from."""
+        self._saving_name = ""
+        self._rejected: set[str] = set()
+        """Names of checkpoints that the last resume could not use and that were not saved again since."""
 
     def save(self, step: int, saved: Saved) -> None:
         """Copy the state and write it, both in the background; waits where the save before is not done.
@@ -91,17 +89,16 @@ class Checkpoints:
 
         self.wait()
         started = time.monotonic()
-        folder = self.folder.child(f"step-{step:09d}")
+        name = self._saving_name = f"step-{step:09d}"
+        folder = self.folder.child(name)
 
         def sealed() -> None:
+            self._rejected.discard(name)
             self._on_saved(step, folder.url, time.monotonic() - started)
             self._delete_old(before=step)
 
-        again, self._step = step == self._step, step
         check, rank = partial(self._check, step), self._runtime.rank
-        writer = TensorFilesWriter(
-            folder, saved.facts, rank=rank, again=again, sealed=sealed, check=check, permit=self._permit
-        )
+        writer = TensorFilesWriter(folder, saved.facts, rank=rank, sealed=sealed, check=check, permit=self._permit)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
         copying = self._copying = self._copies.start(dict(saved.tensors))
@@ -122,8 +119,6 @@ class Checkpoints:
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
-        from trainer.checkpoints.tensor_files import MANIFEST
-
         if self._saving is None:
             return
         saving, self._saving, self._copying = self._saving, None, None
@@ -131,11 +126,19 @@ class Checkpoints:
             self._runtime.wait_for(saving)
         except CheckpointException as error:
             cause = _cause(error)
-            if isinstance(cause, DivergedError) and self._runtime.rank == 0 and self._step is not None:
-                # What stays of it is no checkpoint either, for it has no seal.
-                with suppress(StorageError):
-                    self.folder.delete(f"step-{self._step:09d}", first=MANIFEST)
+            if isinstance(cause, DivergedError) and self._runtime.rank == 0:
+                # Without a seal the rest is not a checkpoint either: report the divergence and not this.
+                with suppress(TrainerError):
+                    self._delete_unsealed(self._saving_name)
             raise cause from None
+
+    def _delete_unsealed(self, name: str) -> None:
+        """Delete what a failed save left, unless the folder holds a whole checkpoint of before."""
+        from trainer.checkpoints.tensor_files import is_whole
+
+        self._permit()
+        if not is_whole(self.folder.child(name)):
+            self.folder.delete(name)
 
     def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
         """The newest checkpoint that is whole and fits, on every rank; None where there never was one.
@@ -145,25 +148,23 @@ class Checkpoints:
         would hide the loss; and StorageError where the storage fails: going back for what may pass would, too.
         """
         names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
-        self._unusable = set()
+        self._rejected = set()
         for name in names:
             folder = self.folder.child(name)
             try:
-                found = self._load(folder, fits)
-                self._step = _step(name)
-                return found
+                return self._load(folder, fits)
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError, DeniedFileError) as error:
-                self._unusable.add(name)
+                self._rejected.add(name)
                 skipped(name, str(error))
             except StorageError as error:
                 raise StorageError(
                     f"{error}; no older checkpoint is used, for this may pass: start again, or move {folder.url} away "
                     "to go on from the one before"
                 ) from None
-        if unusable := len(self._unusable):
-            raise DataError(f"{self.folder.url}: none of {unusable} checkpoints can be used; move them to start anew")
+        if rejected := len(self._rejected):
+            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start anew")
         return None
 
     def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
@@ -212,18 +213,24 @@ class Checkpoints:
         return found
 
     def _delete_old(self, *, before: int) -> None:
-        from trainer.checkpoints.tensor_files import MANIFEST
+        """Delete the checkpoints of steps before this one, except the newest whole ones and the younger ones."""
+        from trainer.checkpoints.tensor_files import MANIFEST, is_whole
 
-        whole = 1
+        kept = 1
         for name in self._newest_first():
             if _step(name) >= before:
                 continue
             folder = self.folder.child(name)
-            age = folder.age(MANIFEST)
-            # One that was never finished, and so is without an age, or is broken takes no other's place.
-            good = age < math.inf and name not in self._unusable
-            whole += good
-            if (whole > self._keep or not good) and age >= self._keep_seconds:
+            try:
+                if kept < self._keep and name not in self._rejected and is_whole(folder):
+                    kept += 1
+                    continue
+                age = folder.age(MANIFEST)
+            except StorageError:
+                # Its state is unknown: neither count it nor delete it.
+                continue
+            if age >= self._keep_seconds:
+                self._permit()
                 # The seal first: a checkpoint that is half deleted must not be taken for one.
                 self.folder.delete(name, first=MANIFEST)
 

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from trainer.exit_codes import StorageError
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import DeniedFileError, Folder, MissingFileError
 
 MANIFEST = "checkpoint.json"
 """Written last: a folder without it holds no checkpoint."""
@@ -47,28 +47,31 @@ class TensorFilesWriter(StorageWriter):
         facts: Facts,
         *,
         rank: int,
-        again: bool,
         sealed: Callable[[], None],
         check: Callable[[str, torch.Tensor], None] = lambda _name, _tensor: None,
         permit: Callable[[], None] = lambda: None,
     ) -> None:
         self._folder = folder
         self._facts = facts
-        self._again = again
         self._check = check
         self._permit = permit
         self._sealed = sealed
-        # Saved again, a step has the files of before until those of now are whole, too.
-        self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors" if again else f"rank-{rank}.tensors"
+        # A new name for each save. A step that is saved again stays whole until its new manifest is written, and a run
+        # that has lost the folder cannot overwrite the files of its successor.
+        self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
+        self._is_replacing = False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing is kept from one checkpoint to the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Remove what another run left of this step, its seal first: be it whole, broken or no checkpoint at all."""
-        if is_coordinator:
-            self._permit()
-        if is_coordinator and not self._again:
+        """Keep a whole checkpoint of this step until the new one is sealed; delete anything else that is there."""
+        if not is_coordinator:
+            return
+        self._permit()
+        self._folder.delete_non_folder()
+        self._is_replacing = is_whole(self._folder)
+        if not self._is_replacing:
             self._folder.clear(first=MANIFEST)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -102,7 +105,7 @@ class TensorFilesWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Seal the checkpoint, and then do what is to be done once it is whole."""
+        """Write the manifest, call `sealed`, then delete the files that this checkpoint replaces."""
         places = {result.index: result.storage_data for of_rank in results for result in of_rank}
         tensors = {}
         for name, found in metadata.state_dict_metadata.items():
@@ -119,10 +122,11 @@ class TensorFilesWriter(StorageWriter):
         self._permit()
         self._find({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
-        if self._again:
+        self._sealed()
+        if self._is_replacing:
+            self._permit()
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
-        self._sealed()
 
     def _find(self, files: set[str]) -> None:
         """Raises StorageError where a rank's file is on a disk of its own: nobody could go on from what is sealed."""
@@ -230,6 +234,23 @@ def unseal(file: bytes) -> dict[str, Any]:
     if found != FORMAT:
         raise ValueError(f"its format is {found}, not {FORMAT}")
     return cast("dict[str, Any]", manifest)
+
+
+def is_whole(folder: Folder) -> bool:
+    """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
+
+    Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
+    """
+    try:
+        sizes = folder.sizes()
+        if MANIFEST not in sizes:
+            return False
+        manifest = unseal(folder.read(MANIFEST))
+        places = _metadata(manifest).storage_data.values()
+        is_of_step = folder.url.endswith(f"/step-{manifest['facts']['step']:09d}")
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, MissingFileError, DeniedFileError):
+        return False
+    return is_of_step and all(sizes.get(place["file"], -1) >= place["start"] + place["bytes"] for place in places)
 
 
 def _metadata(manifest: dict[str, Any]) -> Metadata:
