@@ -233,8 +233,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             if step.kept and step.action != "update"
             else ""
         )
-        reason = step.recycles or ("all its nodes are drained and replaced" if step.recycles_nodes else "")
-        recycles = f"; **{reason}**" if reason else ""
+        recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
