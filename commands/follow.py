@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TextIO
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
 from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
@@ -364,6 +365,7 @@ def main() -> int:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         if options.job is not None and options.job not in found.jobs:
@@ -377,10 +379,7 @@ def main() -> int:
     except (NoStack, PulumiFailed, Unreachable) as error:
         print(f"make logs: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make logs: stopped; the stack and its jobs go on", file=sys.stderr)
-        return INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make logs", main))
