@@ -124,7 +124,7 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     if isinstance(config.platform, GkeConfig | EksConfig):
         save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
     if deleted := deleted_jobs(stack, brought):
-        print(f"stack {stack}: deleted by someone, created again: {', '.join(deleted)}", flush=True)
+        print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)
         pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS, "--stack", stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     return brought

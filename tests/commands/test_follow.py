@@ -134,7 +134,7 @@ def test_a_deleted_namespace_ends_following_with_the_next_command(
         assert status.result() == 1
     last = out.getvalue().splitlines()[-1]
     assert last == (
-        "no longer following: job taken was deleted, and its namespace taken with it; `make up` makes it again"
+        "no longer following: job taken was deleted, and its namespace taken with it; `make up` creates it again"
     )
 
 
