@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
 from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
@@ -158,6 +159,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
 
 def main() -> int:
     """Show the state of the stack; a stack that is not up is no error."""
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
@@ -175,11 +177,8 @@ def main() -> int:
     except PulumiFailed as error:
         print(f"make status: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make status: stopped; the stack and its jobs go on", file=sys.stderr)
-        return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make status", main))
