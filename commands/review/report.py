@@ -212,7 +212,7 @@ def _resources(report: Report) -> list[str]:
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += _named(named)
         elif action == "update":
-            lines += _named(each for each in named if each.recycles or each.recycles_nodes)
+            lines += _named(each for each in named if each.recycles)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
