@@ -12,10 +12,10 @@ from torch import nn
 from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.manifest import MANIFEST
 from trainer.checkpoints.owner import NAME, Owner
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import DigitsConfig
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
