@@ -263,8 +263,10 @@ class Store:
         return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
 
     def tensor_file(self, step: int) -> str:
-        """Path of the last tensor file of a whole checkpoint."""
-        return f"{self.place(step)}/{max(self.names(step) - {MANIFEST})}"
+        """Path of the file that holds the weights of a whole checkpoint."""
+        manifest = self.manifest(step)
+        assert manifest
+        return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
 
     def edit(self, path: str, content: bytes) -> None:
         """Write a file."""

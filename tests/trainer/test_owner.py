@@ -89,6 +89,7 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
             second.wait_for("resume")
             ended = first.end()
             assert ended.codes == [BAD_CONFIGURATION], ended.output
+            assert "UserWarning" not in ended.output
             assert f"error: file://{tmp_path}/training was taken by a run that was started later" in ended.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)

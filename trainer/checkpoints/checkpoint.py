@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from trainer.checkpoints.manifest import Facts
 
 NAME = re.compile(r"step-(\d{9})")
-# One rank alone saves and loads without torch.distributed: we ask for that, and need not be told.
-warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
 
 
 @dataclass(frozen=True, kw_only=True)
