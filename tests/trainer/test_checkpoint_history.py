@@ -53,6 +53,22 @@ def test_retention_checkpoint_with_a_damaged_manifest_is_not_counted(tmp_path: P
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
+def test_retention_listing_that_lags_deletes_no_whole_checkpoint(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    save(checkpoints, 1, 2)
+    names = Folder.names
+    # No storage here has such listings: the files are there, and only the steps are listed.
+    monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
+    monkeypatch.setattr(Folder, "sizes", lambda _: {})
+    save(checkpoints, 3)
+    found, skipped = newest(checkpoints)
+    assert found
+    assert (found.facts["step"], skipped) == (3, [])
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
+
+
 def flip(store: Store, step: int) -> None:
     """Change one byte of the tensors: only a resume can see this."""
     path = store.tensor_file(step)
@@ -119,6 +135,21 @@ class Histories(RuleBasedStateMachine):
         """Start with three checkpoints."""
         self.resume(world, keep)
         for _ in range(3):
+            self.save(1)
+
+    @rule(
+        kinds=st.lists(st.sampled_from(sorted(DAMAGE)), min_size=1, max_size=2),
+        world=st.sampled_from([1, 2]),
+        keep=st.integers(2, 4),
+        saves=st.integers(0, 3),
+    )
+    def resume_damaged(self, kinds: list[str], world: int, keep: int, saves: int) -> None:
+        """Damage the newest checkpoints, resume, and save again from there."""
+        for kind in kinds:
+            if whole := self._store.whole():
+                self.damage_step(max(whole), kind)
+        self.resume(world, keep)
+        for _ in range(saves):
             self.save(1)
 
     @rule(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))

@@ -199,9 +199,10 @@ class Checkpoints:
         found: dict[str, Any] | Exception | None = None
         if self._runtime.rank == 0:
             try:
-                if MANIFEST not in folder.names():
-                    raise _NotSealedError("it was not finished")
                 found = unseal(folder.read(MANIFEST))
+            except MissingFileError as error:
+                # Something else may be in the place of the file.
+                found = error if MANIFEST in folder.names() else _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
         found = self._runtime.share(found)

@@ -62,15 +62,26 @@ def is_whole(folder: Folder) -> bool:
     Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
     """
     try:
-        sizes = folder.sizes()
-        if MANIFEST not in sizes:
-            return False
         manifest = unseal(folder.read(MANIFEST))
         places = read_metadata(manifest).storage_data.values()
         is_of_step = folder.url.endswith(f"/step-{manifest['facts']['step']:09d}")
+        sizes = folder.sizes()
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, MissingFileError, DeniedFileError):
         return False
-    return is_of_step and all(sizes.get(place["file"], -1) >= place["start"] + place["bytes"] for place in places)
+    needed: dict[str, int] = {}
+    for place in places:
+        needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
+    # A listing may lag behind the files, as on NFS: ask for a file before it counts as missing.
+    return is_of_step and all(
+        sizes.get(name, -1) >= size or _has_size(folder, name, size) for name, size in needed.items()
+    )
+
+
+def _has_size(folder: Folder, name: str, size: int) -> bool:
+    try:
+        return folder.facts(name).size >= size
+    except (MissingFileError, DeniedFileError):
+        return False
 
 
 def read_metadata(manifest: dict[str, Any]) -> Metadata:
