@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,22 +23,57 @@ from stack_config import StackConfig
 from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parent
+SOURCES = ("--", ".", ":!Pulumi.*.yaml")
+"""Every file of the checkout but the settings of stacks, for git."""
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """What a checkout was when a job was submitted from it."""
+
+    commit: str
+    """The commit that was checked out; `unknown` outside of git."""
+    dirty: bool | str
+    """True if files differ from the commit; `unknown` outside of git."""
+    diff_digest: str | None
+    """SHA-256 of all differences from the commit; None without any."""
 
 
 @cache
-def commit() -> str:
-    """The commit of this checkout, `-changed` behind where files differ from it; `unknown` outside of git.
+def source_state(folder: Path = PROJECT) -> SourceState:
+    """Return the commit of a checkout and whether its files differ from it.
 
-    Settings do not count, since the plan's digest has them; and the engine writes its salt among them.
+    New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
+    writes its salt into them.
     """
-    head = _git("rev-parse", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!Pulumi.*.yaml")
-    return f"{head}-changed" if head and changed else head or "unknown"
+    head = _git(folder, "rev-parse", "HEAD").decode().strip()
+    if not head:
+        return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
+    difference = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", *SOURCES)
+    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", *SOURCES).split(b"\0")[:-1]
+    if not difference and not new:
+        return SourceState(commit=head, dirty=False, diff_digest=None)
+    digest = hashlib.sha256(difference)
+    for name in sorted(new):
+        digest.update(b"\0" + name + b"\0" + _digest_of(folder / os.fsdecode(name)))
+    return SourceState(commit=head, dirty=True, diff_digest=f"sha256:{digest.hexdigest()}")
 
 
-def _git(*words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=PROJECT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else ""
+def _digest_of(file: Path) -> bytes:
+    """Return the digest of a file's content; of nothing where it cannot be read, as with a broken link."""
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").digest()
+    except OSError:
+        return b""
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    """Return what git prints; nothing where git is not installed or the folder is not a checkout."""
+    if shutil.which("git") is None:
+        return b""
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else b""
 
 
 def plan_digest(config: StackConfig, spec: JobSpec) -> str:
@@ -84,7 +122,7 @@ def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
     folder = spec.flags.get("job", spec.name)
     return {
         "job": spec.name,
-        "commit": commit(),
+        **asdict(source_state()),
         "plan": plan_digest(config, spec),
         "pools": sorted(pools_for(config.platform, spec)),
         "bucket_prefix": folder,

@@ -22,7 +22,8 @@ from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
 from stack_config import load_file
 
-SETTINGS = ClusterSettings(name="bench", port=16989, owner=str(PROJECT))
+STACK = "bench-ours"
+SETTINGS = ClusterSettings(owner=str(PROJECT), stack=STACK, name="bench", port=16989)
 """A cluster of the bench's own, so that the user's is left alone."""
 NAMESPACE = "training"
 HANDWRITTEN_NAMESPACE = "handwritten"
@@ -40,6 +41,7 @@ def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
     """The settings with which the hand-written program makes the same stack, `job` being its one job."""
     return {
         "owner": SETTINGS.owner,
+        "stack": SETTINGS.stack,
         "cluster": SETTINGS.name,
         "port": SETTINGS.port,
         "namespace": namespace,
@@ -66,7 +68,7 @@ class ControlPlane:
         ours, theirs = folder / "ours", folder / "theirs"
         ours.mkdir()
         theirs.mkdir()
-        self._ours = BenchStack("bench-ours", PROJECT, ours)
+        self._ours = BenchStack(STACK, PROJECT, ours)
         self._theirs = BenchStack("bench-handwritten", PROJECT / "bench" / "handwritten", theirs)
         self._manifests = folder / "job.json"
         self._job = default_job()

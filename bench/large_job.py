@@ -29,7 +29,7 @@ WARM_UP = 64
 GOAL = 1.2
 JOB = "large"
 NAMESPACE = "training"
-SETTINGS = ClusterSettings(name="bench-large", nodes=0, port=16988, owner=str(PROJECT))
+SETTINGS = ClusterSettings(owner=str(PROJECT), stack="bench/large", name="bench-large", nodes=0, port=16988)
 SECONDS = 600.0
 """How long all pods may take to run, or to go."""
 POOL = {"name": "hosts", "project": "bench", "cluster": "bench", "location": "us-central1-a"}

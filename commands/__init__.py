@@ -1,1 +1,5 @@
 """What the make targets run."""
+
+from setup.interrupted import install
+
+install()

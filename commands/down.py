@@ -2,52 +2,76 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from commands.environment import PROJECT, STATE
+from commands.errors import StateBroken
+from commands.interrupts import run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, free_from_dead_owner, outputs, pulumi, stack_exists
+from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
+from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
+from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
-from infra.local import lifecycle, traces
-from infra.local.settings import ClusterSettings, cache_folder
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
+from infra.make_command import make_command
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
 """The jobs with all that they are made of, as a target of Pulumi."""
 
 
-def clusters_of_this_project(project: str) -> list[ClusterSettings]:
-    """The local clusters whose data says that they are this project's."""
-    found = []
-    for file in sorted((cache_folder() / "clusters").glob("*/settings.json")):
-        settings = ClusterSettings.load(file.parent)
-        if settings.owner == project:
-            found.append(settings)
-    return found
-
-
 def destroy(stack: str) -> bool:
     """Destroy the stack's resources; False where there were none."""
     if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
-    free_from_dead_owner(stack)
+    try:
+        recover(stack)
+    except StateBroken as error:
+        if not is_local(stack):
+            raise
+        print(f"{error}; the cluster goes with all that it holds, and the stack's state begins empty")
+        print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
+        return True
     if not stack_exists(stack):
         return False
     if '"resources"' not in pulumi("stack", "export", "--stack", stack, quiet=True):
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if stack != "local" and before.get("jobs"):
-        stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
-    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    with settings_options(stack) as options:
+        if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
+            stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
+
+
+def is_local(stack: str) -> bool:
+    """Return True if everything of the stack is on this machine."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    return file.exists() and isinstance(load_file(file).platform, LocalConfig)
+
+
+@contextmanager
+def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
+    """Yield the options with which Pulumi destroys a stack whose settings file is gone: the keys that it requires."""
+    if (PROJECT / f"Pulumi.{stack}.yaml").exists():
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
+        file.flush()
+        yield "--config-file", file.name
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
@@ -72,31 +96,30 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
 def main() -> int:
     """Destroy, then look; whatever an interrupted `up` left outside the stack's state is ended too."""
     stack = os.environ.get("STACK", "local")
-    begun = time.monotonic()
     try:
-        worked = destroy(stack)
+        with only_command(stack, make_command("down", STACK=stack)):
+            return take_down(stack)
     except PulumiFailed as error:
         print(f"make down: {error}", file=sys.stderr)
         return 1
-    if stack == "local":
-        for settings in clusters_of_this_project(str(PROJECT)):
-            print(f"cluster {settings.name} was not in the stack's state; ending it")
-            worked = lifecycle.stop(settings) or worked
-        left = [line for line in everything_left()]
-        if left:
-            print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
-            return 1
+
+
+def take_down(stack: str) -> int:
+    """Destroy and look; returns the exit status."""
+    begun = time.monotonic()
+    worked = destroy(stack)
+    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
+    cluster = stack_cluster(str(PROJECT), stack)
+    # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
+    if lifecycle.stop(cluster):
+        print(f"the cluster of stack {stack} was not in the stack's state; ended it")
+        worked = True
+    if left := lifecycle.leftovers(cluster):
+        print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        return 1
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
     return 0
 
 
-def everything_left() -> list[str]:
-    """What any cluster of this project has left."""
-    found = []
-    for settings in clusters_of_this_project(str(PROJECT)):
-        found += traces.leftovers(settings.folder, settings.cgroup)
-    return found
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make down", main))

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from infra.local.settings import ClusterSettings, cache_folder
+from infra.local.settings import cache_folder, stack_cluster
 from setup.pulumi_cli import path_folders
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -39,7 +39,8 @@ def stack_environment() -> dict[str, str]:
     # The state's record of the secrets provider serves where Pulumi.<stack>.yaml has none, so that file stays clean.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
-    kubeconfig = ClusterSettings().kubeconfig
-    if environment.get("STACK", "local") == "local" and "KUBECONFIG" not in environment:
-        environment["KUBECONFIG"] = str(kubeconfig)
+    cluster = stack_cluster(str(PROJECT), environment.get("STACK", "local"))
+    # Also if the kubeconfig itself is missing: kubectl must not turn to the cluster of ~/.kube/config.
+    if "KUBECONFIG" not in environment and cluster.folder.exists():
+        environment["KUBECONFIG"] = str(cluster.kubeconfig)
     return environment

@@ -14,7 +14,10 @@ from commands.environment import stack_environment
 from commands.stack import PulumiFailed
 from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.watching.pod_state import PodState, latest_by_place
+from infra.make_command import make_command
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """bash where the image has it."""
 
@@ -58,8 +61,17 @@ def main(command: list[str]) -> int:
     except (NoStack, PulumiFailed, Unreachable) as error:
         print(f"make exec: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("make exec: stopped; the stack and its jobs go on", file=sys.stderr)
+        return INTERRUPTED
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
+    try:
+        return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
+    except KeyboardInterrupt:
+        # kubectl ends; the API has no call that ends a program in a pod.
+        again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
+        print(f"make exec: stopped; the job and what ran in its pod go on; {again} looks again", file=sys.stderr)
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

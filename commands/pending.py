@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT
+from commands.interrupts import finished_first
 from commands.remains.listers import Lister, real
 from commands.remains.listings import AMAZON, PARTS, Found
 from commands.remains.ours import ours
@@ -109,11 +110,13 @@ def adopt_pending(stack: str) -> None:
         pulumi(*words, "--stack", stack)
         return True
 
-    try:
-        unknown = adopt(exported, run, _real(file))
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        print(f"stack {stack}: AWS does not tell what the last update made: {error}", file=sys.stderr)
-        unknown = adopt(exported, run)
+    # Between the import and the refresh the state names resources that may not exist, and no operation is pending.
+    with finished_first():
+        try:
+            unknown = adopt(exported, run, _real(file))
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"stack {stack}: AWS does not tell what the last update made: {error}", file=sys.stderr)
+            unknown = adopt(exported, run)
     for urn in unknown:
         message = "creation was never answered, and only the cloud knows whether it is there: look for"
         print(f"stack {stack}: {message} {urn.rpartition('::')[2]}", file=sys.stderr)

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from commands.environment import PROJECT
+from commands.interrupts import run_command
 from commands.review.difference import difference
 from commands.review.earlier import records_before
 from commands.review.plan import Step, steps_of
@@ -176,4 +177,4 @@ def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command("make preview", lambda: main(sys.argv[1:])))

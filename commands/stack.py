@@ -1,55 +1,110 @@
-"""Runs the Pulumi CLI on a stack of this project: makes the stack at first use, frees it from a dead owner's lock."""
+"""Runs the Pulumi CLI on a stack of this project, and frees a stack from what a dead run left."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from commands.checkpoint import repair
+from commands import backend_lock, checkpoint
 from commands.environment import PROJECT, stack_environment
+from commands.errors import PulumiFailed as PulumiFailed
+from commands.errors import StackBusy
+from commands.interrupts import Child, Interrupted, held, run_child
+from commands.orphans import RUN, end_orphans, run_mark
+from commands.stack_lock import only_command
+from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 SHARED = "PULUMI_BACKEND_URL"
 """With it stacks are kept where other machines have them too: there may be one although nothing was set up here."""
 SALT = b"encryptionsalt:"
-
-
-class PulumiFailed(RuntimeError):
-    """A `pulumi` command ended with an error that it has shown."""
+CHANGES = ("up", "destroy", "refresh")
+"""The commands that change resources."""
+UNKNOWN_STACK = "no stack named"
+"""Of Pulumi's error for a stack that the backend does not have."""
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`; quiet returns its output, else it goes to the terminal. Raises PulumiFailed.
+    """Run `pulumi`; quiet returns its output, else it goes to the terminal.
 
-    Raises FileNotFoundError where there is no `pulumi` and no stack of another machine's to look at.
+    Raises PulumiFailed; StackBusy where a lock keeps it from working; Interrupted where a signal stopped it;
+    FileNotFoundError where there is no `pulumi` and no stack of another machine's to look at.
     """
     if SHARED in os.environ and not has_cli():
-        set_up = [sys.executable, "-m", "setup", "--no-cluster"]
-        if subprocess.run(set_up, cwd=PROJECT, check=False, stdout=sys.stderr).returncode != 0:
-            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
-    with settings_without_salt():
-        done = subprocess.run(
-            ["pulumi", *words],
-            cwd=PROJECT,
-            env=stack_environment(),
-            stdout=subprocess.PIPE if quiet else None,
-            stderr=subprocess.PIPE if quiet else None,
-            text=True,
-            check=False,
+        set_up = run_child(
+            [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=PROJECT, stdout=sys.stderr
         )
-    if done.returncode != 0:
+        if set_up.is_stopped:
+            raise KeyboardInterrupt
+        if set_up.status != 0:
+            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
+    stack = _stack_of(words)
+    # Without a terminal on its input Pulumi shows lines, and leaves the terminal and its Ctrl-C to this process.
+    colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
+    with held(), settings_without_salt():
+        done = run_child(
+            ["pulumi", *words, *colour],
+            name="Pulumi",
+            cwd=PROJECT,
+            env=stack_environment() | {RUN: run_mark(PROJECT, stack)},
+            quiet=quiet,
+            keeps_errors=True,
+            ignores_at_start=True,
+            waits_for=lambda: ", ".join(_pending(stack)),
+        )
+        if done.is_stopped:
+            _raise_interrupted(words, stack, done)
+    if owners := backend_lock.owners_in(done.stderr):
+        raise StackBusy(backend_lock.explain(stack, owners, run_mark(PROJECT, stack)))
+    if done.status != 0:
         detail = f":\n{done.stderr.strip()}" if quiet else ""
-        raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.returncode}{detail}")
-    return done.stdout or ""
+        raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
+    return done.stdout
+
+
+def _stack_of(words: Sequence[str]) -> str:
+    """Return the stack that a command names."""
+    given = list(words)
+    if "--stack" in given:
+        return given[given.index("--stack") + 1]
+    return given[2] if given[:2] == ["stack", "init"] else os.environ.get("STACK", "local")
+
+
+def _pending(stack: str) -> list[str]:
+    """Return what Pulumi is doing, as far as this machine sees the state."""
+    folder = _backend_folder()
+    return checkpoint.pending_operations(folder, checkpoint.project_of(PROJECT), stack) if folder else []
+
+
+def _backend_folder() -> Path | None:
+    return checkpoint.folder_of(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+
+
+def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
+    """Raise Interrupted, saying in which state a signal left the stack and which command goes on."""
+    if words[0] not in CHANGES:
+        raise KeyboardInterrupt
+    again = (
+        f"{make_command('up', STACK=stack)} goes on from there, {make_command('down', STACK=stack)} removes what is up"
+    )
+    pending = _pending(stack)
+    if done.status < 0:
+        end_orphans(run_mark(PROJECT, stack))
+        raise Interrupted(
+            f"`pulumi` was killed and may have left its lock and unfinished operations of stack {stack}; {again}: both "
+            "clear the lock and check the operations first"
+        )
+    if pending:
+        names = ", ".join(pending)
+        raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
+    raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
 
 @contextmanager
@@ -88,9 +143,16 @@ def _text(value: Any) -> Any:
 
 
 def stack_exists(stack: str) -> bool:
-    """Whether the backend has the stack."""
-    stacks = json.loads(pulumi("stack", "ls", "--json", quiet=True))
-    return any(each["name"].rpartition("/")[2] == stack for each in stacks)
+    """Return True if the backend has the stack. Reads no other stack, which `pulumi stack ls` does."""
+    if folder := _backend_folder():
+        return checkpoint.state_file(folder, checkpoint.project_of(PROJECT), stack) is not None
+    try:
+        pulumi("stack", "export", "--stack", stack, quiet=True)
+    except PulumiFailed as error:
+        if UNKNOWN_STACK in str(error):
+            return False
+        raise
+    return True
 
 
 def ensure_stack(stack: str) -> None:
@@ -109,7 +171,10 @@ def ensure_stack(stack: str) -> None:
 
 
 def outputs(stack: str) -> dict[str, Any]:
-    """The stack's outputs, secrets masked."""
+    """Return the stack's outputs, secrets masked. A broken state is mended first. Raises PulumiFailed, StateBroken."""
+    if _is_broken(stack):
+        with only_command(stack, "the repair of its state"):
+            _mend(stack)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found
 
@@ -133,26 +198,38 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
     return str(file)
 
 
-def free_from_dead_owner(stack: str) -> bool:
-    """Cancel an update whose `pulumi` died on this machine and left its lock; True where there was one."""
-    backend = stack_environment()["PULUMI_BACKEND_URL"]
-    if not backend.startswith("file://"):
-        return False
-    found = False
-    for lock in Path(backend.removeprefix("file://")).glob(f".pulumi/locks/**/{stack}/*.json"):
-        owner = json.loads(lock.read_text(encoding="utf-8"))
-        if owner["hostname"] == socket.gethostname() and not _is_alive(int(owner["pid"])):
-            found = True
-    if found:
-        for each in repair(backend, stack):
-            print(f"stack {stack}: {each}", flush=True)
-        pulumi("cancel", "--yes", "--stack", stack, quiet=True)
-    return found
+def recover(stack: str) -> None:
+    """Clear what a dead run left of a stack: its processes, its lock, a broken state.
+
+    Call it while holding the stack's lock. Raises StackBusy where another `pulumi` works on the stack, StateBroken
+    where no whole copy of the state exists.
+    """
+    mark = run_mark(PROJECT, stack)
+    if count := end_orphans(mark):
+        _tell([f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left"])
+    if folder := _backend_folder():
+        project = checkpoint.project_of(PROJECT)
+        _tell(backend_lock.free(folder, project, stack, mark, is_shared=SHARED in os.environ))
+    _mend(stack)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _is_broken(stack: str) -> bool:
+    folder = _backend_folder()
+    return folder is not None and checkpoint.is_broken(folder, checkpoint.project_of(PROJECT), stack)
+
+
+def _mend(stack: str) -> None:
+    if folder := _backend_folder():
+        _tell(f"stack {stack}: {each}" for each in checkpoint.repair(folder, checkpoint.project_of(PROJECT), stack))
+
+
+def reset_state(stack: str) -> Path:
+    """Set a broken state aside, so that the stack counts as new; returns where it is kept."""
+    folder = _backend_folder()
+    assert folder is not None, "a broken state is known of folder backends alone"
+    return checkpoint.set_aside(folder, checkpoint.project_of(PROJECT), stack)
+
+
+def _tell(sentences: Iterable[str]) -> None:
+    for each in sentences:
+        print(each, flush=True)

@@ -15,7 +15,8 @@ from commands.watching.job_state import JobState
 from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
-from commands.watching.pod_state import PodState, count_restarts, exit_meaning, latest_by_place
+from commands.watching.pod_state import PodState, count_restarts, latest_by_place
+from infra.make_command import make_command
 
 TAIL_LINES = 50
 """Lines of each host's log in which its last step is looked for."""
@@ -25,6 +26,7 @@ WIDTH = 10_000
 """Wider than any table: no cell is ever cut, a terminal wraps what is too long for it."""
 MADE_AGAIN = ("pytorch-job", "mx-job")
 """Kinds whose operator makes a failed pod again at once and keeps nothing of it but an event."""
+RESTARTED = "restarted after"
 COLUMNS = (
     "job",
     "kind",
@@ -60,10 +62,18 @@ def job_rows(
     rows: list[Row] = []
     for pod in current:
         restarts = str(count_restarts(each for each in pods if each.place == pod.place))
-        why = "; ".join(filter(None, (pod.why, notes.get(pod.uid)))) or (reason if not rows else "")
+        notes_of_pod = pod.why, notes.get(pod.uid) or _last_failure(pod, pods)
+        why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
         cells = _progress_cells(progress.get(pod.uid, Progress()))
         rows.append((*head, pod.name, pod.label, pod.node, pod.state, *cells, restarts, why))
     return rows
+
+
+def _last_failure(pod: PodState, pods: Sequence[PodState]) -> str:
+    """Return why the pod of this place before this one failed; empty if it did not."""
+    before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
+    newest = max(before, key=lambda each: each.created, default=None)
+    return "" if newest is None or pod.is_over else f"{RESTARTED} {newest.why}"
 
 
 def _progress_cells(progress: Progress) -> Row:
@@ -133,18 +143,14 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 
 
 def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """The last warning about what waits without a reason of its own, and how pods that were made again ended before."""
+    """The last warning about what waits without a reason of its own, and how the pods ended that these replace."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
         waiting.append(job.uid)
     notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
     if job.kind in MADE_AGAIN and not job.is_over:
         codes = cluster.exit_codes(job)
-        notes |= {
-            pod.uid: f"made again after exit code {codes[pod.name]}: {exit_meaning(codes[pod.name])}"
-            for pod in pods
-            if pod.name in codes
-        }
+        notes |= {pod.uid: f"{RESTARTED} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
     return notes
 
 
@@ -159,10 +165,14 @@ def main() -> int:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
         return 1
     except Unreachable as error:
-        print(f"the cluster is not running: {error}; `make up` starts it again, `make down` removes the stack")
+        up, down = make_command("up"), make_command("down")
+        print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
     except PulumiFailed as error:
         print(f"make status: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("make status: stopped; the stack and its jobs go on", file=sys.stderr)
+        return 130
     return 0
 
 

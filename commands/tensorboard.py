@@ -28,7 +28,7 @@ def words(bucket: str, job: str, port: str) -> list[str]:
 
 
 def main() -> int:
-    """Serve until Ctrl-C; returns the exit status."""
+    """Serve until Ctrl-C; returns the exit status, 130 after Ctrl-C."""
     stack = os.environ.get("STACK", "local")
     try:
         found = outputs_with(stack, "bucket_url")
@@ -39,7 +39,8 @@ def main() -> int:
     try:
         return subprocess.run(command, check=False).returncode
     except KeyboardInterrupt:
-        return 0
+        print("TensorBoard has ended; the stack and its jobs go on", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from commands.down import everything_left
 from commands.environment import PROJECT, STATE
 from commands.remains.listers import Lister, real, simulated
 from commands.remains.listings import AMAZON, GOOGLE
 from commands.remains.ours import Ours, ours
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
 from stack_config import load_file
 
 NETWORKS = ("network", "VPC")
@@ -91,7 +92,8 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
         source = "gcloud" if isinstance(platform, GkeConfig) else "aws"
         return verify(stack, platform, source, real(platform, mine), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
-    return Receipt(stack=stack, source="this machine", at=now, left=tuple(everything_left()))
+    left = lifecycle.leftovers(stack_cluster(str(PROJECT), stack))
+    return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
 
 
 def main(arguments: list[str]) -> int:

@@ -8,12 +8,10 @@ from pydantic import AfterValidator, Field
 
 from infra.aws.config import EksConfig
 from infra.gcp.config import GkeConfig
+from infra.local.settings import LONGEST_NAME
 from infra.naming import check_label
 from infra.settings.clear_secrets import shape
 from infra.settings.scalars import DnsLabel, GivenNamespaceName, Image, Memory, NamespaceName, Section
-
-LONGEST_NAME = 32
-"""Of a local cluster, so that its nodes' names and their addresses have room."""
 
 
 def _cluster_name(value: str) -> str:
@@ -32,16 +30,16 @@ def _bucket_url(value: str) -> str:
 
 
 class LocalConfig(Section):
-    """A Kubernetes cluster on this machine, made and removed by the stack."""
+    """A Kubernetes cluster on this machine that belongs to the stack: other stacks and checkouts have their own."""
 
     kind: Literal["local"]
     """A cluster on this machine."""
-    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] = "local"
-    """Name of the cluster and prefix of its nodes' names."""
+    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] | None = None
+    """Prefix of the nodes' names and name in kubeconfigs; by default the stack's name."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
-    port: Annotated[int, Field(ge=1024, le=65535)] = 16443
-    """Port on 127.0.0.1 where the cluster's API server answers."""
+    port: Annotated[int, Field(ge=1024, le=65535)] | None = None
+    """Port on 127.0.0.1 where the cluster's API server answers; by default a free one, which the cluster keeps."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, made and removed by the stack."""
 

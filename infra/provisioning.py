@@ -24,8 +24,11 @@ async def build_platform(
     # Each platform needs what no other does, and the clouds' SDKs are slow to import.
     if isinstance(config, LocalConfig):
         from infra.local.machine import build_machine
+        from infra.local.settings import stack_cluster
 
-        machine = build_machine(config, str(PROJECT), operators, images)
+        name, nodes, port = config.name, config.nodes, config.port
+        settings = stack_cluster(str(PROJECT), pulumi.get_stack(), name=name, nodes=nodes, port=port)
+        machine = build_machine(settings, operators, images)
         await _kubernetes_types()
         from infra.local.platform import build_local
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import stack_config
 from commands.environment import PROJECT
+from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from infra.config import LocalConfig
 from infra.settings.problems import ConfigError
 from rehearsal.cloud import faults
@@ -47,9 +46,11 @@ def main(arguments: list[str]) -> int:
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
     words = [sys.executable, "-m", "setup", f"--rehearsal={config.platform.kind}", *image, *operators]
-    set_up = subprocess.run(words, cwd=PROJECT, check=False, stdout=sys.stderr if options.json else None)
-    if set_up.returncode != 0:
-        return set_up.returncode
+    set_up = run_child(words, name="set-up", cwd=PROJECT, stdout=sys.stderr if options.json else None)
+    if set_up.is_stopped:
+        raise Interrupted("set-up keeps what it has finished; `make rehearse` goes on from there")
+    if set_up.status != 0:
+        return set_up.status
     jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
     queued = frozenset(job.name for job in config.jobs if job.queue)
     subject = Subject(
@@ -63,8 +64,7 @@ def main(arguments: list[str]) -> int:
         quotas=quotas,
         verbose=not options.json,
     )
-    # A rehearsal that is told to end cleans up first.
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    set_closing("nothing of the rehearsal is left")
     try:
         report = rehearsal.run()
     except RuntimeError as error:
@@ -75,4 +75,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command("rehearsal", lambda: main(sys.argv[1:])))

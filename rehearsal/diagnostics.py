@@ -25,6 +25,8 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # A terminal's Ctrl-C reaches this process alone, which kills the other.
+        start_new_session=True,
     ) as process:
         try:
             for line in process.stdout or ():

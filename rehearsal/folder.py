@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from commands import orphans
 from commands.environment import PROJECT, stack_environment
 from infra.local.settings import ClusterSettings, cache_folder
 
@@ -46,7 +47,9 @@ def only_one(folder: Path) -> Iterator[None]:
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """The cluster of the rehearsal of that name, at a port that is kept for it unless one is given."""
-    return ClusterSettings(name=name, nodes=0, port=port or keep_port(name), owner=str(PROJECT))
+    # No stack has a name with a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    stack = f"rehearsal/{name}"
+    return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or keep_port(name))
 
 
 def keep_port(name: str) -> int:
@@ -83,6 +86,16 @@ def write_settings(stack_file: Path, target: Path) -> None:
     target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
 
 
+def backend_folder(folder: Path) -> Path:
+    """Return the folder of Pulumi's backend in a rehearsal."""
+    return folder / "pulumi"
+
+
+def run_mark(folder: Path) -> str:
+    """Return what marks the processes of a rehearsal's `pulumi` runs."""
+    return orphans.run_mark(folder, "rehearsal")
+
+
 def environment(folder: Path) -> dict[str, str]:
     """What the engine, the program and the plugins see: simulated clouds, and no credentials of real ones."""
     found = {
@@ -90,7 +103,7 @@ def environment(folder: Path) -> dict[str, str]:
         for key, value in stack_environment().items()
         if not key.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "KUBECONFIG"))
     }
-    backend = folder / "pulumi"
+    backend = backend_folder(folder)
     backend.mkdir(parents=True, exist_ok=True)
     return found | {
         "PATH": os.pathsep.join([str(PROJECT / "rehearsal" / "bin"), found["PATH"]]),
@@ -99,4 +112,5 @@ def environment(folder: Path) -> dict[str, str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),
+        orphans.RUN: run_mark(folder),
     }

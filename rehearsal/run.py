@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commands.checkpoint import repair
+from commands.checkpoint import project_of, repair
 from commands.down import JOBS
+from commands.interrupts import held
+from commands.orphans import end_orphans
 from commands.pending import adopt, looked_up
 from commands.remains.listers import simulated
 from commands.remains.ours import ours
@@ -100,10 +102,15 @@ class Rehearsal:
                 else:
                     report.up_failed, report.resources = True, _by_type(read_state(self.folder))
                 self._destroy(report)
+        except KeyboardInterrupt:
+            self._say("rehearsal: stopping; removing the simulated cloud and its cluster")
+            raise
         finally:
-            behind.stop(self.cluster)
-            report.left += traces.leftovers(self.cluster.folder, self.cluster.cgroup)
-            shutil.rmtree(self.folder)
+            with held():
+                end_orphans(folders.run_mark(self.folder))
+                behind.stop(self.cluster)
+                report.left += traces.leftovers(self.cluster.folder, self.cluster.cgroup)
+                shutil.rmtree(self.folder)
         report.wall_seconds = time.monotonic() - begun
         return report
 
@@ -132,7 +139,7 @@ class Rehearsal:
 
     def _recover(self) -> bool:
         """What `make up` does before anything else, after an update that died."""
-        repair(folders.environment(self.folder)["PULUMI_BACKEND_URL"], self.subject.stack)
+        repair(folders.backend_folder(self.folder), project_of(self.subject.project), self.subject.stack)
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             platform = self.subject.platform

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from setup.interrupted import end_children_on_signals
 from setup.progress import run_steps
 from setup.steps import rehearsal_steps, steps
 
@@ -25,6 +26,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     operators = frozenset(arguments.operator)
+    end_children_on_signals()
     try:
         if arguments.rehearsal:
             run_steps(rehearsal_steps(operators, arguments.rehearsal, image=arguments.image))

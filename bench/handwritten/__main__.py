@@ -29,6 +29,7 @@ cluster = LocalCluster(
     "local",
     LocalClusterArgs(
         owner=config.require("owner"),
+        stack=config.require("stack"),
         name=config.require("cluster"),
         nodes=2,
         port=config.require_int("port"),

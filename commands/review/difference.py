@@ -1,19 +1,21 @@
-"""What happens to each resource between two recordings of the program: made, changed, made again, removed.
+"""What happens to each resource between two recordings of the program: created, updated, replaced or deleted.
 
-Which changes make a resource again is what the simulated clouds and the Kubernetes provider's own rules say. What is
-made again has other outputs: whatever is made of them and cannot change is made again, too, as are all resources of a
-provider that talks to another region or to another cluster.
+The tables of the providers' facts and the Kubernetes provider's own rules say which changes replace a resource. A
+replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources of a provider
+that talks to another region or another cluster are replaced.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import BY_PROVIDER, Action, Step
 from commands.review.recording import Record, key_of
-from rehearsal.cloud.checking import changes
+from rehearsal.cloud.checking import Changes, changes
+from rehearsal.cloud.fact_table import fact_table
 from setup.stand_ins.kubernetes.force_new import force_new_fields
 from setup.stand_ins.kubernetes.values import UNKNOWN
 
@@ -29,66 +31,130 @@ class _Pair:
 
     before: Record
     after: Record
-    changed: tuple[str, ...]
-    """Inputs that differ."""
-    replaced: tuple[str, ...]
-    """Those of them that mean another resource."""
+    changes: Changes
+
+    @property
+    def deletes_first(self) -> bool:
+        """Whether its replacement begins with its deletion."""
+        return self.after.deletes_first or self.changes.deletes_first
 
 
 def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
-    """One step for each resource; those that go come first."""
+    """Return one step for each resource, the deleted ones first."""
     old = {each.key: each for each in before}
     new = {each.key: each for each in after}
     pairs = {key: _pair(old[key], each) for key, each in new.items() if key in old}
-    while found := {key: reasons for key, pair in pairs.items() if (reasons := _drawn_along(pair, pairs))}:
-        for key, reasons in found.items():
-            pairs[key].replaced = reasons
+    while found := {key: result for key, pair in pairs.items() if (result := _after_others(pair, pairs))}:
+        for key, result in found.items():
+            pairs[key].changes = result
     gone = [_step("delete", each) for key, each in old.items() if key not in new]
     there = [_there(pairs[key]) if key in pairs else _step("create", each) for key, each in new.items()]
     return [*gone, *there]
 
 
 def _pair(before: Record, after: Record) -> _Pair:
-    old, new = before.inputs, after.inputs
-    changed = tuple(sorted(key for key in {*old, *new} if old.get(key) != new.get(key)))
-    replaced = _replaced(after.type, old, new)
-    if after.type.startswith(PROVIDERS) and PLACE in changed:
-        replaced = (PLACE,)
-    return _Pair(before, after, changed, replaced)
+    kept = replace(after, inputs=_without_ignored(before.inputs, after.inputs, after.ignore_changes))
+    found = _changes(kept, before.inputs, kept.inputs)
+    if after.type.startswith(PROVIDERS) and PLACE in found.changed:
+        found = replace(found, replaced=(PLACE,))
+    return _Pair(before, kept, found)
 
 
-def _replaced(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Inputs that differ and mean another resource."""
-    if kind.startswith(CLOUDS):
-        return tuple(changes(kind, dict(before), dict(after))[1])
-    if kind.startswith("kubernetes:"):
-        fixed = force_new_fields(dict(after), secrets_mutable=False, config_maps_mutable=False)
-        return tuple(path[1:] for path in fixed if _at(before, path) != _at(after, path))
-    return ()
+def _without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """Return the new inputs with the old values at the paths of `ignore_changes`."""
+    found = dict(new)
+    for path in paths:
+        head, _, rest = path.partition(".")
+        if rest and isinstance(found.get(head), Mapping):
+            found[head] = _without_ignored(old.get(head) or {}, found[head], [rest])
+        elif head in old:
+            found[head] = old[head]
+        else:
+            found.pop(head, None)
+    return found
 
 
-def _drawn_along(pair: _Pair, pairs: Mapping[str, _Pair]) -> tuple[str, ...]:
-    """Why a resource that could stay is made again because of others; empty where it stays."""
-    if pair.replaced:
+def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
+    """Return what changes in a resource, with Pulumi's option `replace_on_changes`."""
+    if record.type.startswith(CLOUDS):
+        found = changes(record.type, dict(before), dict(after))
+    else:
+        changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
+        found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
+    asked = [
+        key for key in found.changed if any(path.split(".")[0] in (key, "*") for path in record.replace_on_changes)
+    ]
+    return replace(found, replaced=tuple(asked)) if asked and not found.replaced else found
+
+
+def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the fields of a Kubernetes object that differ and cannot be changed in place."""
+    if not kind.startswith("kubernetes:"):
         return ()
+    fixed = force_new_fields(dict(after), secrets_mutable=False, config_maps_mutable=False)
+    return tuple(path[1:] for path in fixed if _at(before, path) != _at(after, path))
 
-    def is_replaced(urn: str) -> bool:
-        other = pairs.get(key_of(urn))
-        return other is not None and bool(other.replaced)
 
-    if pair.after.provider and is_replaced(pair.after.provider):
-        return (f"{BY_PROVIDER}{key_of(pair.after.provider).rpartition('::')[2]}",)
-    lost = [name for name, urns in pair.after.depends.items() if any(map(is_replaced, urns))]
+def _after_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
+    """Return the changes that the new outputs of other resources make necessary; None where there are no more."""
+    if pair.changes.replaced:
+        return None
+    others = [pairs[key] for urn in _users_of(pair.after) if (key := key_of(urn)) in pairs]
+    provider = pairs.get(key_of(pair.after.provider)) if pair.after.provider else None
+    if provider and provider.changes.replaced:
+        reason = f"{BY_PROVIDER}{key_of(pair.after.provider).rpartition('::')[2]}"
+        return replace(pair.changes, replaced=(reason,))
+    if not any(each.changes.changed or each.changes.replaced for each in others):
+        return None
+    found = _with_new_outputs(pair, pairs)
+    return found if found != pair.changes else None
+
+
+def _users_of(record: Record) -> Iterator[str]:
+    return (urn for urns in record.depends.values() for urn in urns)
+
+
+def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
+    """Return the changes of a resource once the outputs of others that change are unknown."""
+    before, after = pair.before.inputs, dict(pair.after.inputs)
+    lost, removed = dict(after), dict(after)
+    for name, urns in pair.after.depends.items():
+        for other in (pairs[key] for urn in urns if (key := key_of(urn)) in pairs):
+            if other.changes.replaced:
+                lost[name] = with_unknown_outputs(lost.get(name), other.after.outputs)
+                if other.deletes_first:
+                    removed[name] = UNKNOWN
+            elif other.changes.changed:
+                lost[name] = _with_updated_outputs(lost.get(name), other)
     if pair.after.type.startswith(PROVIDERS):
-        return tuple(lost)
-    before, after = pair.before.inputs, pair.after.inputs
-    return tuple(name for name in lost if _replaced(pair.after.type, before, {**after, name: UNKNOWN}))
+        gone = tuple(name for name in after if lost[name] != after[name] or removed[name] != after[name])
+        return replace(pair.changes, replaced=gone)
+    found = _changes(pair.after, before, lost)
+    if pair.after.type.startswith("kubernetes:"):
+        heads = tuple(dict.fromkeys(path.partition(".")[0] for path in found.replaced))
+        found = replace(found, replaced=tuple(name for name in heads if name in pair.after.depends) or found.replaced)
+    # The engine asks with whole inputs unknown which resources are deleted together with one that is deleted first:
+    # calculateDependentReplacements in https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy
+    drawn = _changes(pair.after, before, removed).replaced if removed != after else ()
+    return replace(found, replaced=found.replaced or drawn)
+
+
+def _with_updated_outputs(value: Any, other: _Pair) -> Any:
+    """Return an input with the outputs unknown that an update of the other resource computes again."""
+    table = fact_table(other.after.type)
+    for rule in table.rules_of("new_output") if table else ():
+        if {*other.changes.changed} - {*rule.get("unless", ())}:
+            output = rule["output"]
+            value = with_unknown_outputs(value, {output: other.after.outputs.get(output)}, whole=False)
+    return value
 
 
 def _there(pair: _Pair) -> Step:
-    if pair.replaced:
-        return _step("replace", pair.after, pair.before, pair.replaced)
-    return _step("update" if pair.changed else "same", pair.after, pair.before, pair.changed)
+    found = pair.changes
+    if found.replaced:
+        return _step("replace", pair.after, pair.before, found.replaced)
+    step = _step("update" if found.changed else "same", pair.after, pair.before, found.changed)
+    return replace(step, recycles=found.recycles)
 
 
 def _step(action: Action, record: Record, before: Record | None = None, changed: tuple[str, ...] = ()) -> Step:

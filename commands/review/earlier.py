@@ -69,4 +69,5 @@ def recorded_there(stack: str, commit: str) -> list[Record]:
 def _records(found: Iterable[dict[str, Any]]) -> Iterable[Record]:
     for each in found:
         depends = {name: tuple(urns) for name, urns in each["depends"].items()}
-        yield Record(**{**each, "depends": depends})
+        options = {name: tuple(each.get(name, ())) for name in ("ignore_changes", "replace_on_changes")}
+        yield Record(**{**each, **options, "depends": depends})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from rehearsal.cloud.checking import changes
 
 Action = Literal["replace", "delete", "create", "update", "same"]
 ACTIONS: Mapping[str, Action] = {
@@ -24,6 +27,10 @@ ACTIONS: Mapping[str, Action] = {
 """Pulumi's operation -> action. https://www.pulumi.com/docs/iac/cli/commands/pulumi_preview/"""
 POOLS = (":NodePool", ":NodeGroup")
 """Ends of the types of pools."""
+RECYCLING = ("launchTemplate", "version", "releaseVersion")
+"""Inputs of an EKS node group whose change drains and replaces all its nodes: UpdateNodegroupVersion, in
+hashicorp/terraform-provider-aws internal/service/eks/node_group.go, resourceNodeGroupUpdate.
+"""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Ends of the types of buckets."""
 BY_PROVIDER = "provider "
@@ -48,6 +55,8 @@ class Step:
     """Keys that differ."""
     kept: bool = False
     """Whether it stays in the cloud when it goes from the stack."""
+    recycles: str = ""
+    """Why an update recycles all nodes of a pool; empty if it does not."""
 
     @property
     def component(self) -> bool:
@@ -59,6 +68,12 @@ class Step:
         """The provider whose change is all that happens to it; empty for other reasons."""
         reason = self.changed[0] if len(self.changed) == 1 else ""
         return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
+
+    @property
+    def recycles_nodes(self) -> bool:
+        """Whether the update drains and replaces all nodes of a node group."""
+        parts = {re.split(r"[.\[]", key, maxsplit=1)[0] for key in self.changed}
+        return self.action == "update" and self.type.endswith(":NodeGroup") and bool(parts & set(RECYCLING))
 
     @property
     def kind(self) -> str:
@@ -87,6 +102,8 @@ def steps_of(preview: str) -> list[Step]:
             changed=tuple(each.get("replaceReasons") or each.get("diffReasons") or ()),
             kept=bool((each.get("oldState") or {}).get("retainOnDelete")),
         )
+        if step.action == "update":
+            step = replace(step, recycles=changes(kind, dict(step.before), step.inputs).recycles)
         # A replacement is several steps; it counts once, as what it is.
         if urn not in found or step.action == "replace":
             found[urn] = step
@@ -110,13 +127,14 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Why the plan must not be carried out: pools under running jobs and buckets that it would take away.
+    """Return why the plan must not be carried out: pools under running jobs and buckets that it would take away.
 
     `running` is pool -> jobs that run there now. What `may_replace` names is let through.
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        if step.action not in ("replace", "delete") or step.kept:
+        does = "recycle every node of" if step.recycles or step.recycles_nodes else step.action
+        if does in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)
         if {name, step.name} & allowed:
@@ -124,7 +142,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack if that is meant"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
-            found.append(f"would {step.action} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+            found.append(f"would {does} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found

@@ -76,6 +76,9 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
         kept=request.retainOnDelete,
         provider=request.provider.rpartition("::")[0],
         depends={name: tuple(found.urns) for name, found in request.propertyDependencies.items()},
+        ignore_changes=tuple(request.ignoreChanges),
+        replace_on_changes=tuple(request.replaceOnChanges),
+        deletes_first=request.deleteBeforeReplace,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +60,10 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        return {"latestVersion": 1}
+        # A change of the template is a new version of it, by which node groups recycle their nodes:
+        # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
+        contents = {key: value for key, value in inputs.items() if key != "tags"}
+        return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
     if args.typ == "aws:iam/role:Role":
         return {"name": f"{args.name}-0123456", "arn": f"arn:aws:iam::123456789012:role/{args.name}-0123456"}
     if args.typ == "aws:ec2/placementGroup:PlacementGroup":
@@ -81,6 +86,14 @@ class Record:
     """URN of its provider; empty for the default one."""
     depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Input -> URNs of the resources whose outputs it is made of."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """Outputs that are not inputs, `id` included."""
+    ignore_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs that keep their old values."""
+    replace_on_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs whose change replaces the resource."""
+    deletes_first: bool = False
+    """Pulumi's option `delete_before_replace`."""
 
     @property
     def key(self) -> str:
@@ -119,10 +132,12 @@ class RecordingEngine(Mocks):
             # By this output of its own the provider sees that sources changed.
             inputs = {**inputs, "contextHash": self.image_digest}
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
-        self.records.append(Record(args.typ, args.name, inputs))
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        return f"{args.name}-id", {**args.inputs, **answers, **_google_answers(args), **_amazon_answers(args)}
+        answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
+        computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
+        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": f"{args.name}-id", **computed}))
+        return f"{args.name}-id", {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """No program here calls a provider's function."""

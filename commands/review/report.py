@@ -12,6 +12,8 @@ from typing import Any
 
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
+from infra.aws.config import EksConfig
+from infra.aws.standing import refused_changes, standing
 from infra.cost import Bill, bill, over_budget
 from infra.quota import Quota, quota_needed
 from policy.rules import Finding
@@ -73,6 +75,16 @@ class Report:
         return found
 
     @property
+    def refused(self) -> list[str]:
+        """Return changes that AWS refuses while the cluster of the settings before stands."""
+        if self.before is None or not isinstance(self.before.platform, EksConfig):
+            return []
+        if not isinstance(self.after.platform, EksConfig):
+            return []
+        cluster = standing(self.before.platform)
+        return [str(each) for each in refused_changes(cluster, self.after.platform)]
+
+    @property
     def failures(self) -> list[str]:
         """Why the change must not be merged."""
         price = over_budget(bill(self.after.platform), self.after.budget)
@@ -80,6 +92,7 @@ class Report:
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
             *(f"stack {each}" for each in self.too_much),
+            *self.refused,
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
         ]
 
@@ -192,6 +205,8 @@ def _resources(report: Report) -> list[str]:
         named = [each for each in report.steps if each.action == action and not each.component]
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += _named(named)
+        elif action == "update":
+            lines += _named(each for each in named if each.recycles or each.recycles_nodes)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
@@ -212,7 +227,9 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             if step.kept and step.action != "update"
             else ""
         )
-        yield f"- `{step.name}`{why and f': {why}'}{stays}"
+        reason = step.recycles or ("all its nodes are drained and replaced" if step.recycles_nodes else "")
+        recycles = f"; **{reason}**" if reason else ""
+        yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
 

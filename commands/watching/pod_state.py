@@ -1,4 +1,4 @@
-"""Derives from pods, as the Kubernetes API gives them, their place in a job, state, reason and exit code's meaning."""
+"""Derives from pods, as the Kubernetes API gives them, their place in a job, state and reason."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
+from commands.watching.exit_text import Container, explain_exit
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
 
 Object = dict[str, Any]
@@ -38,23 +40,7 @@ STUCK = frozenset(
 )
 """Reasons for waiting that do not pass by themselves."""
 
-EXIT_CODES = {
-    0: "done",
-    1: "uncaught error, or another rank failed first: its log says which",
-    2: "command line not understood",
-    65: "diverged: the loss is not a number",
-    66: "data error",
-    69: "a link between hosts is slower than the job asks for",
-    70: "hang: a step took too long",
-    74: "storage full or failing",
-    75: "preempted, to be started again",
-    78: "bad configuration: a flag or its value",
-    126: "the command cannot be executed",
-    127: "the command is not in the image",
-}
-"""What exit codes mean: those of the trainer (trainer/exit_codes.py) and those of every shell."""
 _EXITED = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
-SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +77,10 @@ class PodState:
     """When it was made (RFC 3339)."""
     finished: str = ""
     """When its container ended (RFC 3339); empty before."""
+    runs_script: bool = False
+    """Whether it runs a program of the user's and not the trainer."""
+    memory_limit: str = ""
+    """Memory limit of its container, such as `2Gi`; empty for none."""
 
     @property
     def place(self) -> tuple[bool, str, int]:
@@ -126,17 +116,25 @@ class PodState:
         """Reason, exit code and their meaning in one line; empty when all is well."""
         if self.exit_code is not None and self.state == "failed":
             reason = f" ({self.reason})" if self.reason not in ("", "Error") else ""
-            return f"exit code {self.exit_code}: {exit_meaning(self.exit_code)}{reason}"
+            return f"{self.exit_text(self.exit_code)}{reason}"
+        if self.reason == "Evicted" and "memory" in self.message:
+            limit = f"its limit of {self.memory_limit}" if self.memory_limit else "a limit of the container"
+            return f"Evicted: {self.message} The memory of {self.node or 'the node'} ran out, not {limit}"
         return ": ".join(text for text in (self.reason, self.message) if text)
 
-
-def exit_meaning(code: int) -> str:
-    """What an exit code means; negative codes and those over 128 are signals."""
-    signal = -code if code < 0 else code - 128
-    if signal in SIGNALS:
-        killed = ": out of memory, or killed by hand" if signal == 9 else ""
-        return f"ended by {SIGNALS[signal]}{killed}"
-    return EXIT_CODES.get(code, "not a code of the trainer's")
+    def exit_text(self, code: int) -> str:
+        """Return an exit code of its container or of a rank in it, with what the code means."""
+        # Until the container has ended, Kubernetes' reason for its end is not known.
+        reason = self.reason if self.exit_code is not None else None
+        container = Container(
+            job=self.job,
+            node=self.node,
+            runs_script=self.runs_script,
+            is_launcher=self.role == "launcher",
+            memory_limit=self.memory_limit,
+            reason=reason,
+        )
+        return f"exit code {code}: {explain_exit(code, container)}"
 
 
 def pod_state(pod: Object) -> PodState:
@@ -162,7 +160,15 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
+        runs_script=not _runs_trainer(spec["containers"][0]),
+        memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
     )
+
+
+def _runs_trainer(container: Object) -> bool:
+    """Return whether a container's program is `-m trainer`, however it is started (workloads/command.py)."""
+    words = [*(container.get("command") or []), *(container.get("args") or [])]
+    return ("-m", "trainer") in pairwise(words)
 
 
 def owner_of(found: Object) -> str:

@@ -15,7 +15,6 @@ from commands.watching.log_lines import Progress, before_report, exit_codes, loo
 from commands.watching.pod_state import (
     PodState,
     count_restarts,
-    exit_meaning,
     latest_by_place,
     seconds_between,
 )
@@ -148,9 +147,7 @@ def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
     if not pod.is_over:
         return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}
-    lines = [
-        f"{pod.job}/{rank} on {pod.node}: exit code {code}: {exit_meaning(code)}" for rank, code in reported.items()
-    ]
+    lines = [f"{pod.job}/{rank} on {pod.node}: {pod.exit_text(code)}" for rank, code in reported.items()]
     if lines and pod.reason in ("", "Error"):
         return lines
     return [describe(pod, 0), *lines]

@@ -19,8 +19,12 @@ from infra.hardware.ec2 import ec2_machine
 from infra.namespace import SERVICE_ACCOUNT
 from infra.naming import cloud_labels
 
-NODE_POLICIES = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
-"""https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html"""
+NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""Managed policies of the nodes' role: https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html
+
+AmazonEKSWorkerNodeMinimalPolicy is Auto Mode's. It lacks ec2:DescribeInstances, which nodeadm calls for the node's name
+before the kubelet starts: awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,7 @@ def _system(
         "system",
         NodeGroupArgs(
             cluster=cluster.name,
+            version=cluster.version,
             config=config,
             machine=ec2_machine(config.system_pool.machine_type),
             nodes=config.system_pool.nodes,
@@ -114,6 +119,7 @@ def _group(
         NodeGroupArgs(
             # After the system's nodes, so that nothing dear has begun when those cannot be had.
             cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
+            version=cluster.version,
             config=config,
             machine=plan.machine,
             nodes=plan.nodes,

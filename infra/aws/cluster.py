@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,12 @@ from infra.aws.identity import POD_SERVICE, ServiceRole, ServiceRoleArgs
 
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+ALL_TAINTS = json.dumps({"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}})
+"""Settings of the node monitoring agent: its GPU part runs on tainted nodes too.
+
+By default the part has no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
+aws/eks-node-monitoring-agent charts/eks-node-monitoring-agent/values.yaml:158, configuration.schema.json:138.
+"""
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 """https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
@@ -32,6 +39,8 @@ class EksCluster(pulumi.ComponentResource):
 
     name: pulumi.Output[str]
     """Name of the cluster, known when nodes can join it."""
+    version: pulumi.Output[str]
+    """Minor version of Kubernetes, known when the control plane runs it."""
     security_group: pulumi.Output[str]
     """Group of the control plane and all nodes: they may reach each other on any port."""
     kubeconfig: pulumi.Output[str]
@@ -75,6 +84,7 @@ class EksCluster(pulumi.ComponentResource):
         self.name = pulumi.Output.all(self.control_plane.name, *(addon.id for addon in first)).apply(
             lambda values: str(values[0])
         )
+        self.version = self.control_plane.version
         self.security_group = self.control_plane.vpc_config.apply(lambda found: str(found.cluster_security_group_id))
         self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, self.control_plane))
         self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})
@@ -82,7 +92,7 @@ class EksCluster(pulumi.ComponentResource):
     def add_workload_addons(self, name: str, nodes: pulumi.Resource) -> None:
         """The add-ons that run as ordinary pods and become healthy only on nodes."""
         self._addon(name, "coredns", after=nodes)
-        self._addon(name, "eks-node-monitoring-agent", after=nodes)
+        self._addon(name, "eks-node-monitoring-agent", after=nodes, values=ALL_TAINTS)
         self._addon(name, "aws-ebs-csi-driver", "ebs-csi-controller-sa", "service-role/AmazonEBSCSIDriverPolicy", nodes)
 
     def _addon(
@@ -92,8 +102,9 @@ class EksCluster(pulumi.ComponentResource):
         service_account: str | None = None,
         policy: str | None = None,
         after: pulumi.Resource | None = None,
+        values: str | None = None,
     ) -> eks.Addon:
-        """An add-on of EKS, at AWS's version unless the settings say one; with a role if its pods need one."""
+        """Install an EKS add-on, with a role if its pods need one; AWS chooses the version if the settings do not."""
         identities = None
         if service_account and policy:
             role = ServiceRole(
@@ -107,6 +118,7 @@ class EksCluster(pulumi.ComponentResource):
             cluster_name=self.control_plane.name,
             addon_name=addon,
             addon_version=self._addon_versions.get(addon),
+            configuration_values=values,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             pod_identity_associations=identities,
@@ -114,22 +126,34 @@ class EksCluster(pulumi.ComponentResource):
         )
 
     def _admins(self, name: str, config: EksConfig) -> None:
+        """Let principals administer the cluster.
+
+        Entries are named by their principal. Numbered names would move an ARN to another entry when one before it goes,
+        and EKS has one entry per ARN: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
+        """
         for index, principal in enumerate(config.admins):
+            entry_name, old_name = f"{name}-admin-{principal_name(principal)}", f"{name}-admin-{index}"
             entry = eks.AccessEntry(
-                f"{name}-admin-{index}",
+                entry_name,
                 cluster_name=self.control_plane.name,
                 principal_arn=principal,
                 type="STANDARD",
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=pulumi.ResourceOptions(parent=self, aliases=[pulumi.Alias(name=old_name)]),
             )
             eks.AccessPolicyAssociation(
-                f"{name}-admin-{index}-policy",
+                f"{entry_name}-policy",
                 cluster_name=self.control_plane.name,
                 principal_arn=entry.principal_arn,
                 policy_arn=ADMIN_POLICY,
                 access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=pulumi.ResourceOptions(parent=self, aliases=[pulumi.Alias(name=f"{old_name}-policy")]),
             )
+
+
+def principal_name(arn: str) -> str:
+    """Return a resource name for an IAM principal: account, kind and path, such as `123456789012-role/team`."""
+    *_, account, resource = arn.split(":")
+    return f"{account}-{resource}"
 
 
 def context_name(config: EksConfig) -> str:

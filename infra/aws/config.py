@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
+from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from infra.image.config import ImageConfig
 from infra.settings.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
@@ -152,8 +153,8 @@ class EksConfig(Section):
     """Name of the cluster and prefix of what is made for it."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, made and removed by the stack."""
-    kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.34', in quotes")] = "1.34"
-    """Version of Kubernetes."""
+    kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.36', in quotes")] = DEFAULT_EKS_VERSION
+    """Minor version of Kubernetes of the control plane and all nodes; a cluster that stands goes up one at a time."""
     check_offers: bool = True
     """Whether versions, zones and instance types of a region that Trainyard does not know of (those of 2026-11) are \
 refused."""
@@ -168,7 +169,8 @@ refused."""
         ],
         ...,
     ] = ()
-    """IAM roles and users that administer the cluster, beside the one that makes it."""
+    """IAM roles and users that administer the cluster, in addition to the one that makes it; EKS refuses a second \
+entry for that one."""
     deletion_protection: bool = False
     """Whether AWS refuses to delete the cluster; `make down` then fails until it is off."""
     system_pool: EksSystemPoolConfig = EksSystemPoolConfig()

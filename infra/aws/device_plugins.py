@@ -1,4 +1,4 @@
-"""DevicePlugins: what tells Kubernetes of the GPUs and the fabric adapters of nodes; the image of EKS has neither."""
+"""DevicePlugins: daemons that tell Kubernetes which GPUs and fabric adapters a node has. The EKS image has neither."""
 
 from __future__ import annotations
 
@@ -26,14 +26,43 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.naming import ACCELERATOR_LABEL, stack_labels
+from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, stack_labels
 
-NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin:v0.18.0"
-"""https://github.com/NVIDIA/k8s-device-plugin"""
-EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.7"
-"""https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 NAMESPACE = "kube-system"
-PLUGIN_FOLDER = "/var/lib/kubelet/device-plugins"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevicePlugin:
+    """A device plugin and what it needs of its node."""
+
+    name: str
+    """Name of the DaemonSet."""
+    image: str
+    """Image by its tag."""
+    folders: dict[str, str]
+    """Volume -> folder of the node, mounted at the same path."""
+    privileged: bool = False
+    """Whether the plugin runs privileged, with the node's network."""
+
+
+NVIDIA = DevicePlugin(
+    name="nvidia-device-plugin",
+    image="nvcr.io/nvidia/k8s-device-plugin:v0.18.0",
+    folders={"plugins": "/var/lib/kubelet/device-plugins"},
+)
+"""https://github.com/NVIDIA/k8s-device-plugin"""
+EFA = DevicePlugin(
+    name="efa-device-plugin",
+    image="602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
+    folders={"plugins": "/var/lib/kubelet/device-plugins", "infiniband": "/dev/infiniband"},
+    privileged=True,
+)
+"""Settings of AWS's chart 0.5.30: aws/eks-charts 5239609, stable/aws-efa-k8s-device-plugin values.yaml:5-9 and
+templates/daemonset.yaml:64-88.
+
+Without /dev/infiniband the plugin finds no adapter (7248e07, pull request 1069). AWS runs it privileged since 49a034a.
+The chart mounts /opt/aws/neuron too, which only Trainium and Inferentia nodes have.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,50 +71,56 @@ class DevicePluginsArgs:
 
     gpus: bool
     """Whether some nodes have GPUs."""
-    efa: bool
-    """Whether some nodes have fabric adapters."""
+    efa_pools: tuple[str, ...]
+    """Pools whose nodes have fabric adapters."""
 
 
 class DevicePlugins(pulumi.ComponentResource):
-    """A daemon for each kind of device, on the nodes that have GPUs."""
+    """A daemon for each kind of device, on the nodes that have it."""
 
     def __init__(self, name: str, args: DevicePluginsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:DevicePlugins", name, None, opts)
         if args.gpus:
-            self._daemon(f"{name}-nvidia", "nvidia-device-plugin", NVIDIA_IMAGE)
-        if args.efa:
-            self._daemon(f"{name}-efa", "efa-device-plugin", EFA_IMAGE)
+            nodes = NodeSelectorRequirementArgs(key=ACCELERATOR_LABEL, operator="Exists")
+            self._daemon(f"{name}-nvidia", NVIDIA, nodes)
+        if args.efa_pools:
+            nodes = NodeSelectorRequirementArgs(key=POOL_LABEL, operator="In", values=list(args.efa_pools))
+            self._daemon(f"{name}-efa", EFA, nodes)
         self.register_outputs({})
 
-    def _daemon(self, name: str, daemon: str, image: str) -> None:
-        labels = {**stack_labels(), "app.kubernetes.io/name": daemon}
+    def _daemon(self, name: str, plugin: DevicePlugin, nodes: NodeSelectorRequirementArgs) -> None:
+        """Run a plugin on each of the nodes."""
+        labels = {**stack_labels(), "app.kubernetes.io/name": plugin.name}
         container = ContainerArgs(
-            name=daemon,
-            image=image,
+            name=plugin.name,
+            image=plugin.image,
             env=[EnvVarArgs(name="FAIL_ON_INIT_ERROR", value="false")],
-            security_context=SecurityContextArgs(
-                allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"])
-            ),
+            security_context=_security_context(plugin),
             resources=ResourceRequirementsArgs(requests={"cpu": "10m", "memory": "32Mi"}, limits={"memory": "256Mi"}),
-            volume_mounts=[VolumeMountArgs(name="plugins", mount_path=PLUGIN_FOLDER)],
+            volume_mounts=[VolumeMountArgs(name=volume, mount_path=path) for volume, path in plugin.folders.items()],
         )
+        volumes = [
+            VolumeArgs(name=volume, host_path=HostPathVolumeSourceArgs(path=path))
+            for volume, path in plugin.folders.items()
+        ]
         DaemonSet(
             name,
-            # Nodes of GPUs may come an hour later, or from zero: nothing is gained by waiting for them.
+            # GPU nodes may come an hour later or from zero. Nothing depends on this DaemonSet, so do not wait for it.
             metadata=ObjectMetaArgs(
-                name=daemon, namespace=NAMESPACE, labels=labels, annotations={"pulumi.com/skipAwait": "true"}
+                name=plugin.name, namespace=NAMESPACE, labels=labels, annotations={"pulumi.com/skipAwait": "true"}
             ),
             spec=DaemonSetSpecArgs(
-                selector=LabelSelectorArgs(match_labels={"app.kubernetes.io/name": daemon}),
+                selector=LabelSelectorArgs(match_labels={"app.kubernetes.io/name": plugin.name}),
                 template=PodTemplateSpecArgs(
                     metadata=ObjectMetaArgs(labels=labels),
                     spec=PodSpecArgs(
                         priority_class_name="system-node-critical",
-                        host_network=daemon.startswith("efa"),
+                        automount_service_account_token=False,
+                        host_network=plugin.privileged,
                         tolerations=[TolerationArgs(operator="Exists")],
-                        affinity=_on_nodes_with_gpus(),
+                        affinity=_on(nodes),
                         containers=[container],
-                        volumes=[VolumeArgs(name="plugins", host_path=HostPathVolumeSourceArgs(path=PLUGIN_FOLDER))],
+                        volumes=volumes,
                     ),
                 ),
             ),
@@ -93,9 +128,16 @@ class DevicePlugins(pulumi.ComponentResource):
         )
 
 
-def _on_nodes_with_gpus() -> AffinityArgs:
-    labelled = NodeSelectorRequirementArgs(key=ACCELERATOR_LABEL, operator="Exists")
-    terms = [NodeSelectorTermArgs(match_expressions=[labelled])]
+def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
+    """Return the rights of a plugin's container."""
+    if plugin.privileged:
+        return SecurityContextArgs(privileged=True, run_as_user=0)
+    return SecurityContextArgs(allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"]))
+
+
+def _on(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
+    """Return the affinity that keeps pods on the nodes."""
+    terms = [NodeSelectorTermArgs(match_expressions=[nodes])]
     return AffinityArgs(
         node_affinity=NodeAffinityArgs(
             required_during_scheduling_ignored_during_execution=NodeSelectorArgs(node_selector_terms=terms)

@@ -12,7 +12,7 @@ from pulumi_aws import ec2, eks
 from infra.aws.config import EksConfig
 from infra.aws.pools import NodeGroupPlan
 from infra.hardware.ec2 import Ec2Machine
-from infra.hardware.machines import EKS_PODS
+from infra.hardware.eks_nodes import eks_pods
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
@@ -27,6 +27,8 @@ class NodeGroupArgs:
 
     cluster: pulumi.Input[str]
     """Name of the cluster, known when nodes can join it."""
+    version: pulumi.Input[str]
+    """Minor version of the control plane, known when it runs that version."""
     config: EksConfig
     """Settings of the platform."""
     machine: Ec2Machine
@@ -65,6 +67,9 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
+            # EKS refuses the next minor version while a node group is behind: UpdateClusterVersion's documentation,
+            # hashicorp/terraform-provider-aws issue 19478. The provider updates nodes only when `version` changes.
+            version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
             subnet_ids=args.subnets,
@@ -76,7 +81,7 @@ class NodeGroup(pulumi.ComponentResource):
             scaling_config=eks.NodeGroupScalingConfigArgs(
                 desired_size=args.nodes, min_size=args.nodes, max_size=args.nodes
             ),
-            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            update_config=_update_config(plan),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             labels=labels,
             taints=[eks.NodeGroupTaintArgs(key=GPU_TAINT, value="present", effect="NO_SCHEDULE")] if gpu else None,
@@ -85,6 +90,7 @@ class NodeGroup(pulumi.ComponentResource):
                 parent=self,
                 custom_timeouts=SLOW_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
+                replace_on_changes=_replaced_by(plan),
             ),
         )
         self.ready = group.id
@@ -102,6 +108,25 @@ class NodeGroup(pulumi.ComponentResource):
         return group.name
 
 
+def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
+    """Return how nodes are recycled when their template or version changes.
+
+    By default EKS starts further nodes first, which a reservation or a capacity block does not have; MINIMAL removes a
+    node before it starts another: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
+    """
+    reserved = plan is not None and plan.reservation is not None
+    return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if reserved else None)
+
+
+def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
+    """Return inputs whose change replaces a group, where EKS would recycle nodes that it cannot.
+
+    Nodes of a capacity block are updated at size 0 alone:
+    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
+    """
+    return ["launchTemplate", "version"] if plan is not None and plan.capacity_block else []
+
+
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
     """What each instance is; what EKS decides (image, joining the cluster) is left to it."""
     plan = args.plan
@@ -110,7 +135,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
     return ec2.LaunchTemplateArgs(
         instance_type=args.machine.name if block else None,
         update_default_version=True,
-        user_data=NODE_CONFIG,
+        user_data=node_config(args.machine),
         metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
             http_tokens="required", http_put_response_hop_limit=1, http_endpoint="enabled"
         ),
@@ -176,8 +201,8 @@ def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationS
     return ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)
 
 
-def _node_config() -> str:
-    """What nodeadm adds to its own: pods of a node as counted on, and local disks as one fast scratch disk.
+def node_config(machine: Ec2Machine) -> str:
+    """Return the user data of nodes: most pods for the kubelet, and local disks as one fast scratch disk.
 
     https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
     """
@@ -185,7 +210,7 @@ def _node_config() -> str:
         "apiVersion": "node.eks.aws/v1alpha1",
         "kind": "NodeConfig",
         "spec": {
-            "kubelet": {"config": {"maxPods": EKS_PODS}},
+            "kubelet": {"config": {"maxPods": eks_pods(machine)}},
             "instance": {"localStorage": {"strategy": "RAID0"}},
         },
     }
@@ -202,7 +227,3 @@ def _node_config() -> str:
         "",
     ]
     return base64.b64encode("\n".join(lines).encode()).decode()
-
-
-NODE_CONFIG = _node_config()
-"""User data of every node."""

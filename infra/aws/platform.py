@@ -29,7 +29,8 @@ def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
     )
     inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
     plugins = DevicePluginsArgs(
-        gpus=any(plan.machine.gpus for plan in cloud.groups), efa=any(plan.efa for plan in cloud.groups)
+        gpus=any(plan.machine.gpus for plan in cloud.groups),
+        efa_pools=tuple(plan.name for plan in cloud.groups if plan.efa),
     )
     DevicePlugins("device-plugins", plugins, inside)
     return _platform(config, cloud, provider, inside, _trainer_images(config, cloud, images))

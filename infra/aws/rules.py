@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from ipaddress import IPv4Network
 
 from infra.authorized_networks import examples, open_to_all
@@ -10,7 +11,8 @@ from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
-from infra.hardware.versions import EKS_MINORS, unoffered
+from infra.hardware.eks_versions import unsupported
+from infra.hardware.versions import minor_of
 from infra.settings.problems import SKIPPED, Path, Problem
 
 Found = Iterator[tuple[str, str, object]]
@@ -41,13 +43,18 @@ def problems(config: EksConfig) -> list[Problem]:
     return found
 
 
+PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+"""Ranges that the provider takes for services: hashicorp/terraform-provider-aws internal/service/eks/validate.go
+(18fc80b), validateIPv4CIDRPrivateRange; 100.64.0.0/10 is not among them (its issue 37396).
+"""
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
 """What Pulumi's own names add: it refuses those that get too long."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
-    if config.check_offers and (wrong := unoffered(config.kubernetes_version, EKS_MINORS)):
+    today = datetime.now(tz=UTC).date()
+    if config.check_offers and (wrong := unsupported(config.kubernetes_version, today)):
         yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
 
 
@@ -79,7 +86,7 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     if not 12 <= services.prefixlen <= 24:
         yield Problem((*path, "services"), "must be a /12 to /24", str(services))
     for key, network in (("vpc", vpc), ("services", services)):
-        if not network.is_private:
+        if not any(network.subnet_of(private) for private in PRIVATE_RANGES):
             message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
             yield Problem((*path, key), message, str(network))
     if vpc.overlaps(services):
@@ -157,8 +164,23 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found
         yield "zones", "names a zone twice", list(pool.zones)
 
 
-def _fabric(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+EFA_MINOR = 33
+"""Oldest minor version whose cluster security group lets EFA traffic out, by an egress rule to itself.
+
+0.0.0.0/0 does not cover EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
+eksctl-io/eksctl pull request 8509.
+"""
+
+
+def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
+    # With check_offers the version's own rule refuses these.
+    if plan.efa and not config.check_offers and minor_of(config.kubernetes_version) < EFA_MINOR:
+        message = (
+            f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "
+            f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"
+        )
+        yield "efa", message, True
     if pool.efa and not plan.machine.efa_interfaces:
         near = [
             each.name for each in EC2_MACHINES.values() if each.efa_interfaces and each.family == plan.machine.family

@@ -35,15 +35,17 @@ class AcceleratorNetworkArgs:
 class AcceleratorNetwork(pulumi.ComponentResource):
     """VPCs for the traffic between GPUs of different hosts."""
 
-    networks: pulumi.Output[list[tuple[str, str]]]
+    names: list[tuple[str, str]]
     """Names of VPC and subnet of each interface, in order."""
+    networks: pulumi.Output[list[tuple[str, str]]]
+    """The same names, known when the networks exist."""
 
     def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpcs = {vpc: self._vpc(name, vpc, args, child) for vpc in args.fabric.vpcs}
         region = args.zone.rpartition("-")[0]
-        made = []
+        self.names, made = [], []
         for interface in args.fabric.interfaces:
             subnet = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
@@ -53,6 +55,9 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 network=vpcs[interface.vpc].id,
                 ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
                 opts=child,
+            )
+            self.names.append(
+                (fitted(args.cluster, interface.vpc, NAME_LIMIT), fitted(args.cluster, interface.name, NAME_LIMIT))
             )
             made.append(pulumi.Output.all(vpcs[interface.vpc].name, subnet.name).apply(lambda pair: (pair[0], pair[1])))
         self.networks = pulumi.Output.all(*made).apply(list)
@@ -84,7 +89,9 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 direction="INGRESS",
                 source_ranges=[args.network],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                opts=opts,
+                # Google deletes no VPC that has a firewall, and the provider would keep it: `network` is not ForceNew
+                # (google-beta/services/compute/resource_compute_firewall.go:259 of terraform-provider-google-beta).
+                opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
         return network
 

@@ -10,7 +10,7 @@ import pulumi
 from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs
 from infra.gcp.config import GkeConfig
-from infra.gcp.fabrics import Fabric, fabric_of
+from infra.gcp.fabrics import FABRICS, Fabric, fabric_of
 from infra.gcp.identity import NodeIdentity, NodeIdentityArgs, WorkloadIdentity, WorkloadIdentityArgs
 from infra.gcp.network import Network, NetworkArgs
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
@@ -118,7 +118,7 @@ def _cluster(
             network=network.network,
             subnetwork=network.subnetwork,
             node_service_account=account,
-            multi_networking=bool(fabrics),
+            multi_networking=any(plan.machine.name in FABRICS for plan in plans),
         ),
     )
     system = SystemNodePool(
@@ -129,11 +129,11 @@ def _cluster(
             plan.name,
             AcceleratorNodePoolArgs(
                 project=project,
-                cluster=cluster.name,
+                cluster=_cluster_with(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
                 service_account=account,
                 config=config,
                 plan=plan,
-                networks=fabrics[plan.zones[0]][1].networks if fabric_of(plan) else [],
+                networks=fabrics[plan.zones[0]][1].names if fabric_of(plan) else [],
                 # So that a stock-out of its nodes is known before anything dear has begun.
                 after=[system],
             ),
@@ -141,6 +141,16 @@ def _cluster(
         for plan in plans
     }
     return cluster, system, pools
+
+
+def _cluster_with(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
+    """Return the cluster's name for a pool with nodes in the fabric.
+
+    Google deletes no subnet that has nodes, so the pool must go before its networks are replaced. Another cluster
+    replaces a pool, so the engine deletes a pool first whose `cluster` depends on what it replaces:
+    https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
+    """
+    return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda known: str(known[0]))
 
 
 def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:

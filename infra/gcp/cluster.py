@@ -34,7 +34,7 @@ class GkeClusterArgs:
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
-    """Whether pods may have several network interfaces, as those on A3 and A4 have."""
+    """Whether pods may have several network interfaces, as those on several A3 or A4 hosts have."""
 
 
 class GkeCluster(pulumi.ComponentResource):
@@ -58,8 +58,7 @@ class GkeCluster(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 custom_timeouts=TIMEOUTS,
-                # Of the pool that is removed as soon as it is there.
-                ignore_changes=["nodeConfig"],
+                ignore_changes=_unchanged(args),
             ),
         )
         self.control_plane = cluster
@@ -128,6 +127,15 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
         initial_node_count=1,
         node_config=_first_node(args),
     )
+
+
+def _unchanged(args: GkeClusterArgs) -> list[str]:
+    """Return the inputs that stay as they were when the cluster was made.
+
+    `nodeConfig` is of the pool that is removed at once. Multi-networking can be switched on later, but stays on: the
+    cluster is updated before pools with further networks are deleted, and Google may refuse to switch it off then.
+    """
+    return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
 
 
 def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorizedNetworksConfigArgs:

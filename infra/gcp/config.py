@@ -223,7 +223,8 @@ class GkeConfig(Section):
     """Address ranges that may reach the API server by its public address; by default there is none, and it is reached \
 by its DNS name with IAM alone."""
     deletion_protection: bool = False
-    """Whether Google Cloud refuses to delete the cluster; `make down` then fails until it is off."""
+    """Guard of Pulumi's provider, which then refuses to delete or replace the cluster; `make down` fails until it is \
+off. Google does not know this setting: gcloud and the console still delete the cluster."""
     system_pool: SystemPoolConfig = SystemPoolConfig()
     """Nodes for what is not training."""
     pools: tuple[GkePoolConfig, ...] = (GkePoolConfig(name="gpus"),)

@@ -96,8 +96,13 @@ class AcceleratorNodePoolArgs:
     """Settings of the platform."""
     plan: NodePoolPlan
     """What the pool is."""
-    networks: pulumi.Input[Sequence[tuple[str, str]]]
-    """Further VPCs of each node and their subnets, for GPUs that have network interfaces of their own."""
+    networks: Sequence[tuple[str, str]]
+    """Names of the further VPCs of each node and of their subnets, for GPUs with network interfaces of their own.
+
+    Plain text: the provider panics on an unknown `networkConfig` of a pool that exists
+    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta), which is
+    how the engine asks whether the replacement of a VPC replaces the pool. `cluster` depends on them instead.
+    """
     after: Sequence[pulumi.Resource] = ()
     """What must be there first."""
 
@@ -130,7 +135,11 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             upgrade_settings=_upgrades(plan),
             max_pods_per_node=PODS_PER_NODE,
             network_config=container.NodePoolNetworkConfigArgs(
-                enable_private_nodes=True, additional_node_network_configs=_further_networks(args)
+                enable_private_nodes=True,
+                additional_node_network_configs=[
+                    container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=network, subnetwork=subnet)
+                    for network, subnet in args.networks
+                ],
             ),
             placement_policy=self._placement(name, args),
             queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
@@ -143,6 +152,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
                 custom_timeouts=SLOW_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
                 # There may be no second set of accelerators to put in place first.
                 delete_before_replace=True,
+                replace_on_changes=_replacing(plan),
                 ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
             ),
         )
@@ -169,7 +179,9 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
-            opts=pulumi.ResourceOptions(parent=self),
+            # The provider would update a new name in place, at a URL with the new name, which does not exist yet:
+            # google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta.
+            opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
 
@@ -198,19 +210,26 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
     )
 
 
-def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs:
+def _replacing(plan: NodePoolPlan) -> list[str]:
+    """Return the inputs that replace the pool although the provider plans an update of them.
+
+    The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate has no branch
+    for it (google-beta/services/container/resource_container_node_pool.go:390 of terraform-provider-google-beta).
+    The topology and the machine type of a slice go together:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+    """
+    return ["placementPolicy", *(["nodeConfig.machineType"] if plan.tpu else [])]
+
+
+def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
+    """Return how nodes are upgraded; None for Dynamic Workload Scheduler's, to which GKE gives SHORT_LIVED by itself.
+
+    The provider takes SURGE and BLUE_GREEN only (google-beta/services/container/resource_container_node_pool.go:471 of
+    terraform-provider-google-beta), and GKE forces SHORT_LIVED on these pools:
+    https://github.com/crossplane-contrib/provider-upjet-gcp/pull/1029,
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies#short-lived-upgrades-flex-start
+    """
     if plan.flexible:
-        return container.NodePoolUpgradeSettingsArgs(strategy="SHORT_LIVED")
+        return None
     # No spare accelerators to surge into.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)
-
-
-def _further_networks(
-    args: AcceleratorNodePoolArgs,
-) -> pulumi.Output[list[container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs]]:
-    return pulumi.Output.from_input(args.networks).apply(
-        lambda networks: [
-            container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(network=network, subnetwork=subnetwork)
-            for network, subnetwork in networks
-        ]
-    )

@@ -28,7 +28,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     """Everything that is not offered, the platform's zone apart."""
     location = config.bucket.location
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
-    if location and location.lower() not in places:
+    if location is not None and location.lower() not in places:
         message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
         yield Problem(("platform", "bucket", "location"), message, location)
     if not config.check_offers:

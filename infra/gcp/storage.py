@@ -45,7 +45,7 @@ class CheckpointBucket(pulumi.ComponentResource):
             f"{args.cluster}-{name}",
             name=config.name,
             project=args.project,
-            location=config.location or args.location,
+            location=args.location if config.location is None else config.location,
             storage_class="STANDARD",
             uniform_bucket_level_access=True,
             public_access_prevention="enforced",

@@ -6,14 +6,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware.capacity import Capacity
 
 GIBIBYTE = 2**30
-EKS_PODS = 110
-"""Most pods of a node: what Trainyard tells the kubelet on EKS, whose own number depends on network interfaces.
-
-https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,41 +43,8 @@ class MachineType:
         return self.gpus + self.tpu_chips
 
 
-def gke_allocatable(machine: MachineType) -> Capacity:
-    """What pods can have of a GKE node.
-
-    Rule: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#resource_reservations
-    """
-    memory = machine.capacity.memory
-    bands = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
-    kept, left = 0, memory
-    for gibibytes, percent in bands:
-        band = min(left, gibibytes * GIBIBYTE)
-        kept += band * percent // 100
-        left -= band
-    if memory < GIBIBYTE:
-        kept = 255 * MEBIBYTE
-    return Capacity(
-        millicores=machine.capacity.millicores - _kept_cpu(machine.vcpus),
-        memory=memory - kept - KUBELET_EVICTION_BYTES,
-    )
-
-
-def eks_allocatable(machine: MachineType) -> Capacity:
-    """What pods can have of an EKS node.
-
-    Rule: https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html and
-    https://awslabs.github.io/amazon-eks-ami/nodeadm/
-    """
-    kept = (255 + 11 * EKS_PODS) * MEBIBYTE + KUBELET_EVICTION_BYTES
-    return Capacity(
-        millicores=machine.capacity.millicores - _kept_cpu(machine.vcpus),
-        memory=machine.capacity.memory - kept,
-    )
-
-
-def _kept_cpu(vcpus: int) -> int:
-    """Millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of the others."""
+def kept_cpu(vcpus: int) -> int:
+    """Return the reserved millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of two, 0.25 % of the others."""
     second, next_two, others = min(vcpus - 1, 1), min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
     return 60 + second * 10 + next_two * 5 + others * 5 // 2
 

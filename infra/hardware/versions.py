@@ -1,15 +1,9 @@
-"""Versions of Kubernetes that GKE and EKS offer for new clusters, as documented in 2026-11. Pure."""
+"""Versions of Kubernetes that GKE offers for new clusters, as documented in 2026-11. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-
-EKS_MINORS = (31, 36)
-"""The oldest, under extended support until 2026-11-26, and the newest minor version.
-
-https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html
-"""
 
 GKE_MINORS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {"RAPID": (34, 37), "REGULAR": (34, 36), "STABLE": (34, 35), "EXTENDED": (31, 36)}

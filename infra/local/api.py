@@ -40,7 +40,7 @@ def request(
     context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
     context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
     call = urllib.request.Request(
-        f"{server or f'https://127.0.0.1:{settings.port}'}{path}",
+        f"{server or f'https://127.0.0.1:{settings.open_port}'}{path}",
         method=method,
         data=json.dumps(body).encode() if body is not None else None,
         headers={"Content-Type": content, "Accept": "application/json"},

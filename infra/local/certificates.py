@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import json
-from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from infra.local.key_files import write_kubeconfigs, write_private
 from infra.local.settings import (
-    API_PORT,
     API_SERVICE_ADDRESS,
     CLUSTER_DOMAIN,
     CONTROL_PLANE_ADDRESS,
@@ -39,8 +37,8 @@ class Authority:
             .add_extension(_usage(sign_certificates=True), critical=True)
             .sign(self._key, hashes.SHA256())
         )
-        _write(folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
-        _write(folder / f"{name}.key", _private_pem(self._key))
+        write_private(folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(folder / f"{name}.key", _private_pem(self._key))
 
     def issue(self, name: str, user: str, *, groups: Sequence[str] = (), hosts: Sequence[str] = ()) -> None:
         """Write `<name>.crt` and `<name>.key` for `user` in `groups`, serving under `hosts` (names and addresses)."""
@@ -61,8 +59,8 @@ class Authority:
                 x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
             )
         certificate = builder.sign(self._key, hashes.SHA256())
-        _write(self.folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
-        _write(self.folder / f"{name}.key", _private_pem(key))
+        write_private(self.folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+        write_private(self.folder / f"{name}.key", _private_pem(key))
 
 
 def make_keys(settings: ClusterSettings) -> None:
@@ -78,54 +76,24 @@ def make_keys(settings: ClusterSettings) -> None:
     authority.issue("apiserver", "kube-apiserver", hosts=names)
     authority.issue("apiserver-kubelet-client", "trainyard:kube-apiserver", groups=["system:masters"])
     signing = ec.generate_private_key(ec.SECP256R1())
-    _write(folder / "service-account.key", _private_pem(signing))
+    write_private(folder / "service-account.key", _private_pem(signing))
     public = signing.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    _write(folder / "service-account.pub", public)
-    inside = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
-    clients: list[tuple[str, str, list[str], str]] = [
-        ("admin", "trainyard:admin", ["system:masters"], f"https://127.0.0.1:{settings.port}"),
-        ("controller-manager", "system:kube-controller-manager", [], inside),
-        ("scheduler", "system:kube-scheduler", [], inside),
-        ("coredns", "trainyard:coredns", [], inside),
-        ("kube-proxy", "system:kube-proxy", [], inside),
+    write_private(folder / "service-account.pub", public)
+    clients: list[tuple[str, str, list[str]]] = [
+        ("admin", "trainyard:admin", ["system:masters"]),
+        ("controller-manager", "system:kube-controller-manager", []),
+        ("scheduler", "system:kube-scheduler", []),
+        ("coredns", "trainyard:coredns", []),
+        ("kube-proxy", "system:kube-proxy", []),
     ]
     for index, node in enumerate(settings.node_names):
-        clients.append((f"kubelet-{index}", f"system:node:{node}", ["system:nodes"], inside))
+        clients.append((f"kubelet-{index}", f"system:node:{node}", ["system:nodes"]))
         authority.issue(f"kubelet-{index}-server", f"system:node:{node}", hosts=[node, node_address(index)])
-    for name, user, groups, server in clients:
+    for name, user, groups in clients:
         authority.issue(name, user, groups=groups)
-        _write(folder / f"{name}.kubeconfig", kubeconfig(folder, name, settings.context, server).encode())
-
-
-def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
-    """A kubeconfig (JSON, which is YAML) that embeds the certificate `name`."""
-
-    def embedded(file: str) -> str:
-        return b64encode((folder / file).read_bytes()).decode()
-
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": context,
-            "clusters": [
-                {"name": context, "cluster": {"server": server, "certificate-authority-data": embedded("ca.crt")}}
-            ],
-            "users": [
-                {
-                    "name": context,
-                    "user": {
-                        "client-certificate-data": embedded(f"{name}.crt"),
-                        "client-key-data": embedded(f"{name}.key"),
-                    },
-                }
-            ],
-            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
-        },
-        indent=1,
-    )
+    write_kubeconfigs(settings)
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -166,9 +134,3 @@ def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_bytes(content)

@@ -17,13 +17,15 @@ class LocalClusterArgs:
     """What a local cluster is made from."""
 
     owner: str
-    """The project folder that the cluster belongs to."""
+    """Folder of the checkout that the cluster belongs to."""
+    stack: str
+    """Name of the stack that the cluster belongs to."""
     name: pulumi.Input[str] = "local"
-    """Name of the cluster and prefix of its nodes' names."""
+    """Prefix of the nodes' names and name in kubeconfigs."""
     nodes: pulumi.Input[int] = 2
     """Number of nodes."""
-    port: pulumi.Input[int] = 16443
-    """Port on 127.0.0.1 where the API server answers."""
+    port: pulumi.Input[int] = 0
+    """Port on 127.0.0.1 where the API server answers; 0 for a free one."""
     images: pulumi.Input[Sequence[str]] = ()
     """References of the images that every node must have."""
 
@@ -69,7 +71,13 @@ class LocalCluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:local:LocalCluster", name, None, opts)
-        settings = {"name": args.name, "nodes": args.nodes, "port": args.port, "owner": args.owner}
+        settings = {
+            "owner": args.owner,
+            "stack": args.stack,
+            "name": args.name,
+            "nodes": args.nodes,
+            "port": args.port,
+        }
         processes = _ClusterProcesses(
             f"{name}-processes",
             settings,

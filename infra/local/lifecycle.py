@@ -11,16 +11,19 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from infra.local import traces
 from infra.local.api import ApiUnavailable, apply, ready_nodes, request
 from infra.local.base_objects import base_objects
 from infra.local.cgroups import end_cgroups
-from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, cache_folder
+from infra.local.key_files import has_keys, write_kubeconfigs
+from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, cache_folder, clusters_folder
 
 START_SECONDS = 120.0
+PORTS = range(16443, 16743)
+"""Ports of clusters whose settings name none: below those that Linux gives to outgoing connections (32768 on)."""
 PROJECT = Path(__file__).resolve().parents[2]
 
 Progress = Callable[[str], None]
@@ -39,90 +42,123 @@ def programs_folder() -> Path:
 
 
 @contextmanager
-def only_one(name: str) -> Iterator[None]:
-    """Hold the lock of cluster `name`: two starts or stops at once wait for each other."""
-    folder = cache_folder() / "clusters"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.lock").open("w", encoding="ascii") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def only_one(settings: ClusterSettings) -> Iterator[None]:
+    """Hold the cluster's lock: a second start or stop waits for the first."""
+    clusters_folder().mkdir(parents=True, exist_ok=True)
+    while True:
+        with settings.lock_file.open("w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_file(lock.fileno(), settings.lock_file):
+                yield
+                return
+            # A stop removed the file while this process waited for it.
+
+
+def _is_file(descriptor: int, path: Path) -> bool:
+    """Return True if the path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def identity(settings: ClusterSettings) -> str | None:
-    """The identity of the cluster's data: with another one, nothing of an earlier cluster is there. None: no data."""
+    """Return the id of the cluster's data, None without data. Another id means that everything in it is new."""
     try:
-        return (settings.folder / "uid").read_text(encoding="ascii")
-    except FileNotFoundError:
+        return (settings.folder / "uid").read_text(encoding="ascii") or None
+    except (FileNotFoundError, UnicodeDecodeError):
         return None
 
 
 def is_running(settings: ClusterSettings) -> bool:
-    """Whether the cluster runs with just these settings, its API server answers and every node is ready."""
+    """Return True if the cluster runs with these settings and keys, its API server answers and every node is ready."""
     if identity(settings) is None or not traces.processes(settings.folder):
         return False
+    if saved_settings(settings.folder) != settings or not has_keys(settings):
+        return False
     try:
-        if ClusterSettings.load(settings.folder) != settings:
-            return False
         return ready_nodes(settings) >= set(settings.node_names)
     except (ApiUnavailable, OSError, ValueError):
         return False
 
 
-def start(settings: ClusterSettings, progress: Progress, *, program: str = "infra.local.control_plane") -> None:
-    """Make the cluster run: adopt it where it does, heal it where a part died, else start it; data is kept.
+def saved_settings(folder: Path) -> ClusterSettings | None:
+    """Return the settings of the cluster in a folder; None if they are missing or damaged."""
+    try:
+        return ClusterSettings.load(folder)
+    except (OSError, ValueError):
+        return None
 
-    `program` is the module that becomes process 1 of its namespaces.
+
+def start(
+    settings: ClusterSettings,
+    progress: Progress,
+    *,
+    program: str = "infra.local.control_plane",
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Bring the cluster up: keep it if it runs, repair it if a part died, else start it; its data is kept.
+
+    `program` is the module that becomes process 1 of its namespaces. `check` raises if nobody waits for the cluster any
+    more: no process starts after that.
     """
-    with only_one(settings.name):
+    with only_one(settings):
         if is_running(settings):
             progress("the cluster already runs")
+            write_kubeconfigs(settings)
         else:
-            _refuse_strangers(settings)
             traces.end_processes(settings.folder)
             end_cgroups(settings.cgroup)
-            _make_folders(settings)
-            _launch(settings, program)
-        # Also where it runs: what started it may have died before it was complete.
-        _wait(settings, progress)
+            check()
+            with _listen(settings) as door:
+                _make_folders(settings, door.getsockname()[1])
+                check()
+                _launch(settings, program, door)
+        # Also if it runs: the process that started it may have died before the start was complete.
+        _wait(settings, progress, check)
 
 
 def stop(settings: ClusterSettings) -> bool:
-    """End the cluster and remove all it has on this machine; False where there was nothing."""
-    with only_one(settings.name):
+    """End the cluster and remove everything that it has on this machine; return False if there was nothing."""
+    if not leftovers(settings):
+        return False
+    with only_one(settings):
         found = bool(traces.leftovers(settings.folder, settings.cgroup))
         traces.end_processes(settings.folder)
         end_cgroups(settings.cgroup)
         _launched[:] = [process for process in _launched if process.poll() is None]
-        if settings.folder.exists():
-            shutil.rmtree(settings.folder)
-    (cache_folder() / "clusters" / f"{settings.name}.lock").unlink(missing_ok=True)
+        _remove_data(settings)
+        settings.lock_file.unlink()
     return found
 
 
-def _refuse_strangers(settings: ClusterSettings) -> None:
-    if not (settings.folder / "settings.json").exists():
-        return
-    owner = ClusterSettings.load(settings.folder).owner
-    if owner != settings.owner and traces.processes(settings.folder):
-        raise RuntimeError(
-            f"a cluster named {settings.name!r} of the project in {owner} runs on this machine: "
-            f"run `make down` there, or give platform.name another value here"
-        )
+def leftovers(settings: ClusterSettings) -> list[str]:
+    """List what the cluster has on this machine, one line each: processes, cgroups, mounts, folder and lock file."""
+    found = traces.leftovers(settings.folder, settings.cgroup)
+    return found + [f"lock {path}" for path in (settings.lock_file,) if path.exists()]
 
 
-def _make_folders(settings: ClusterSettings) -> None:
+def _remove_data(settings: ClusterSettings) -> None:
+    """Remove the folder, its id first: a removal that is cut off leaves nothing that the next start would keep."""
+    (settings.folder / "uid").unlink(missing_ok=True)
+    if settings.folder.exists():
+        shutil.rmtree(settings.folder)
+
+
+def _make_folders(settings: ClusterSettings, port: int) -> None:
     from infra.local.certificates import make_keys
     from infra.local.image_store import clone_store
 
     known = identity(settings)
-    whole = known is not None and (settings.folder / "settings.json").exists()
-    if settings.folder.exists() and not (whole and ClusterSettings.load(settings.folder).owner == settings.owner):
-        # A start that was cut off before its data was whole, or what another project's crash left.
-        shutil.rmtree(settings.folder)
-        known = None
+    if known is None:
+        # A start or a removal was cut off here.
+        _remove_data(settings)
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if known is None or ClusterSettings.load(settings.folder) != settings:
+    (settings.folder / "port").write_text(str(port), encoding="ascii")
+    if saved_settings(settings.folder) != settings or not has_keys(settings):
         make_keys(settings)
+    else:
+        write_kubeconfigs(settings)
     settings.save()
     settings.bucket.mkdir(exist_ok=True)
     os.chown(settings.bucket, BUCKET_UID, BUCKET_UID)
@@ -134,10 +170,10 @@ def _make_folders(settings: ClusterSettings) -> None:
         (settings.folder / "uid").write_text(uuid.uuid4().hex, encoding="ascii")
 
 
-def _launch(settings: ClusterSettings, program: str) -> None:
+def _launch(settings: ClusterSettings, program: str, door: socket.socket) -> None:
     from infra.local.control_plane import UNSHARE
 
-    with listen(settings.port) as door, (settings.folder / "cluster.log").open("ab") as log:
+    with (settings.folder / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
             [
                 *UNSHARE,
@@ -159,8 +195,22 @@ def _launch(settings: ClusterSettings, program: str) -> None:
     _launched.append(process)
 
 
+def _listen(settings: ClusterSettings) -> socket.socket:
+    """Open the port that is asked for, else that of the last start, else the first free one."""
+    if settings.port:
+        return listen(settings.port)
+    last = settings.last_port
+    for port in (*((last,) if last else ()), *PORTS):
+        with suppress(RuntimeError):
+            return listen(port)
+    raise RuntimeError(
+        f"platform.port: no port from {PORTS.start} to {PORTS.stop - 1} is free on 127.0.0.1; "
+        "take clusters down (`make down`), or set platform.port to a free port between 1024 and 65535"
+    )
+
+
 def listen(port: int) -> socket.socket:
-    """A socket that listens on 127.0.0.1:`port`; raises with the key to change where the port is taken."""
+    """Return a socket that listens on 127.0.0.1:`port`. Raises RuntimeError with the key to change if it is taken."""
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -169,19 +219,29 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         door.close()
         raise RuntimeError(
-            f"platform.port {port}: 127.0.0.1:{port} cannot be opened ({error.strerror}); "
-            f"free it (`ss -ltnp 'sport = :{port}'` names its owner) or set another port between 1024 and 65535"
+            f"platform.port = {port}: cannot be opened on 127.0.0.1 ({error.strerror}): {_holder(port)}; "
+            "remove platform.port for a free port, or set another one between 1024 and 65535"
         ) from error
     return door
 
 
-def _wait(settings: ClusterSettings, progress: Progress) -> None:
+def _holder(port: int) -> str:
+    """Say who has the port: the stack and checkout of another cluster, else how to find out."""
+    for folder in sorted({marked for _, marked in traces.marked_processes()}):
+        found = saved_settings(Path(folder))
+        if found and found.open_port == port:
+            return f"the cluster of stack {found.stack} in {found.owner} has it (`make down STACK={found.stack}` there)"
+    return f"`ss -ltnp 'sport = :{port}'` names its owner"
+
+
+def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], None]) -> None:
     begun = time.monotonic()
     pending = base_objects()
     expected = set(settings.node_names)
     problem = "the API server does not answer"
     said: set[str] = set()
     while time.monotonic() - begun < START_SECONDS:
+        check()
         try:
             request(settings, "GET", "/readyz")
             while pending:
@@ -203,7 +263,7 @@ def _wait(settings: ClusterSettings, progress: Progress) -> None:
             break
         time.sleep(0.2)
     raise RuntimeError(
-        f"cluster {settings.name} did not start in {START_SECONDS:.0f} s: {problem}; "
+        f"cluster {settings.name} of stack {settings.stack} did not start in {START_SECONDS:.0f} s: {problem}; "
         f"its logs are in {settings.folder} (cluster.log, logs/, node-*/logs/)"
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.config import LocalConfig
 from infra.image.own_images import TRAINER
 from infra.local import preflight
 from infra.local.cluster import LocalCluster, LocalClusterArgs
@@ -31,12 +30,11 @@ class LocalMachine:
     """References of further images of ours by the names that jobs give them."""
 
 
-def build_machine(config: LocalConfig, owner: str, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
-    """Provision the cluster of the checkout `owner`, with the images of `operators` and `images`, of ours.
+def build_machine(settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
+    """Provision the cluster with the images of `operators` and of Trainyard's own `images`.
 
     Raises ValueError, one problem a line, when this machine cannot run it.
     """
-    settings = ClusterSettings(name=config.name, nodes=config.nodes, port=config.port, owner=owner)
     if problems := preflight.check_machine(settings):
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
@@ -45,10 +43,11 @@ def build_machine(config: LocalConfig, owner: str, operators: frozenset[str], im
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
-            owner=owner,
-            name=config.name,
-            nodes=config.nodes,
-            port=config.port,
+            owner=settings.owner,
+            stack=settings.stack,
+            name=settings.name,
+            nodes=settings.nodes,
+            port=settings.port,
             images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
         ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from pathlib import Path
 
 from infra.local import traces
 from infra.local.lifecycle import listen
@@ -51,17 +50,10 @@ def _disk_problems() -> list[str]:
 
 
 def _port_problems(settings: ClusterSettings) -> list[str]:
-    if traces.processes(settings.folder) and _own_port(settings.folder) == settings.port:
+    if not settings.port or (traces.processes(settings.folder) and settings.last_port == settings.port):
         return []
     try:
         listen(settings.port).close()
     except RuntimeError as error:
         return [str(error)]
     return []
-
-
-def _own_port(folder: Path) -> int | None:
-    try:
-        return ClusterSettings.load(folder).port
-    except FileNotFoundError:
-        return None

@@ -7,6 +7,7 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 from pathlib import Path
 
 PROGRAMS = (
@@ -34,6 +35,8 @@ API_PORT = 6443
 ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
+LONGEST_NAME = 32
+"""Longest name of a cluster: its nodes' names and the names of their pods are longer."""
 BUCKET_UID = 1000
 """The user that job pods run as, who must be able to write to the bucket's folder."""
 
@@ -44,23 +47,39 @@ def cache_folder() -> Path:
     return Path(base) / "trainyard"
 
 
+def clusters_folder() -> Path:
+    """Return the folder with a folder and a lock file for each cluster of this machine."""
+    return cache_folder() / "clusters"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The inputs of one local cluster; equal settings are the same cluster."""
+    """The inputs of one local cluster; equal settings are the same cluster.
 
+    A cluster belongs to one stack of one checkout, and a stack has at most one. Name, nodes and port can change.
+    """
+
+    owner: str = ""
+    """Folder of the checkout that the cluster belongs to."""
+    stack: str = "local"
+    """Name of the stack that the cluster belongs to."""
     name: str = "local"
-    """Name of the cluster and prefix of its nodes' names."""
+    """Prefix of the nodes' names and name in kubeconfigs."""
     nodes: int = 2
     """Number of nodes, each a network namespace with its own kubelet and containerd."""
-    port: int = 16443
-    """Port on 127.0.0.1 where the API server answers."""
-    owner: str = ""
-    """The project folder that started the cluster: another project's cluster of this name is never touched."""
+    port: int = 0
+    """Port on 127.0.0.1 where the API server answers; with 0 the start chooses a free one."""
 
     @property
     def folder(self) -> Path:
-        """Everything that this cluster keeps on disk; removed when it is deleted."""
-        return cache_folder() / "clusters" / self.name
+        """The folder with everything that this cluster keeps on disk; removed when it is deleted."""
+        digest = hashlib.sha256(f"{self.owner}\0{self.stack}".encode()).hexdigest()[:10]
+        return clusters_folder() / f"{label(self.stack)}-{digest}"
+
+    @property
+    def lock_file(self) -> Path:
+        """The file that a start or stop locks; removed when the cluster is deleted."""
+        return self.folder.with_suffix(".lock")
 
     @property
     def keys(self) -> Path:
@@ -78,6 +97,19 @@ class ClusterSettings:
         return self.keys / "admin.kubeconfig"
 
     @property
+    def last_port(self) -> int:
+        """The port that the last start opened; 0 before the first one."""
+        try:
+            return int((self.folder / "port").read_text(encoding="ascii"))
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    @property
+    def open_port(self) -> int:
+        """The port where the API server answers."""
+        return self.port or self.last_port
+
+    @property
     def node_names(self) -> tuple[str, ...]:
         """Names of the nodes in order."""
         return tuple(f"{self.name}-{index}" for index in range(self.nodes))
@@ -90,10 +122,11 @@ class ClusterSettings:
     @property
     def cgroup(self) -> str:
         """The cgroup under which all containers run, in every hierarchy; clusters of other caches have another one."""
-        return f"/trainyard/{self.name}-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
+        digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
+        return f"/trainyard/{label(self.stack)}-{digest}"
 
     def node_folder(self, index: int) -> Path:
-        """What node `index` keeps on disk: images, containers, kubelet state, logs."""
+        """The folder that node `index` keeps on disk: images, containers, kubelet state, logs."""
         return self.folder / f"node-{index}"
 
     def save(self) -> None:
@@ -103,8 +136,26 @@ class ClusterSettings:
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Read the settings that `save` wrote."""
-        return cls(**json.loads((folder / "settings.json").read_text(encoding="utf-8")))
+        """Read the settings that `save` wrote. Raises OSError without a file, ValueError for a damaged one."""
+        text = (folder / "settings.json").read_text(encoding="utf-8")
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"{folder / 'settings.json'}: {error}") from error
+
+
+def stack_cluster(
+    owner: str, stack: str, *, name: str | None = None, nodes: int = 2, port: int | None = None
+) -> ClusterSettings:
+    """Return the settings of a stack's cluster; its name defaults to the stack's, its port to a free one."""
+    return ClusterSettings(owner=owner, stack=stack, name=name or label(stack), nodes=nodes, port=port or 0)
+
+
+def label(stack: str) -> str:
+    """Return the stack's name as a DNS label that is short enough to be the prefix of nodes' names."""
+    found = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")
+    found = found if found[:1].isalpha() else f"stack-{found}"
+    return found[:LONGEST_NAME].strip("-")
 
 
 def node_address(index: int) -> str:

@@ -99,8 +99,8 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
     _, left = _running(offers, asks)
     found = []
     for offer, nodes in zip(offers, left, strict=True):
-        accelerators, millicores, memory = (
-            sum(state[part] * count for state, count in nodes.items()) for part in range(3)
+        accelerators, millicores, memory, _pods = (
+            sum(state[part] * count for state, count in nodes.items()) for part in range(4)
         )
         resource = tpus.RESOURCE if offer.tpu else gpus.RESOURCE if offer.gpu else None
         devices = {resource: accelerators} if resource else {}
@@ -199,8 +199,13 @@ def _after(nodes: Nodes, ask: Ask) -> Nodes:
     while hosts:
         state = max(state for state, count in left.items() if count and _hosts_on(state, ask))
         moved = min(left[state], hosts)
-        accelerators, millicores, memory = state
-        less = (accelerators - ask.accelerators, millicores - ask.per_host.millicores, memory - ask.per_host.memory)
+        accelerators, millicores, memory, pods = state
+        less = (
+            accelerators - ask.accelerators,
+            millicores - ask.per_host.millicores,
+            memory - ask.per_host.memory,
+            pods - 1,
+        )
         left[state] -= moved
         left[less] += moved
         hosts -= moved
@@ -214,8 +219,8 @@ def _room(nodes: Nodes, ask: Ask) -> int:
 
 def _hosts_on(state: NodeState, ask: Ask) -> int:
     """How many hosts of a job one node has room for."""
-    accelerators, millicores, memory = state
-    hosts = min(millicores // ask.per_host.millicores, memory // ask.per_host.memory)
+    accelerators, millicores, memory, pods = state
+    hosts = min(millicores // ask.per_host.millicores, memory // ask.per_host.memory, pods)
     return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
 
 

@@ -11,18 +11,28 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes, pool_plans, system_machine
 from infra.hardware import Capacity
 from infra.hardware.ec2 import ec2_machine
+from infra.hardware.eks_nodes import MOST_PODS, eks_allocatable, eks_pods
 from infra.hardware.gce import gce_machine
-from infra.hardware.machines import eks_allocatable, gke_allocatable
+from infra.hardware.gke_nodes import gke_allocatable
 from infra.hardware.tpus import TpuSlice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+KEPT_FOR_GKE_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
+"""What agents ask on every GKE node: 426 to 443 millicores and up to 596 MiB were measured on nodes for CPU jobs.
+
+2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node of GKE
+v1.36 asked 384 millicores and 626 MiB (October 2026); agents for GPUs ask more.
+"""
 
 SYSTEM = "system"
 """Pool of the nodes that every cluster has."""
 
-NodeState = tuple[int, int, int]
-"""What is left on a node: accelerators, millicores, bytes of memory."""
+PODS_OF_DAEMONS = 10
+"""Pods of such agents on a node; EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
+
+NodeState = tuple[int, int, int, int]
+"""What is left on a node: accelerators, millicores, bytes of memory, pods."""
 Nodes = Counter[NodeState]
 """How many nodes have that much left."""
 
@@ -41,6 +51,8 @@ class Offer:
     """Elastic Fabric Adapters of each node that are asked as devices."""
     queued: bool = False
     """Whether they come only when a queue asks for them."""
+    pods: int = MOST_PODS
+    """Most pods of each node."""
 
     @property
     def plain(self) -> bool:
@@ -56,7 +68,7 @@ class Offer:
     def whole(self) -> NodeState:
         """A node that nothing runs on."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
-        return accelerators, self.node.millicores, self.node.memory
+        return accelerators, self.node.millicores, self.node.memory, self.pods - PODS_OF_DAEMONS
 
 
 def offers_of(platform: GkeConfig | EksConfig) -> list[Offer]:
@@ -69,7 +81,7 @@ def _gke(platform: GkeConfig) -> list[Offer]:
     for pool in platform.pools:
         # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
         plan = pool_plans(platform, pool)[0]
-        node = _left(gke_allocatable(plan.machine))
+        node = _left(gke_allocatable(plan.machine), KEPT_FOR_GKE_DAEMONS)
         offers.append(
             Offer(
                 pool=pool.name,
@@ -81,7 +93,7 @@ def _gke(platform: GkeConfig) -> list[Offer]:
                 queued=pool.capacity == ("queued",),
             )
         )
-    system = _left(gke_allocatable(gce_machine(system_machine(platform))))
+    system = _left(gke_allocatable(gce_machine(system_machine(platform))), KEPT_FOR_GKE_DAEMONS)
     return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
@@ -90,18 +102,19 @@ def _eks(platform: EksConfig) -> list[Offer]:
         Offer(
             pool=plan.name,
             nodes=plan.nodes,
-            node=_left(eks_allocatable(plan.machine)),
+            node=_left(eks_allocatable(plan.machine, fabric=plan.efa)),
+            pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
             adapters=plan.machine.efa_interfaces if plan.efa else 0,
         )
         for plan in node_groups(platform)
     ]
-    system = _left(eks_allocatable(ec2_machine(platform.system_pool.machine_type)))
-    return [*offers, Offer(pool=SYSTEM, nodes=platform.system_pool.nodes, node=system)]
+    machine = ec2_machine(platform.system_pool.machine_type)
+    system = _left(eks_allocatable(machine))
+    nodes = platform.system_pool.nodes
+    return [*offers, Offer(pool=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
-def _left(node: Capacity) -> Capacity:
-    return Capacity(
-        millicores=node.millicores - KEPT_FOR_DAEMONS.millicores, memory=node.memory - KEPT_FOR_DAEMONS.memory
-    )
+def _left(node: Capacity, kept: Capacity = KEPT_FOR_DAEMONS) -> Capacity:
+    return Capacity(millicores=node.millicores - kept.millicores, memory=node.memory - kept.memory)

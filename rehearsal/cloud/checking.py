@@ -1,16 +1,19 @@
-"""Check and diff of a resource's inputs: names and places that the provider fills in, types, rules, replacements."""
+"""Check and Diff of a resource's inputs: what the provider fills in, refuses, changes in place and replaces."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.cloud import schema
+from rehearsal.cloud import fact_check, schema
+from rehearsal.cloud.fact_diff import input_changes
+from rehearsal.cloud.fact_table import fact_table
 from rehearsal.cloud.findings import Finding
 from rehearsal.cloud.kind import Kind
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import UNKNOWN, Unknown, reveal
+from setup.stand_ins.kubernetes.values import Unknown, reveal
 
 DEFAULTS = "__defaults"
 """Input that lists what the provider filled in."""
@@ -62,8 +65,9 @@ def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
 
 
 def findings(token: str, inputs: Properties) -> list[Finding]:
-    """Everything that is wrong with inputs by themselves. Raises schema.NoSuchType."""
-    found = schema.findings(token, inputs)
+    """Return everything that is wrong with inputs by themselves. Raises schema.NoSuchType."""
+    table = fact_table(token)
+    found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)
     if has_rules(token):
         known = without_unknown(reveal(inputs))
         found += [each for rule in kind_of(token).rules if not rule.looks_at_cloud for each in rule.findings(known)]
@@ -71,7 +75,7 @@ def findings(token: str, inputs: Properties) -> list[Finding]:
 
 
 def without_unknown(value: Any) -> Any:
-    """A copy in which what is unknown is missing."""
+    """Return a copy without the unknown values."""
     if isinstance(value, dict):
         return {key: without_unknown(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
@@ -79,21 +83,61 @@ def without_unknown(value: Any) -> Any:
     return value
 
 
-def changes(token: str, olds: Properties, news: Properties) -> tuple[list[str], list[str], bool]:
-    """Inputs that differ, those of them that mean another resource, and whether the old one must go first."""
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What a provider's Diff says of one resource."""
+
+    changed: tuple[str, ...] = ()
+    """Top-level inputs that differ."""
+    replaced: tuple[str, ...] = ()
+    """Paths of the inputs whose change takes another resource."""
+    deletes_first: bool = False
+    """Whether the old resource must go before the new one is created."""
+    recycles: str = ""
+    """Why every node of a pool is recycled by an update; empty if none is."""
+    crash: str = ""
+    """Why the provider crashes on this plan; empty if it does not."""
+
+
+def changes(token: str, olds: Properties, news: Properties) -> Changes:
+    """Return what changes between the old and the new inputs of a resource."""
+    table = fact_table(token)
+    if table is None:
+        return _changes_without_facts(token, olds, news)
+    found = input_changes(table, olds, news)
+    paths = {each.path for each in found}
+    replaced = tuple(sorted({each.path for each in found if each.replaces}))
     kind = kind_of(token)
-    keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
-    changed = [key for key in keys if not _same(olds.get(key), news.get(key))]
-    replaced = [path for path in sorted(kind.replaces) if not _same(_at(olds, path), _at(news, path))]
     named = kind.autoname.property if kind.autoname else None
     fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
-    return changed, replaced, bool(replaced) and fixed
+    recycling = [each for each in table.rules_of("recycles") if not paths.isdisjoint(each["inputs"])]
+    unknown = [each for each in table.rules_of("crashes_on_unknown") if isinstance(news.get(each["input"]), Unknown)]
+    return Changes(
+        changed=tuple(sorted({each.path.partition(".")[0] for each in found})),
+        replaced=replaced,
+        deletes_first=bool(replaced) and (fixed or table.deletes_first),
+        recycles=recycling[0]["reason"] if recycling and not replaced else "",
+        crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
+    )
+
+
+def _changes_without_facts(token: str, olds: Properties, news: Properties) -> Changes:
+    kind = kind_of(token)
+    keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
+    replaced = tuple(path for path in sorted(kind.replaces) if not _same(_at(olds, path), _at(news, path)))
+    named = kind.autoname.property if kind.autoname else None
+    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
+    return Changes(
+        changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))),
+        replaced=replaced,
+        deletes_first=bool(replaced) and fixed,
+    )
 
 
 def _at(properties: Any, path: str) -> Any:
     for key in path.split("."):
         if isinstance(properties, Unknown):
-            return UNKNOWN
+            return properties
         properties = properties.get(key) if isinstance(properties, dict) else None
     return properties
 

@@ -95,9 +95,13 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Tell what changes, and whether that takes another resource."""
         token = request.type or _type_of(request.urn)
         olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
-        changed, replaced, first = checking.changes(token, olds, news)
-        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
-        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaced, deleteBeforeReplace=first)
+        found = checking.changes(token, olds, news)
+        if found.crash:
+            context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
+        some = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(
+            changes=some, diffs=found.changed, replaces=found.replaced, deleteBeforeReplace=found.deletes_first
+        )
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
         """Create a resource; a preview knows its inputs and nothing that the cloud computes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,10 @@ def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     lifecycle.stop(settings)
     authority = (kept / "ca.crt").read_bytes()
     (folder / "authorities.pem").write_bytes(authority + _machines_authorities())
-    cluster = {"name": settings.name, "nodes": 0, "port": settings.port, "owner": settings.owner}
     return {
         "endpoint": f"{HOST}:{settings.port}",
         "certificate": b64encode(authority).decode(),
-        "cluster": cluster,
+        "cluster": asdict(settings),
     }
 
 

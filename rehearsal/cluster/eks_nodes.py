@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.hardware.ec2 import Ec2Machine
-from infra.hardware.machines import EKS_PODS, eks_allocatable
+from infra.hardware.eks_nodes import eks_allocatable, eks_capacity, eks_pods
 from rehearsal.cloud.state import Properties
 from rehearsal.cluster.node import node
 
@@ -43,8 +43,9 @@ def nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters
                 provider_id=f"aws:///{zone}/i-{index:017x}",
                 taints=taints,
                 machine=machine,
-                allocatable=eks_allocatable(machine),
-                pods=EKS_PODS,
+                capacity=eks_capacity(machine),
+                allocatable=eks_allocatable(machine, fabric=adapters > 0),
+                pods=eks_pods(machine),
                 disk_gb=100,
                 accelerators={key: value for key, value in accelerators.items() if value},
             )

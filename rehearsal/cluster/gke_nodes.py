@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.hardware.machines import gke_allocatable
+from infra.hardware.gke_nodes import gke_allocatable, gke_capacity
 from rehearsal.cloud.findings import at
 from rehearsal.cloud.gcp import node_pools as rules
 from rehearsal.cloud.state import Properties
@@ -88,6 +88,7 @@ def nodes(pool: Properties, count: int, *, only_accelerators: bool = False) -> l
                     provider_id=f"gce://{pool['project']}/{zone}/gke-{cluster}-{pool['name']}-{index}",
                     taints=taints(pool, only_accelerators=only_accelerators),
                     machine=machine,
+                    capacity=gke_capacity(machine),
                     allocatable=gke_allocatable(machine),
                     pods=int(pool.get("maxPodsPerNode") or 110),
                     disk_gb=int(at(pool, "nodeConfig.diskSizeGb") or 100),

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from infra.local.certificates import kubeconfig
 from infra.local.control_plane import control_plane, write_configuration
+from infra.local.key_files import kubeconfig
 from infra.local.network import make_bridge
 from infra.local.programs import READY_URL
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder

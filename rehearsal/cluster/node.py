@@ -24,6 +24,7 @@ def node(
     pods: int,
     disk_gb: int,
     accelerators: Mapping[str, int],
+    capacity: Capacity | None = None,
 ) -> dict[str, Any]:
     """The object, ready: cpu, memory, pods, disk and accelerators of the machine, and of them what pods can have."""
     architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
@@ -44,7 +45,7 @@ def node(
         "metadata": {"name": name, "labels": shown},
         "spec": {"providerID": provider_id, "taints": list(taints)},
         "status": {
-            "capacity": {**_amounts(machine.capacity, pods, disk), **extended},
+            "capacity": {**_amounts(capacity or machine.capacity, pods, disk), **extended},
             "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from commands.review.plan import by_kind, forbidden, steps_of
 
 POOL = "gcp:container/nodePool:NodePool"
+GROUP = "aws:eks/nodeGroup:NodeGroup"
 BUCKET = "gcp:storage/bucket:Bucket"
 
 
@@ -52,6 +54,18 @@ def test_a_pool_under_a_job_is_guarded(operation: str) -> None:
     assert forbidden(steps, {}, ()) == []
     assert forbidden(steps, {"gpus": ["digits"]}, ["gpus"]) == []
     assert forbidden(steps, {"gpus": ["digits"]}, ["other"])
+
+
+@pytest.mark.parametrize("reason", ["launchTemplate", "launchTemplate.version", "version"])
+def test_nodes_that_are_recycled_under_a_job_are_guarded(reason: str) -> None:
+    text = preview(("update", GROUP, "gpus-nodes", {"inputs": {"nodeGroupName": "gpus"}}))
+    (step,) = steps_of(text)
+    changed = replace(step, changed=(reason,))
+    assert changed.recycles_nodes
+    (found,) = forbidden([changed], {"gpus": ["digits"]}, ())
+    assert "would recycle the nodes of pool gpus, on which digits runs" in found
+    assert forbidden([changed], {"gpus": ["digits"]}, ["gpus"]) == []
+    assert forbidden([replace(step, changed=("scalingConfig",))], {"gpus": ["digits"]}, ()) == []
 
 
 def test_a_bucket_is_guarded_unless_it_is_kept() -> None:

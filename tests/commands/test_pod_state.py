@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from commands.watching.exit_text import FINAL_CODES, TRAINER_CODES, Container, explain_exit
 from commands.watching.job_state import job_state
 from commands.watching.pod_state import (
-    EXIT_CODES,
     STUCK,
     count_restarts,
     exit_codes_of_pods,
-    exit_meaning,
     latest_by_place,
     pod_state,
     seconds_between,
 )
 from trainer import exit_codes
+from workloads.kinds.parts import FINAL_EXIT_CODES
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 
@@ -50,22 +50,73 @@ def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
     assert "trainyard.local/absent:1" in state.message
 
 
-def test_exit_code_with_its_meaning() -> None:
-    state = pod_state(pod("failed"))
+def running(name: str, *words: str) -> dict[str, Any]:
+    """One pod's object with another program."""
+    found = pod(name)
+    found["spec"]["containers"][0] |= {"command": [words[0]], "args": list(words[1:])}
+    return found
+
+
+def test_exit_code_of_the_trainer_has_its_meaning() -> None:
+    state = pod_state(running("failed", "python", "-m", "trainer.launch", "-m", "trainer", "digits"))
     assert (state.state, state.exit_code, state.is_over) == ("failed", 78, True)
-    assert state.why == f"exit code 78: {EXIT_CODES[78]}"
+    assert state.why == f"exit code 78: {TRAINER_CODES[78]}"
 
 
-def test_out_of_memory_is_said() -> None:
-    assert pod_state(pod("out_of_memory")).why.endswith("(OOMKilled)")
-    assert pod_state(pod("out_of_memory")).exit_code == 137
+def test_exit_code_of_a_script_is_the_scripts_own() -> None:
+    state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
+    assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
+    assert explain_exit(3, Container(runs_script=True)) == "the script's own code"
+    assert explain_exit(78, Container(runs_script=True, is_launcher=True)) == "the script's own code"
+    assert explain_exit(1, Container(runs_script=True)) == TRAINER_CODES[1]
+
+
+def test_out_of_memory_names_the_limit_and_the_key_to_raise() -> None:
+    state = pod_state(pod("out_of_memory"))
+    assert state.exit_code == 137
+    assert state.why == (
+        "exit code 137: out of memory: the container reached its limit of 40Mi; "
+        "raise `resources.memory` of job oom from 40Mi to more (OOMKilled)"
+    )
+
+
+def test_sigkill_without_an_oom_kill_names_the_node_and_the_limit() -> None:
+    killed = pod("out_of_memory")
+    killed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "Error"
+    state = pod_state(killed)
+    assert state.why == (
+        f"exit code 137: ended by SIGKILL: killed by hand, or {state.node} ran out of memory; "
+        "the container did not reach its limit of 40Mi, as far as Kubernetes knows"
+    )
+
+
+def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
+    unknown = explain_exit(-9, Container(job="digits", memory_limit="2Gi"))
+    assert unknown == (
+        "ended by SIGKILL: the container reached its limit of 2Gi "
+        "(raise `resources.memory` of job digits from 2Gi to more), or it was killed by hand"
+    )
+
+
+@pytest.mark.parametrize("runs_script", [False, True])
+def test_code_255_names_the_runtime_process(runs_script: bool) -> None:
+    text = explain_exit(255, Container(node="local-1", runs_script=runs_script, reason="Error"))
+    assert "the container's runtime process (containerd-shim) on local-1 died" in text
+    assert ("the script's own code, or" in text) == runs_script
+
+
+def test_codes_that_the_launcher_raises_keep_their_meaning() -> None:
+    assert explain_exit(75 + 128, Container()) == TRAINER_CODES[75]
 
 
 def test_eviction_explains_more_than_the_containers_end() -> None:
     evicted = pod("failed")
     evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
     del evicted["status"]["containerStatuses"]
-    assert pod_state(evicted).why == "Evicted: The node was low on resource: memory."
+    evicted["spec"]["containers"][0]["resources"] = {"limits": {"memory": "2Gi"}}
+    assert pod_state(evicted).why == (
+        "Evicted: The node was low on resource: memory. The memory of follow-0 ran out, not its limit of 2Gi"
+    )
 
 
 def test_a_lost_node_is_named_as_the_reason() -> None:
@@ -122,10 +173,10 @@ def test_a_failed_job_says_why_and_when() -> None:
 
 def test_codes_mean_the_same_as_in_the_trainer() -> None:
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
-    assert codes <= EXIT_CODES.keys()
-    assert "SIGKILL" in exit_meaning(137)
-    assert exit_meaning(137) == exit_meaning(-9)
-    assert "SIGTERM" in exit_meaning(143)
+    assert codes <= TRAINER_CODES.keys()
+    assert FINAL_CODES == FINAL_EXIT_CODES
+    assert explain_exit(137, Container()) == explain_exit(-9, Container())
+    assert "SIGTERM" in explain_exit(143, Container())
 
 
 def test_the_ends_of_pods_that_an_operator_made_again_are_in_its_events() -> None:

@@ -27,15 +27,16 @@ def test_grow_a_pool() -> None:
 
 def test_change_a_machine_type() -> None:
     found = text(changed({"machine_type": "n1-standard-16"}))
-    assert found.splitlines()[2] == "**REPLACE** 1: 1 NodePool"
-    assert "- `gpus-nodes`: nodeConfig.machineType" in found
+    assert found.splitlines()[2] == "Update 1: 1 NodePool"
+    line = next(each for each in found.splitlines() if each.startswith("- `gpus-nodes`: nodeConfig"))
+    assert line.endswith("**GKE recreates the pool's nodes**")
     assert len(found.splitlines()) <= SCREEN
 
 
 def test_change_a_machine_type_under_a_running_job() -> None:
     found = report(changed({"machine_type": "n1-standard-16"}), running={"gpus": ["digits"]})
     assert found.failures == [
-        "would replace pool gpus, on which digits runs; "
+        "would recycle every node of pool gpus, on which digits runs; "
         "write `policy: {may_replace: [gpus]}` in the stack if that is meant"
     ]
     allowed = changed({"machine_type": "n1-standard-16"}, policy={"may_replace": ["gpus"]})

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +17,7 @@ import pytest
 from commands.record import NotWritten, completed, write
 from commands.up import write_records
 from commands.watching.job_state import JobState
-from run_record import commit, plan_digest, run_record
+from run_record import plan_digest, run_record, source_state
 from stack_config import parse
 from tests.commands.pull_requests import JOB, STACK, changed
 
@@ -29,10 +33,54 @@ OVER = JobState(
 def test_a_record_says_what_a_job_ran_from() -> None:
     config = parse(STACK)
     found = run_record(config, config.jobs[0])
-    assert found["commit"] == commit()
-    assert len(commit().removesuffix("-changed")) == 40
+    assert {key: found[key] for key in ("commit", "dirty", "diff_digest")} == asdict(source_state())
     assert (found["pools"], found["chips"]) == (["gpus"], 4)
     assert found["usd_per_hour"] == pytest.approx(0.906, abs=0.01)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A git checkout of one commit, free of the machine's git settings."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    (folder / "train.py").write_text("one", encoding="utf-8")
+    (folder / "Pulumi.dev.yaml").write_text("config: {}", encoding="utf-8")
+    name = ("-c", "user.name=tests", "-c", "user.email=tests@localhost")
+    for words in (["init", "--quiet"], ["add", "."], [*name, "commit", "--quiet", "--message=first"]):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    source_state.cache_clear()
+    yield folder
+    source_state.cache_clear()
+
+
+def test_source_state_of_a_clean_checkout_is_not_dirty(checkout: Path) -> None:
+    (checkout / "Pulumi.dev.yaml").write_text("config: {key: value}", encoding="utf-8")
+    found = source_state(checkout)
+    assert (len(found.commit), found.dirty, found.diff_digest) == (40, False, None)
+
+
+@pytest.mark.parametrize("name", ["train.py", "new.py"])
+def test_source_state_of_changed_files_is_dirty_with_a_digest(checkout: Path, name: str) -> None:
+    (checkout / name).write_text("two", encoding="utf-8")
+    first = source_state(checkout)
+    assert first.dirty is True
+    assert str(first.diff_digest).startswith("sha256:")
+    (checkout / name).write_text("three", encoding="utf-8")
+    source_state.cache_clear()
+    assert source_state(checkout).diff_digest != first.diff_digest
+    (checkout / name).write_text("two", encoding="utf-8")
+    source_state.cache_clear()
+    assert source_state(checkout) == first
+
+
+def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(checkout / ".git")
+    unknown = {"commit": "unknown", "dirty": "unknown", "diff_digest": None}
+    assert asdict(source_state(checkout)) == unknown
+    source_state.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert asdict(source_state(checkout)) == unknown
 
 
 def test_hosts_that_share_a_node_share_its_price() -> None:

@@ -64,6 +64,39 @@ def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
     assert allowed.failures == []
 
 
+EKS = {"kind": "eks", "kubernetes_version": "1.35"}
+
+
+def eks_report(change: dict[str, Any], **more: Any) -> Report:
+    """The report of a change of an EKS stack with a pool of CPUs."""
+    pool = {"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}
+    before = {"platform": {**EKS, "pools": [pool]}, "jobs": []}
+    changed = {**EKS, "pools": [{**pool, **change.pop("pool", {})}], **change}
+    return report(before, {**before, "platform": changed}, **more)
+
+
+def test_recycled_nodes_are_named_and_guarded_under_a_job() -> None:
+    for change in ({"pool": {"disk_size_gb": 200}}, {"kubernetes_version": "1.36"}):
+        found = eks_report(change, running={"cpus": ["digits"]})
+        line = next(each for each in markdown(found, TODAY).splitlines() if each.startswith("- `cpus-nodes`"))
+        assert "all its nodes are drained and replaced" in line
+        assert ["would recycle the nodes of pool cpus" in each for each in found.failures] == [True]
+    grown = eks_report({"pool": {"nodes": 3}}, running={"cpus": ["digits"]})
+    assert grown.failures == []
+    assert "drained" not in markdown(grown, TODAY)
+
+
+def test_changes_that_aws_refuses_fail_the_preview() -> None:
+    for change, key in (
+        ({"zones": ["us-west-2a", "us-west-2b"]}, "platform.zones"),
+        ({"network": {"vpc": "10.1.0.0/16"}}, "platform.network.vpc"),
+    ):
+        (failure,) = eks_report(change).failures
+        assert key in failure
+        assert "`make down`" in failure
+    assert eks_report({"kubernetes_version": "1.36"}).failures == []
+
+
 def test_an_exception_that_excuses_nothing_is_named() -> None:
     rule, reason = "deletion-protection", "a stack of an afternoon"
     exceptions = [{"rule": rule, "resource": name, "reason": reason} for name in ("cluster-control-plane", "nope")]

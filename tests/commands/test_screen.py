@@ -14,7 +14,7 @@ from tests.commands.test_log_lines import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 
 FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])
-FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2)
+FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
 
 
 def shown(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
@@ -102,6 +102,13 @@ def test_status_rows() -> None:
     headers = [column.header for column in render([row]).columns]
     assert "step" in headers
     assert "reason" not in headers
+
+
+def test_status_of_a_restarted_host_says_why_its_last_pod_failed() -> None:
+    now = pod_state(pod("running"))
+    killed = replace(pod_state(pod("out_of_memory")), job=now.job, index=now.index, created="2000-01-01T00:00:00Z")
+    (row,) = job_rows(job_state(API["jobs"]["running"]), [killed, now], {}, {})
+    assert row[-1].startswith("restarted after exit code 137: out of memory: the container reached its limit of 40Mi")
 
 
 def test_status_of_a_job_without_pods_says_what_events_say() -> None:

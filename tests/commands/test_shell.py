@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from commands.environment import PROJECT
+import pytest
 
-WITH_A_CLUSTER = {
+from commands.environment import PROJECT, stack_environment
+from commands.shell_files import context_file
+from infra.local.settings import cache_folder
+
+WITH_A_CLUSTER: dict[str, Any] = {
     "version": 3,
     "deployment": {
         "manifest": {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""},
@@ -25,18 +33,45 @@ WITH_A_CLUSTER = {
 }
 
 
-def said(folder: Path, *commands: str) -> list[str]:
-    """What the shell of a stack whose state is in `folder` prints for commands."""
-    settings = {
+RC = """
+export PATH="$HOME/others:$PATH" KUBECONFIG="$HOME/another.kubeconfig"
+alias kubectl=kubecolor
+python() { command python2 "$@"; }
+PROMPT_COMMAND='PATH="$HOME/shims:$PATH"'
+"""
+"""A start file that puts folders before the stack's, now and before each prompt."""
+KUBECONFIG = {
+    "clusters": [{"name": "there", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "me", "user": {}}],
+    "current-context": "there",
+    "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
+}
+"""What the shell reads of a kubeconfig."""
+SHELLS = {name: path for name in ("bash", "dash", "zsh") if (path := shutil.which(name))}
+"""Shells of this machine that the shell's start files are for."""
+
+
+def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
+    """The environment of `make shell` for a stack whose state is in `folder`, with a home of its own."""
+    home = folder.parent / "home"
+    home.mkdir(exist_ok=True)
+    own = {
         "PULUMI_BACKEND_URL": f"file://{folder}",
         "PULUMI_CONFIG_PASSPHRASE": "for tests",
-        "SHELL": "/bin/sh",
+        "SHELL": shell,
         "STACK": "tests",
+        "HOME": str(home),
+        "XDG_CACHE_HOME": str(cache_folder().parent),
     }
+    return {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | own
+
+
+def said(folder: Path, *commands: str) -> list[str]:
+    """What the shell of a stack whose state is in `folder` prints for commands."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.shell"],
         cwd=PROJECT,
-        env={**{name: value for name, value in os.environ.items() if name != "KUBECONFIG"}, **settings},
+        env=settings_for(folder),
         input="\n".join(commands),
         capture_output=True,
         text=True,
@@ -46,14 +81,75 @@ def said(folder: Path, *commands: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+def said_at_terminal(environment: dict[str, str], *commands: str) -> str:
+    """What the shell prints on a terminal, where it reads its start files and shows prompts."""
+    master, slave = os.openpty()
+    words = [sys.executable, "-m", "commands.shell"]
+    with subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+        os.write(master, "".join(f"{command}\n" for command in (*commands, "exit")).encode())
+        printed = b""
+        try:
+            while chunk := os.read(master, 65536):
+                printed += chunk
+        except OSError:
+            pass  # Linux answers so when the last process has closed the terminal.
+        os.close(master)
+    assert process.returncode == 0, printed
+    return printed.decode(errors="replace").replace("\r", "")
+
+
+def stack_that_is_up(folder: Path, kubeconfig: Path) -> Path:
+    """The backend of a stack with the outputs of one that is up."""
+    exported = copy.deepcopy(WITH_A_CLUSTER)
+    (resource,) = exported["deployment"]["resources"]
+    resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training"}
+    state = folder / "deployment.json"
+    state.write_text(json.dumps(exported), encoding="utf-8")
+    backend = folder / "backend"
+    backend.mkdir()
+    said(backend, f"pulumi stack import --file {state}")
+    return backend
+
+
 def test_pulumi_is_at_the_stack(tmp_path: Path) -> None:
-    assert said(tmp_path, "pulumi stack --show-name")[-1] == "tests"
+    backend = tmp_path / "backend"
+    backend.mkdir()
+    assert said(backend, "pulumi stack --show-name")[-1] == "tests"
 
 
 def test_kubectl_is_at_the_stacks_cluster(tmp_path: Path) -> None:
-    state = tmp_path / "deployment.json"
-    state.write_text(json.dumps(WITH_A_CLUSTER), encoding="utf-8")
-    backend = tmp_path / "backend"
-    backend.mkdir()
-    said(backend, f"pulumi stack import --file {state}")
+    backend = stack_that_is_up(tmp_path, Path("/clusters/mine.kubeconfig"))
     assert said(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
+
+
+@pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
+def test_shell_keeps_the_stacks_programs_whatever_start_files_do(tmp_path: Path, name: str) -> None:
+    if name not in SHELLS:
+        pytest.skip(f"{name} is not installed")
+    kubeconfig = tmp_path / "there.kubeconfig"
+    kubeconfig.write_text(json.dumps(KUBECONFIG), encoding="utf-8")
+    environment = settings_for(stack_that_is_up(tmp_path, kubeconfig), SHELLS[name])
+    for program in ("others", "shims"):
+        folder = tmp_path / "home" / program
+        folder.mkdir()
+        for each in ("python", "pulumi", "kubectl"):
+            (folder / each).write_text("#!/bin/sh\necho not the stack\n", encoding="utf-8")
+            (folder / each).chmod(0o755)
+    for file in (".bashrc", ".zshrc", ".shrc"):
+        (tmp_path / "home" / file).write_text(RC, encoding="utf-8")
+    environment |= {"ENV": str(tmp_path / "home" / ".shrc")}
+    commands = [f'echo "<$(command -v {each})>"' for each in ("python", "pulumi", "kubectl")]
+    view = "kubectl config view --minify --output=jsonpath='<{.contexts[0].context.namespace}>'"
+    printed = said_at_terminal(environment, *commands, 'echo "<$KUBECONFIG>"', view)
+    python, pulumi, kubectl, configs, namespace = re.findall(r"<([/\w][^<>\n]*)>", printed)
+    path = stack_environment()["PATH"]
+    assert python == str(PROJECT / ".venv" / "bin" / "python")
+    assert pulumi == shutil.which("pulumi", path=path)
+    assert kubectl == shutil.which("kubectl", path=path)
+    assert configs.endswith(f":{kubeconfig}")
+    assert namespace == "training"
+
+
+def test_context_file_takes_the_context_that_the_stack_names() -> None:
+    assert context_file(["/nowhere"], None, "training") is None

@@ -55,7 +55,7 @@ def test_the_control_plane(engine: RecordingEngine) -> None:
     assert set(found["enabledClusterLogTypes"]) == {"api", "audit", "authenticator", "controllerManager", "scheduler"}
     assert found["vpcConfig"]["endpointPrivateAccess"] is True
     assert found["vpcConfig"]["endpointPublicAccess"] is False
-    assert found["version"] == "1.34"
+    assert found["version"] == "1.36"
     assert "cluster-logs" in needs(engine, "cluster-eks")
 
 
@@ -95,10 +95,12 @@ def test_metadata_and_disks(engine: RecordingEngine) -> None:
         assert disk["ebs"]["encrypted"] == "true"
 
 
-def test_nodes_take_as_many_pods_as_is_counted_on(engine: RecordingEngine) -> None:
-    text = base64.b64decode(one(engine, "LaunchTemplate", "system")["userData"]).decode()
+@pytest.mark.parametrize(("machine", "pods"), [("m7i.large", 29), ("m7i.4xlarge", 110), ("p5.48xlarge", 100)])
+def test_nodes_take_no_more_pods_than_they_have_addresses(machine: str, pods: int) -> None:
+    _, template = group(machine_type=machine)
+    text = base64.b64decode(template["userData"]).decode()
     settings = json.loads(text.partition("application/node.eks.aws")[2].partition("--trainyard--")[0])
-    assert settings["spec"]["kubelet"]["config"]["maxPods"] == 110
+    assert settings["spec"]["kubelet"]["config"]["maxPods"] == pods
 
 
 def test_the_bucket_is_private_encrypted_and_kept(engine: RecordingEngine) -> None:
@@ -131,7 +133,7 @@ def test_roles_have_policies_of_their_purpose_alone(engine: RecordingEngine) -> 
     attached = {record.inputs["policyArn"].rpartition("/")[2] for record in engine.of_type("RolePolicyAttachment")}
     assert attached == {
         "AmazonEKSClusterPolicy",
-        "AmazonEKSWorkerNodeMinimalPolicy",
+        "AmazonEKSWorkerNodePolicy",
         "AmazonEC2ContainerRegistryPullOnly",
         "AmazonEKS_CNI_Policy",
         "AmazonEBSCSIDriverPolicy",
@@ -181,6 +183,36 @@ def test_a_capacity_block() -> None:
     assert found["subnetIds"] == ["network-private-us-west-2b-id"]
 
 
+def test_reserved_nodes_are_recycled_without_further_ones() -> None:
+    reserved, _ = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+    assert reserved["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
+    assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
+
+
+def test_a_capacity_block_is_replaced_where_its_nodes_would_be_recycled() -> None:
+    engine, _ = graph(eks({**P5, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2b"}))
+    assert list(engine.requests["pool-0-nodes"].replaceOnChanges) == ["launchTemplate", "version"]
+    assert list(engine.requests["system-nodes"].replaceOnChanges) == []
+
+
+def test_node_groups_have_the_version_of_the_control_plane_and_wait_for_it() -> None:
+    engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35"))
+    for record in engine.of_type("nodeGroup:NodeGroup"):
+        assert record.inputs["version"] == "1.35"
+        assert "cluster-eks" in needs(engine, record.name)
+    assert "system-nodes" in needs(engine, "pool-0-nodes")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"disk_size_gb": 200}, {"efa": False}, {"placement_group": False}, {"capacity": "reservation:cr-012345678"}],
+)
+def test_a_change_of_the_template_is_a_change_of_its_node_group(change: dict[str, Any]) -> None:
+    before, _ = group(**P5, zones="us-west-2a")
+    after, _ = group(**P5, zones="us-west-2a", **change)
+    assert before["launchTemplate"]["version"] != after["launchTemplate"]["version"]
+
+
 def test_spot_without_fabric() -> None:
     found, template = group(machine_type="g5.xlarge", capacity="spot")
     assert (found["capacityType"], found["instanceTypes"]) == ("SPOT", ["g5.xlarge"])
@@ -196,6 +228,31 @@ def test_plugins_only_for_what_there_is() -> None:
     assert daemons(P5) == {"nvidia-device-plugin", "efa-device-plugin"}
     assert daemons({"machine_type": "g5.xlarge"}) == {"nvidia-device-plugin"}
     assert daemons({"machine_type": "m7i.2xlarge"}) == set()
+
+
+def test_efa_plugin_runs_privileged_with_the_devices_on_efa_nodes_alone() -> None:
+    engine, _ = graph(eks({**P5, "name": "fabric"}, {**P5, "name": "alone", "nodes": 1}))
+    (plugin,) = (each.inputs["spec"] for each in engine.of_type("DaemonSet") if "efa" in each.name)
+    pod = plugin["template"]["spec"]
+    assert {each["hostPath"]["path"] for each in pod["volumes"]} == {
+        "/var/lib/kubelet/device-plugins",
+        "/dev/infiniband",
+    }
+    (container,) = pod["containers"]
+    assert {each["mountPath"] for each in container["volumeMounts"]} == {
+        "/var/lib/kubelet/device-plugins",
+        "/dev/infiniband",
+    }
+    assert container["securityContext"] == {"privileged": True, "runAsUser": 0}
+    assert container["image"].endswith(":v0.5.20")
+    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = affinity["nodeSelectorTerms"][0]["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("trainyard.dev/pool", ["fabric"])
+
+
+def test_gpu_health_is_watched_on_tainted_nodes(engine: RecordingEngine) -> None:
+    values = json.loads(one(engine, "addon:Addon", "cluster-addon-eks-node-monitoring-agent")["configurationValues"])
+    assert values == {"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}}
 
 
 def test_a_job_gets_gpus_and_adapters() -> None:
@@ -218,6 +275,18 @@ def test_admins() -> None:
     engine, _ = graph(eks(admins=["arn:aws:iam::123456789012:role/team"]))
     assert one(engine, "AccessEntry")["principalArn"] == "arn:aws:iam::123456789012:role/team"
     assert one(engine, "AccessPolicyAssociation")["policyArn"].endswith("AmazonEKSClusterAdminPolicy")
+
+
+def test_an_admin_who_goes_leaves_the_other_entries_as_they_are() -> None:
+    arns = [f"arn:aws:iam::123456789012:role/{name}" for name in ("first", "second")]
+
+    def entries(admins: list[str]) -> dict[str, str]:
+        found, _ = graph(eks(admins=admins))
+        return {each.name: each.inputs["principalArn"] for each in found.of_type("AccessEntry")}
+
+    both, second = entries(arns), entries(arns[1:])
+    assert len(both) == 2
+    assert second.items() <= both.items()
 
 
 def test_the_account_is_checked() -> None:

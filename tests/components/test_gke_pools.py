@@ -63,6 +63,25 @@ def test_ironwood_gets_a_workload_policy() -> None:
     assert found.inputs["placementPolicy"] == {"type": "COMPACT", "policyName": policy.inputs["name"]}
 
 
+def test_slice_with_new_topology_replaces_pool() -> None:
+    engine, _ = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))
+    replacing = engine.requests["pool-0-nodes"].replaceOnChanges
+    assert list(replacing) == ["placementPolicy", "nodeConfig.machineType"]
+    gpus, _ = graph(gke())
+    assert list(gpus.requests["gpus-nodes"].replaceOnChanges) == ["placementPolicy"]
+
+
+def test_workload_policy_with_new_name_is_replaced() -> None:
+    engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
+    assert list(engine.requests["pool-0-workload-policy"].replaceOnChanges) == ["name"]
+
+
+@pytest.mark.parametrize("capacity", ["flex-start", "queued"])
+def test_pool_of_dynamic_workload_scheduler_has_no_upgrade_settings(capacity: str) -> None:
+    assert "upgradeSettings" not in pool(**A3, nodes=1, capacity=capacity)
+    assert pool(**A3, nodes=1)["upgradeSettings"]["strategy"] == "SURGE"
+
+
 def test_flex_start() -> None:
     found = pool(**A3, nodes=1, capacity="flex-start")
     config = found["nodeConfig"]
@@ -70,7 +89,6 @@ def test_flex_start() -> None:
     assert config["reservationAffinity"] == {"consumeReservationType": "NO_RESERVATION"}
     assert found["management"] == {"autoRepair": False, "autoUpgrade": True}
     assert found["autoscaling"]["totalMinNodeCount"] == 0
-    assert found["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
     assert "placementPolicy" not in found
     assert pool(**A3, nodes=1)["management"]["autoRepair"] is True
 
@@ -143,6 +161,32 @@ def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: i
     profiles = [record.inputs["networkProfile"] for record in further if "networkProfile" in record.inputs]
     assert all(profile.endswith(f"{zone}-vpc-roce") for profile in profiles)
     assert bool(profiles) == (mtu == 8896)
+
+
+def test_fabric_pool_depends_on_its_networks_through_cluster() -> None:
+    engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
+    depends = engine.requests["pool-0-nodes"].propertyDependencies
+    assert not [urn for urn in depends["networkConfig"].urns if "fabric" in urn]
+    subnets = {urn.rpartition("::")[2] for urn in depends["cluster"].urns if ":Subnetwork::" in urn}
+    assert subnets == {f"fabric-gpu-nic-{index}" for index in range(8)}
+    (found,) = pools(gke({"machine_type": "a3-megagpu-8g"})).values()
+    named = found["networkConfig"]["additionalNodeNetworkConfigs"]
+    made = {record.inputs["name"] for record in engine.of_type("subnetwork:Subnetwork") if "fabric" in record.name}
+    assert {each["subnetwork"] for each in named} == made
+
+
+def test_fabric_firewall_is_replaced_with_its_network() -> None:
+    engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
+    assert list(engine.requests["fabric-gpu-nic-0-inside"].replaceOnChanges) == ["network"]
+
+
+def test_multi_networking_depends_on_machine_type_and_stays_on() -> None:
+    one, _ = graph(gke({**A3, "nodes": 1}))
+    assert cluster_of(one)["enableMultiNetworking"] is True
+    assert list(one.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
+    none, _ = graph(gke())
+    assert "enableMultiNetworking" not in cluster_of(none)
+    assert list(none.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
 
 
 def test_one_host_needs_no_further_networks() -> None:

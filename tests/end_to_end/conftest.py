@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, cache_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
-CLUSTER, PORT = "e2e", 16786
+CLUSTER = "e2e"
 IN_SHELL = """
 import os, sys
 from commands.environment import stack_environment
@@ -35,7 +34,7 @@ class Checkout:
     @property
     def cluster(self) -> ClusterSettings:
         """The cluster of the checkout's stack."""
-        return ClusterSettings(name=CLUSTER, nodes=2, port=PORT, owner=str(self.folder))
+        return ClusterSettings(owner=str(self.folder), name=CLUSTER)
 
     @property
     def stack_file(self) -> Path:
@@ -95,8 +94,7 @@ class Checkout:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The checkout; whatever a test leaves running in it is taken down, and what a killed run of tests left before."""
-    lifecycle.stop(ClusterSettings(name=CLUSTER, port=PORT))
+    """Make the checkout; what a test leaves running in it is taken down."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -112,7 +110,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
             shutil.copy(source, target)
     made = Checkout(folder)
     content = yaml.safe_load(made.stack_file.read_text(encoding="utf-8"))
-    content["config"]["trainyard:platform"].update(name=CLUSTER, port=PORT)
+    content["config"]["trainyard:platform"].update(name=CLUSTER)
     made.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
     try:
         yield made

@@ -198,7 +198,7 @@ def test_the_table_says_what_becomes_of_a_job(faults: Faults, kind: JobKind, cau
 @pytest.mark.parametrize("kind", KINDS)
 def test_status_says_why(faults: Faults, kind: JobKind) -> None:
     whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
-    assert "exit code 78: bad configuration" in whys["exit-78"]
+    assert "exit code 78: the script's own code" in whys["exit-78"]
     assert "trainyard.local/missing:1" in whys["no-image"]
     assert "Insufficient cpu" in whys["no-room"]
     assert "exit code 1: " in whys["exit-1"]
@@ -207,4 +207,4 @@ def test_status_says_why(faults: Faults, kind: JobKind) -> None:
     else:
         # Pods that are made again and again are gone before anyone asks.
         job, pods = faults.seen(kind, "memory")
-        assert any("137: ended by SIGKILL: out of memory" in note for note in faults.notes(job, pods).values())
+        assert any("137: " in note and "raise `resources.memory`" in note for note in faults.notes(job, pods).values())

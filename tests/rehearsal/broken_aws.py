@@ -40,6 +40,11 @@ BROKEN: list[tuple[str, str, dict[str, Any]]] = [
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
         {"policyArn": "arn:aws:iam::aws:policy/Everything"},
     ),
+    (
+        "managed-policy",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+        {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSWorkerNodeMinimalPolicy"},
+    ),
     ("key-deletion", "aws:kms/key:Key", {"deletionWindowInDays": 1}),
     ("log-retention", "aws:cloudwatch/logGroup:LogGroup", {"retentionInDays": 31}),
     ("s3-bucket-name", "aws:s3/bucket:Bucket", {"bucket": "Bucket"}),

@@ -19,6 +19,7 @@ BROKEN: list[tuple[str, str, dict[str, Any]]] = [
     ("nat-ports", "gcp:compute/routerNat:RouterNat", {"enableEndpointIndependentMapping": True}),
     ("cluster-name", "gcp:container/cluster:Cluster", {"name": "c" * 41}),
     ("location", "gcp:container/cluster:Cluster", {"location": "mars"}),
+    ("location", "gcp:container/cluster:Cluster", {"location": ""}),
     ("location", "gcp:container/cluster:Cluster", {"nodeLocations": ["europe-west4-a"]}),
     ("release-channel", "gcp:container/cluster:Cluster", {"releaseChannel": {"channel": "FAST"}}),
     ("release-channel", "gcp:container/cluster:Cluster", {"minMasterVersion": "newest"}),

@@ -82,7 +82,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "gcp:container/nodePool:NodePool": T4_POOL,
     "gcp:serviceaccount/account:Account": {"project": PROJECT, "accountId": "train-nodes"},
     "gcp:serviceaccount/iAMMember:IAMMember": {
-        "serviceAccountId": "train-jobs",
+        "serviceAccountId": f"projects/{PROJECT}/serviceAccounts/train-jobs@{PROJECT}.iam.gserviceaccount.com",
         "role": "roles/iam.workloadIdentityUser",
         "member": f"serviceAccount:{PROJECT}.svc.id.goog[training/trainer]",
     },

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from infra.hardware import Capacity
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.gce import GCE_MACHINES, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import eks_allocatable, gke_allocatable
 from infra.hardware.zones import GPU_ZONES
 
 GIBIBYTE = 2**30
@@ -88,23 +86,3 @@ def test_unknown_machines_name_near_ones() -> None:
         ec2_machine("p5.48large")
     with pytest.raises(ValueError, match="families: a2-highgpu"):
         gce_machine("zzz")
-
-
-def test_what_gke_keeps_of_a_node() -> None:
-    # Worked example of the documentation: 7.91 of 8 CPUs; 4 GiB x 25 % + 4 GiB x 20 % + 8 GiB x 10 % + 14 GiB x 6 %.
-    kept = 4 * 0.25 + 4 * 0.2 + 8 * 0.1 + 14 * 0.06
-    found = gke_allocatable(gce_machine("n1-standard-8"))
-    assert found.millicores == 7910
-    assert found.memory == pytest.approx((30 - kept) * GIBIBYTE - 100 * 2**20, abs=4)
-
-
-def test_allocatable_is_less_than_capacity() -> None:
-    for machine in GCE_MACHINES.values():
-        found = gke_allocatable(machine)
-        assert 0 < found.millicores < machine.capacity.millicores
-        assert 0 < found.memory < machine.capacity.memory
-
-
-def test_what_eks_keeps_of_a_node() -> None:
-    found = eks_allocatable(ec2_machine("m7i.large"))
-    assert found == Capacity(millicores=1930, memory=8 * GIBIBYTE - (255 + 11 * 110 + 100) * 2**20)

@@ -146,6 +146,11 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}],
         ("jobs[0].elastic.max_hosts = 3", "write 2 or less"),
     ),
+    "more pods than the nodes have addresses for": (
+        {"kind": "eks", "pools": C7},
+        [{"hosts": 97, "shared_memory": "64Mi", "resources": {"cpu": "100m", "memory": "200Mi"}}],
+        ("jobs[0].hosts = 97", "pool cpus has room for 96 more such hosts"),
+    ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
     "queued nodes for a TrainJob": (
         {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},

@@ -11,7 +11,7 @@ from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group
 from tests.unit.refused import assert_refused_in_one_line
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.31 to 1.36")),
+    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.35, 1.36")),
     "zone that AWS has not": (
         eks(zones=["us-west-2a", "us-west-2z"]),
         ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
@@ -29,9 +29,23 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "days in quotes": (eks(log_days="30"), ('log_days = "30"', "180, 365, without quotes: 30")),
     "EKS name of 101": (eks(name="a" * 101), ("platform.name", "1 to 100")),
     "old EKS": (eks(kubernetes_version="1.23"), ("kubernetes_version", "no longer offered")),
+    "EKS past standard support": (
+        eks(kubernetes_version="1.33"),
+        ("kubernetes_version", "left standard support on 2026-07-29", "0.60 USD an hour", "1.35, 1.36"),
+    ),
     "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
     "one zone": (eks(zones=["us-west-2a"]), ("platform.zones", "two or three")),
     "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
+    "services in a range for benchmarks": (
+        eks(network={"services": "198.18.0.0/16"}),
+        ("network.services", "RFC 1918", "10.0.0.0/8"),
+    ),
+    "services on the loopback": (eks(network={"services": "127.0.0.0/16"}), ("network.services", "RFC 1918")),
+    "services in carrier-grade NAT": (eks(network={"services": "100.64.0.0/16"}), ("network.services", "RFC 1918")),
+    "EFA without egress to the fabric": (
+        group(**P5) | {"kubernetes_version": "1.32", "check_offers": False},
+        ("pools[0].efa", "needs Kubernetes 1.33", "`efa: false`"),
+    ),
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
     "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
     "EKS open to all in two halves": (
@@ -54,8 +68,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("network.vpc", "leaves 4091 addresses in each zone", "5000 nodes"),
     ),
     "version without quotes": (
-        eks(kubernetes_version=1.34),
-        ("kubernetes_version = 1.34", "`kubernetes_version: '1.34'`"),
+        eks(kubernetes_version=1.36),
+        ("kubernetes_version = 1.36", "`kubernetes_version: '1.36'`"),
     ),
     "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "no machine type")),
     "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),

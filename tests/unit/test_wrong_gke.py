@@ -42,6 +42,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "bucket like Google": (gke(bucket={"name": "my-google-bucket"}), ("bucket.name", "keeps for itself")),
     "bucket that begins with goog": (gke(bucket={"name": "goog-data"}), ("bucket.name", "keeps for itself")),
     "bucket on Mars": (gke(bucket={"location": "mars"}), ("bucket.location", "us-central1, or US, EU, ASIA")),
+    "bucket nowhere": (gke(bucket={"location": ""}), ('bucket.location = ""', "us-central1, or US, EU, ASIA")),
     "key of another region": (
         gke(secrets_key="projects/p/locations/us-east1/keyRings/r/cryptoKeys/k"),
         ("platform.secrets_key", "is in us-east1", "write one in us-central1"),

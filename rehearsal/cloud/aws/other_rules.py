@@ -42,7 +42,6 @@ MANAGED = frozenset(
     [
         "AmazonEKSClusterPolicy",
         "AmazonEKSWorkerNodePolicy",
-        "AmazonEKSWorkerNodeMinimalPolicy",
         "AmazonEKS_CNI_Policy",
         "AmazonEC2ContainerRegistryReadOnly",
         "AmazonEC2ContainerRegistryPullOnly",
@@ -60,6 +59,13 @@ MANAGED = frozenset(
     ]
 )
 """Policies of AWS that training stacks use: https://docs.aws.amazon.com/aws-managed-policy/latest/reference/policy-list.html"""
+
+
+NODE_CANNOT_JOIN = (
+    "AmazonEKSWorkerNodeMinimalPolicy is for EKS Auto Mode: it lacks ec2:DescribeInstances, so nodes of managed "
+    "groups cannot join the cluster; write AmazonEKSWorkerNodePolicy"
+)
+"""awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28"""
 
 
 @rule("https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html")
@@ -111,7 +117,9 @@ def managed_policy(inputs: Properties) -> Found:
     arn = inputs.get("policyArn")
     if not isinstance(arn, str) or arn.startswith(f"arn:aws:iam::{ACCOUNT}:policy/"):
         return
-    if arn.removeprefix("arn:aws:iam::aws:policy/") not in MANAGED:
+    if arn.endswith("/AmazonEKSWorkerNodeMinimalPolicy"):
+        yield "policyArn", NODE_CANNOT_JOIN
+    elif arn.removeprefix("arn:aws:iam::aws:policy/") not in MANAGED:
         yield "policyArn", f"{arn!r} is no policy of AWS that the rehearsal knows"
 
 

@@ -56,6 +56,7 @@ def location(inputs: Properties) -> Found:
         return
     if not _LOCATION.fullmatch(place):
         yield "location", f"{place!r} is neither a region such as us-central1 nor a zone such as us-central1-a"
+        return
     region = place if place[-1].isdigit() else place.rpartition("-")[0]
     for index, zone in enumerate(inputs.get("nodeLocations") or []):
         if isinstance(zone, str) and not zone.startswith(f"{region}-"):

@@ -20,16 +20,12 @@ BUCKET = "gcp:storage/bucket:Bucket"
 REPOSITORY = "gcp:artifactregistry/repository:Repository"
 
 _LINK = "https://www.googleapis.com/compute/v1/{id}"
-_PLACE = frozenset({"name", "project", "region", "zone", "location"})
 
 
 def _compute(type_: str, id_: str, **more: Any) -> Kind:
     outputs: Mapping[str, Any] = {"selfLink": _LINK, **more.pop("outputs", {})}
-    replaces = _PLACE | more.pop("replaces", frozenset())
     rules = (network_rules.compute_name, *more.pop("rules", ()))
-    return Kind(
-        type=type_, id=id_, outputs=outputs, autoname=Autoname(), replaces=replaces, rules=rules, api="compute", **more
-    )
+    return Kind(type=type_, id=id_, outputs=outputs, autoname=Autoname(), rules=rules, api="compute", **more)
 
 
 _COMPUTE = (
@@ -37,7 +33,6 @@ _COMPUTE = (
         NETWORK,
         "projects/{project}/global/networks/{name}",
         outputs={"gatewayIpv4": "", "numericId": "{number}"},
-        replaces=frozenset({"autoCreateSubnetworks", "networkProfile"}),
         rules=(network_rules.network_mtu,),
         seconds=20,
         delete_seconds=30,
@@ -50,7 +45,6 @@ _COMPUTE = (
             "ipCidrRange": "{ipCidrRange}",
             "fingerprint": "{number}",
         },
-        replaces=frozenset({"network", "purpose"}),
         references=(Reference(path="network", types=(NETWORK,)),),
         rules=(network_rules.range_size, network_rules.ranges_of_subnet, network_rules.ranges_of_network),
         seconds=30,
@@ -59,7 +53,6 @@ _COMPUTE = (
     _compute(
         ROUTER,
         "projects/{project}/regions/{region}/routers/{name}",
-        replaces=frozenset({"network"}),
         references=(Reference(path="network", types=(NETWORK,)),),
         seconds=15,
         delete_seconds=15,
@@ -67,7 +60,6 @@ _COMPUTE = (
     _compute(
         "gcp:compute/routerNat:RouterNat",
         "{project}/{region}/{router}/{name}",
-        replaces=frozenset({"router"}),
         references=(Reference(path="router", types=(ROUTER,)),),
         rules=(network_rules.nat_ports,),
         seconds=25,
@@ -76,13 +68,11 @@ _COMPUTE = (
     _compute(
         POLICY,
         "projects/{project}/regions/{region}/resourcePolicies/{name}",
-        replaces=frozenset({"groupPlacementPolicy", "workloadPolicy"}),
         seconds=5,
     ),
     _compute(
         "gcp:compute/firewall:Firewall",
         "projects/{project}/global/firewalls/{name}",
-        replaces=frozenset({"network"}),
         references=(Reference(path="network", types=(NETWORK,)),),
         seconds=15,
         delete_seconds=15,
@@ -113,21 +103,6 @@ _CONTAINER = (
             "operation": "",
             **cluster_rules.ACCESS,
         },
-        replaces=_PLACE
-        | {
-            "network",
-            "subnetwork",
-            "networkingMode",
-            "datapathProvider",
-            "enableMultiNetworking",
-            "ipAllocationPolicy",
-            "initialNodeCount",
-            "nodeConfig",
-            "privateClusterConfig.masterIpv4CidrBlock",
-            "privateClusterConfig.enablePrivateNodes",
-            "confidentialNodes",
-            "enableAutopilot",
-        },
         references=(
             Reference(path="network", types=(NETWORK,)),
             Reference(path="subnetwork", types=(SUBNETWORK,)),
@@ -150,28 +125,6 @@ _CONTAINER = (
             "initialNodeCount": node_pools.nodes_per_zone,
             "operation": "",
         },
-        replaces=_PLACE
-        | {
-            "cluster",
-            "initialNodeCount",
-            "maxPodsPerNode",
-            "placementPolicy",
-            "queuedProvisioning",
-            "nodeConfig.machineType",
-            "nodeConfig.guestAccelerators",
-            "nodeConfig.serviceAccount",
-            "nodeConfig.spot",
-            "nodeConfig.preemptible",
-            "nodeConfig.flexStart",
-            "nodeConfig.maxRunDuration",
-            "nodeConfig.reservationAffinity",
-            "nodeConfig.oauthScopes",
-            "nodeConfig.secondaryBootDisks",
-            "nodeConfig.ephemeralStorageLocalSsdConfig",
-            "nodeConfig.localNvmeSsdBlockConfig",
-            "nodeConfig.shieldedInstanceConfig",
-            "nodeConfig.metadata",
-        },
         references=(
             Reference(path="cluster", types=(CLUSTER,), owner=True),
             Reference(path="nodeConfig.serviceAccount", types=(ACCOUNT,)),
@@ -193,7 +146,6 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
         type=type_,
         id=f"{of}/{{role}}/{{member}}",
         outputs={"etag": "{number}"},
-        replaces=frozenset({"role", "member", "condition", *((target.path,) if target else ("project",))}),
         references=(
             *((target,) if target else ()),
             Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", strips_prefix=True, required=False),
@@ -214,7 +166,6 @@ _IDENTITY = (
             "name": "{id}",
             "uniqueId": "{number}",
         },
-        replaces=frozenset({"accountId", "project"}),
         rules=(identity_rules.service_account_id,),
         api="iam",
         seconds=12,
@@ -228,7 +179,6 @@ _IDENTITY = (
     Kind(
         type="gcp:projects/service:Service",
         id="{project}/{service}",
-        replaces=frozenset({"project", "service"}),
         rules=(identity_rules.service_name,),
         seconds=20,
         delete_seconds=10,
@@ -241,7 +191,6 @@ _STORAGE = (
         id="{name}",
         autoname=Autoname(),
         outputs={"url": "gs://{name}", "selfLink": "https://www.googleapis.com/storage/v1/b/{name}"},
-        replaces=frozenset({"name", "location", "project", "hierarchicalNamespace"}),
         rules=storage_rules.RULES,
         seconds=2,
     ),
@@ -250,7 +199,6 @@ _STORAGE = (
         type=REPOSITORY,
         id="projects/{project}/locations/{location}/repositories/{repositoryId}",
         outputs={"name": "{repositoryId}"},
-        replaces=frozenset({"repositoryId", "location", "project", "format"}),
         rules=(storage_rules.repository_id,),
         api="artifactregistry",
         seconds=12,

@@ -1,0 +1,74 @@
+"""Changes that AWS refuses on an EKS cluster that stands: its VPC, its zones, and steps of its version. No Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from infra.aws.config import EksConfig
+from infra.hardware.versions import minor_of
+from infra.settings.problems import Path, Problem
+
+ANEW = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandingCluster:
+    """What a cluster keeps for as long as it stands, and its version."""
+
+    region: str
+    """Region of the cluster."""
+    vpc: str
+    """Range of its VPC."""
+    zones: tuple[str, ...]
+    """Zones of its subnets, in the order of their ranges."""
+    version: str
+    """Minor version of its control plane."""
+
+
+def standing(config: EksConfig) -> StandingCluster:
+    """Return the cluster that settings make."""
+    return StandingCluster(
+        region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
+    )
+
+
+def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem]:
+    """Return the settings that AWS would refuse for a cluster that stands. Another region replaces all, so has none.
+
+    A cluster keeps its VPC and the zones of its subnets:
+    https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html#network-requirements-subnets
+    """
+    if cluster.region != config.region:
+        return []
+    found = []
+    if cluster.vpc != config.network.vpc:
+        message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {ANEW}"
+        found.append(Problem(("platform", "network", "vpc"), message, config.network.vpc))
+    if cluster.zones != config.all_zones:
+        zones = f"[{', '.join(cluster.zones)}]"
+        message = f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {ANEW}"
+        found.append(Problem(("platform", "zones"), message, list(config.all_zones)))
+    return [*found, *_version(cluster.version, config.kubernetes_version)]
+
+
+def _version(now: str, asked: str) -> Iterator[Problem]:
+    """Up one minor version at a time, and never down.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html, UpdateClusterVersion
+    """
+    path: Path = ("platform", "kubernetes_version")
+    steps = minor_of(asked) - minor_of(now)
+    if steps > 1:
+        step = f"1.{minor_of(now) + 1}"
+        message = (
+            f"is {steps} minor versions above the cluster's, {now}, and EKS takes one at a time; write '{step}', bring "
+            "the stack up with all its nodes, and then write the next"
+        )
+        yield Problem(path, message, asked)
+    elif steps < 0:
+        message = (
+            f"is below the cluster's version, {now}, and EKS does not go back; write '{now}' or the next minor version "
+            "(EKS upgrades a cluster by itself when standard support of its version ends)"
+        )
+        yield Problem(path, message, asked)

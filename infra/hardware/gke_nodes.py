@@ -1,0 +1,62 @@
+"""CPUs and memory that a GKE node reports, after the kernel and GKE took theirs. Pure."""
+
+from __future__ import annotations
+
+from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware.machines import GIBIBYTE, MachineType, kept_cpu
+
+_PAGES_DIVISOR = 64
+"""The kernel describes each page of 4 KiB in 64 bytes."""
+_KERNEL_MIB = 16
+_BOUNCE_BUFFER_MIB = 64
+"""Software I/O TLB, on machines of more than 3 GiB."""
+_SMALL_MACHINE_MIB = 8
+"""On machines of at most 8 GiB."""
+_CORRECTION_SHARE, _MOST_CORRECTION_MIB = 0.00175, 248
+_SPREAD_SHARE = 0.0077
+"""How much less memory some nodes report than the autoscaler expects: 0.76 % on the node that GKE's own page shows.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
+"""
+_MEMORY_BANDS = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
+"""GiB -> percent that GKE reserves of them."""
+
+
+def gke_capacity(machine: MachineType) -> Capacity:
+    """Return the CPUs and memory that a node with Container-Optimized OS reports as its own, at least.
+
+    kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_reserved.go, CalculateKernelReserved. The constants
+    above are its constants: Google's autoscaler must know a node's memory before the node exists.
+    """
+    memory = machine.capacity.memory
+    kernel = memory // _PAGES_DIVISOR + _KERNEL_MIB * MEBIBYTE
+    if memory > 3 * GIBIBYTE:
+        kernel += _BOUNCE_BUFFER_MIB * MEBIBYTE
+    if memory <= 8 * GIBIBYTE:
+        kernel += _SMALL_MACHINE_MIB * MEBIBYTE
+    kernel += min(int(memory * _CORRECTION_SHARE), _MOST_CORRECTION_MIB * MEBIBYTE)
+    return Capacity(
+        millicores=machine.capacity.millicores,
+        memory=memory - kernel - int(memory * _SPREAD_SHARE),
+    )
+
+
+def gke_allocatable(machine: MachineType) -> Capacity:
+    """Return what pods can have of a node of at most 110 pods.
+
+    GKE takes shares of the memory that the node reports, and the kubelet keeps 100 MiB more:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#resource_reservations
+    GPUs and TPUs change nothing: the page names no other reservation for their machine types.
+    """
+    capacity = gke_capacity(machine)
+    kept, left = 0, capacity.memory
+    for gibibytes, percent in _MEMORY_BANDS:
+        band = min(left, gibibytes * GIBIBYTE)
+        kept += band * percent // 100
+        left -= band
+    if machine.memory_gib < 1:
+        kept = 255 * MEBIBYTE
+    return Capacity(
+        millicores=capacity.millicores - kept_cpu(machine.vcpus),
+        memory=capacity.memory - kept - KUBELET_EVICTION_BYTES,
+    )

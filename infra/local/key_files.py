@@ -1,0 +1,99 @@
+"""The files in a cluster's `keys` folder: which there must be, and the kubeconfigs, which are made from the others.
+
+Standard library only: each `make up` looks, and the library that makes certificates is slow to import.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from pathlib import Path
+
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
+
+CERTIFICATES = (
+    "etcd",
+    "apiserver-etcd-client",
+    "apiserver",
+    "apiserver-kubelet-client",
+    "admin",
+    "controller-manager",
+    "scheduler",
+    "coredns",
+    "kube-proxy",
+)
+"""Names of the certificates that each cluster has, whatever its nodes."""
+INSIDE = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
+"""Address of the API server in the cluster's own network."""
+
+
+def has_keys(settings: ClusterSettings) -> bool:
+    """Return True if no certificate or key that the cluster's programs read is missing or empty."""
+    kubelets = [f"kubelet-{index}{role}" for index in range(settings.nodes) for role in ("", "-server")]
+    files = ["ca.crt", "etcd-ca.crt", "service-account.key", "service-account.pub"]
+    files += [f"{name}.{end}" for name in (*CERTIFICATES, *kubelets) for end in ("crt", "key")]
+    return not any(_is_missing(settings.keys / file) for file in files)
+
+
+def has_kubeconfigs(settings: ClusterSettings) -> bool:
+    """Return True if each kubeconfig is as `write_kubeconfigs` writes it."""
+    return all(_is_text(path, text) for path, text in _kubeconfigs(settings).items())
+
+
+def write_kubeconfigs(settings: ClusterSettings) -> None:
+    """Write each kubeconfig that is missing or has another address or key, mode 0600."""
+    for path, text in _kubeconfigs(settings).items():
+        if not _is_text(path, text):
+            write_private(path, text.encode())
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read."""
+    path.touch(mode=0o600)
+    path.chmod(0o600)
+    path.write_bytes(content)
+
+
+def _kubeconfigs(settings: ClusterSettings) -> dict[Path, str]:
+    servers = {"admin": f"https://127.0.0.1:{settings.open_port}"}
+    servers |= dict.fromkeys(("controller-manager", "scheduler", "coredns", "kube-proxy"), INSIDE)
+    servers |= {f"kubelet-{index}": INSIDE for index in range(settings.nodes)}
+    folder, context = settings.keys, settings.context
+    return {folder / f"{name}.kubeconfig": kubeconfig(folder, name, context, at) for name, at in servers.items()}
+
+
+def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
+    """Return a kubeconfig (JSON, which is YAML) that embeds the certificate `name`."""
+
+    def embedded(file: str) -> str:
+        return b64encode((folder / file).read_bytes()).decode()
+
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": context,
+            "clusters": [
+                {"name": context, "cluster": {"server": server, "certificate-authority-data": embedded("ca.crt")}}
+            ],
+            "users": [
+                {
+                    "name": context,
+                    "user": {
+                        "client-certificate-data": embedded(f"{name}.crt"),
+                        "client-key-data": embedded(f"{name}.key"),
+                    },
+                }
+            ],
+            "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        },
+        indent=1,
+    )
+
+
+def _is_missing(path: Path) -> bool:
+    return not path.is_file() or path.stat().st_size == 0
+
+
+def _is_text(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_bytes() == text.encode()

@@ -1,0 +1,136 @@
+"""Checks of single values that a Terraform provider's source calls by name, done here in our own words."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+_LABEL = r"[a-z](?:[-a-z0-9]{%d,%d}[a-z0-9])"
+_DURATION = re.compile(r"[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+")
+_BUCKET_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_SERVICE_ACCOUNT = re.compile(r"projects/[^/]+/serviceAccounts/[^/]+")
+_CALL = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
+
+
+def _pattern(value: str, pattern: str, what: str) -> str:
+    return "" if re.fullmatch(pattern, value) else f"{value!r} must be {what}"
+
+
+def _gce_name(value: str) -> str:
+    what = "1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
+    return _pattern(value, f"({_LABEL % (0, 61)}?)?", what)
+
+
+def _rfc1035(value: str, low: int, high: int) -> str:
+    what = f"{low} to {high} lower-case letters, digits and '-', first a letter, last not '-'"
+    return _pattern(value, _LABEL % (low - 2, high - 2), what)
+
+
+def _network(value: str, low: int = 0, high: int = 128) -> str:
+    """A range; host bits are taken."""
+    try:
+        found = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        return f"{value!r} must be a network such as 10.0.0.0/20"
+    if "/" not in value:
+        return f"{value!r} must have a prefix length, such as {value}/32"
+    return "" if low <= found.prefixlen <= high else f"{value!r} must be a /{low} to a /{high}"
+
+
+def _exact_network(value: str, low: int, high: int) -> str:
+    if reason := _network(value, low, high):
+        return reason
+    whole = str(ipaddress.ip_network(value, strict=False))
+    return "" if value == whole else f"{value!r} has host bits; write {whole}"
+
+
+def _private_network(value: str, low: int, high: int) -> str:
+    if reason := _exact_network(value, low, high):
+        return reason
+    blocks = [ipaddress.ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
+    address = ipaddress.ip_network(value).network_address
+    return "" if any(address in each for each in blocks) else f"{value!r} must be in 10/8, 172.16/12 or 192.168/16"
+
+
+def _clock(value: str) -> str:
+    return _pattern(value, r"([01]\d|2[0-3]):[0-5]\d", "a time such as 03:00")
+
+
+def _hour(value: str) -> str:
+    return _pattern(value, r"\d{1,2}:00", "a full hour such as 03:00")
+
+
+def _moment(value: str) -> str:
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    valid = found is not None and found.tzinfo is not None and "T" in value
+    return "" if valid else f"{value!r} must be an RFC 3339 time such as 2026-01-01T03:00:00Z"
+
+
+def _duration(value: str) -> str:
+    return "" if _DURATION.fullmatch(value) else f"{value!r} must be a duration such as 4h0m0s"
+
+
+def _member(value: str) -> str:
+    if value.startswith("deleted"):
+        return f"{value!r} is a deleted principal"
+    named = ":" in value.strip(":") or re.search(
+        "projectOwners|projectReaders|projectWriters|all(Authenticated)?Users", value
+    )
+    return "" if named else f"{value!r} must be like user:, serviceAccount: or allUsers"
+
+
+def _asn(value: int) -> str:
+    private = 64512 <= value <= 65534 or 4_200_000_000 <= value <= 4_294_967_294 or value == 16550
+    return "" if private else f"{value} must be a private ASN: 64512 to 65534, 4200000000 to 4294967294, or 16550"
+
+
+def _labels(value: Mapping[str, Any]) -> str:
+    bad = [key for key in value if not _BUCKET_LABEL.fullmatch(key)]
+    return f"keys {bad} must be 1 to 63 lower-case letters, digits, '_' and '-'" if bad else ""
+
+
+def _account_link(value: str) -> str:
+    matches = _SERVICE_ACCOUNT.fullmatch(value)
+    return "" if matches else f"{value!r} must be projects/PROJECT/serviceAccounts/EMAIL"
+
+
+CHECKS: Mapping[str, Callable[..., str]] = {
+    "ValidateGCEName": _gce_name,
+    "ValidateRFC1035Name": _rfc1035,
+    "ValidateIpCidrRange": _network,
+    "IsCIDR": _network,
+    "IsCIDRNetwork": _exact_network,
+    "ValidateRFC1918Network": _private_network,
+    "ValidateRFC3339Time": _clock,
+    "ValidateHourlyOnly": _hour,
+    "ValidateRFC3339Date": _moment,
+    "validateDuration": _duration,
+    "validateIAMMember": _member,
+    "ValidateRFC6996Asn": _asn,
+    "labelKeyValidator": _labels,
+    "ValidateRegexp(ServiceAccountLinkRegex)": _account_link,
+}
+"""Name of the provider's check, or the whole call -> a function that returns what is wrong, empty for nothing."""
+
+
+def failure(check: str, value: Any) -> str:
+    """Return what a named check says of a value; empty for nothing, and for a check that is not known."""
+    if check in CHECKS:
+        return CHECKS[check](value)
+    match = _CALL.fullmatch(check)
+    name = match["name"] if match else ""
+    if match is None or name not in CHECKS or match["arguments"] is None:
+        return ""
+    return CHECKS[name](value, *(int(each) for each in match["arguments"].split(",")))
+
+
+def is_known(check: str) -> bool:
+    """Return True if a named check can be done here."""
+    match = _CALL.fullmatch(check)
+    return check in CHECKS or bool(match and match["name"] in CHECKS)

@@ -1,0 +1,74 @@
+"""FactTable: what a Terraform provider's source says of one resource type's inputs, read from `facts/`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "facts"
+"""Folder of the tables; `python -m rehearsal.facts` writes them."""
+
+
+def file_name(token: str) -> str:
+    """Return the file of a type below the folder, such as `gcp/container.cluster.json`."""
+    package, path, _ = token.split(":")
+    return f"{package}/{path.replace('/', '.')}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactTable:
+    """The facts of one resource type."""
+
+    type: str
+    provider: str
+    """GitHub repository of the Terraform provider."""
+    commit: str
+    folder: str
+    """Folder that the lines are below."""
+    inputs: Mapping[str, Mapping[str, Any]]
+    """Dotted path, without indices, -> its facts."""
+    rules: tuple[Mapping[str, Any], ...] = ()
+    """Rules across inputs, read by hand."""
+    deletes_first: bool = False
+    """Whether the provider asks for the deletion of the old resource before the new one is created."""
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Path of a block with a dot at its end, or empty text -> paths of its inputs."""
+        found: dict[str, list[str]] = {}
+        for path in self.inputs:
+            parent, dot, _ = path.rpartition(".")
+            found.setdefault(parent + dot, []).append(path)
+        return {parent: tuple(paths) for parent, paths in found.items()}
+
+    def source(self, line: str) -> str:
+        """Return the address of a `file:line` of the provider's source."""
+        path, _, number = line.rpartition(":")
+        below = f"{self.folder}/{path}".removeprefix("./")
+        return f"https://github.com/{self.provider}/blob/{self.commit}/{below}#L{number}"
+
+    def rules_of(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
+        """The rules of these kinds."""
+        return (each for each in self.rules if each["rule"] in kinds)
+
+
+@cache
+def fact_table(token: str) -> FactTable | None:
+    """Return the table of a resource type; None where there is none."""
+    file = FOLDER / file_name(token)
+    if not file.exists():
+        return None
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return FactTable(
+        type=content["type"],
+        provider=content["provider"],
+        commit=content["commit"],
+        folder=content["folder"],
+        inputs=content["inputs"],
+        rules=tuple(content.get("rules", ())),
+        deletes_first=content.get("delete_before_replace", False),
+    )

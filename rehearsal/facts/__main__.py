@@ -1,0 +1,96 @@
+"""`python -m rehearsal.facts CHECKOUT`: print which facts of a Terraform provider's source differ from the tables.
+
+CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
+rewrites the tables; the rules that people have written stay. `--commit` names the checkout's commit if it has no git.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from rehearsal.facts import tables, terraform
+from rehearsal.facts.go_source import GoSource, Literal
+from rehearsal.facts.resources import PROVIDERS, Provider
+from rehearsal.facts.sdk_names import SdkClass
+
+
+def main(arguments: list[str]) -> int:
+    """Print the differences; 1 if there are any, 2 if the folder is not a known provider's checkout."""
+    parser = argparse.ArgumentParser(prog="python -m rehearsal.facts", description=__doc__)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--write", action="store_true", help="rewrite the tables")
+    parser.add_argument("--commit", help="commit of a checkout without git")
+    options = parser.parse_args(arguments)
+    provider = provider_of(options.checkout)
+    if provider is None:
+        names = ", ".join(each.repository for each in PROVIDERS)
+        print(f"{options.checkout}: is not a checkout of {names}", file=sys.stderr)
+        return 2
+    commit = options.commit or _commit(options.checkout)
+    found = False
+    for token in provider.resources:
+        old = tables.read_table(token)
+        new, unnamed = read(options.checkout, provider, token, commit)
+        for line in tables.changes(old, new):
+            found = True
+            print(line)
+        if unnamed:
+            print(f"{token}: not in Pulumi's SDK: {', '.join(unnamed)}", file=sys.stderr)
+        if options.write:
+            tables.write_table(tables.updated(old, new))
+    return int(found and not options.write)
+
+
+def provider_of(checkout: Path) -> Provider | None:
+    """Return the provider whose source a folder has; None for any other folder."""
+    return next((each for each in PROVIDERS if (checkout / _marker(each)).is_dir()), None)
+
+
+def _marker(provider: Provider) -> str:
+    return f"{provider.root}/{next(iter(provider.resources.values()))[0]}"
+
+
+def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[tables.Table, list[str]]:
+    """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
+    source = GoSource(checkout / provider.root)
+    folder, function = provider.resources[token]
+    resource = _resource(source, folder, function)
+    reader = terraform.Reader(source, "services/", _api_words())
+    reader.read(resource, SdkClass.of(token))
+    table = {
+        "type": token,
+        "provider": provider.repository,
+        "commit": commit,
+        "folder": f"{provider.root}/services",
+        "inputs": dict(sorted(reader.inputs.items())),
+        "plan_functions": terraform.customized(resource),
+    }
+    return table, reader.unnamed
+
+
+def _resource(source: GoSource, folder: str, function: str) -> Literal:
+    if function.startswith("ResourceIamMember "):
+        found = source.iam_member(folder, function.partition(" ")[2])
+    else:
+        found = source.function(folder, function)
+    assert isinstance(found, Literal), f"{folder}: {function} returns no schema"
+    return found
+
+
+@cache
+def _api_words() -> Callable[[str], list[str] | None]:
+    return lambda _name: None
+
+
+def _commit(checkout: Path) -> str:
+    words = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,364 @@
+"""GoSource: evaluate the declarations of a provider's Go source that describe schemas, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import tree_sitter_go
+from tree_sitter import Language, Node, Parser
+
+_PARSER = Parser(Language(tree_sitter_go.language()))
+_MAKES_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b")
+_MERGES = ("MergeSchemas", "ResourceIamMember")
+"""Functions whose value is the union of the maps among their arguments."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name that is not evaluated further, such as `schema.TypeString`."""
+
+    text: str
+
+    @property
+    def last(self) -> str:
+        """The name without its package."""
+        return self.text.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that is not evaluated, such as `validation.IntAtLeast(10)`."""
+
+    name: Name
+    arguments: tuple[Any, ...]
+    line: str
+    types: tuple[str, ...] = ()
+    """Type arguments."""
+
+
+@dataclass
+class Literal:
+    """A composite literal: a struct or a map with its fields."""
+
+    fields: dict[str, Any]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Field -> `file:line`."""
+    type: str = ""
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    root: Node
+
+
+class GoSource:
+    """The Go source of one provider; packages are folders below `root`."""
+
+    def __init__(self, root: Path, constants: Mapping[str, Any] | None = None) -> None:
+        self.root = root
+        self._constants = constants or {}
+        """Values of names that are declared elsewhere, by their whole text."""
+
+    def function(self, folder: str, name: str) -> Any:
+        """Return what the function `name` of a package returns. Raises LookupError."""
+        file, node = self._declared(folder, name)
+        return self._returned(node, _Scope(self, file, folder, {}))
+
+    def value(self, folder: str, name: str) -> Any:
+        """Return the value of a package's variable or constant, or of its function. Raises LookupError."""
+        file, node = self._declared(folder, name)
+        scope = _Scope(self, file, folder, {})
+        return self._returned(node, scope) if node.type == "function_declaration" else scope.value(node)
+
+    def iam_member(self, folder: str, parent: str) -> Literal:
+        """Return the resource of Google's IAM members whose parent has the schema of that name."""
+        return self.iam_member_of(self.value(folder, parent))
+
+    def iam_member_of(self, *maps: Literal) -> Literal:
+        """Return the resource of Google's IAM members of a parent with these schemas."""
+        base = self.value("tpgiamresource", "IamMemberBaseSchema")
+        return Literal({"Schema": _union([base, *maps])}, {}, "schema.Resource")
+
+    def where(self, file: _File, node: Node) -> str:
+        """Return `file:line` of a node, below the root."""
+        return f"{file.path.relative_to(self.root)}:{node.start_point[0] + 1}"
+
+    def constant(self, text: str) -> Any:
+        """Return the value of a name that another package declares; the Name itself where it is not known."""
+        return self._constants.get(text, Name(text))
+
+    @cache  # noqa: B019 - one source lives as long as the command
+    def _declared(self, folder: str, name: str) -> tuple[_File, Node]:
+        declared = re.compile(rf"^(func |var |const |\s+){re.escape(name)}\b", re.MULTILINE)
+        for path in sorted((self.root / folder).glob("*.go")):
+            if path.name.endswith("_test.go"):
+                continue
+            text = path.read_text(encoding="utf-8")
+            if declared.search(text):
+                file = self._parsed(path)
+                if node := _top_level(file.root, name):
+                    return file, node
+        raise LookupError(f"{folder} declares no {name}")
+
+    @cache  # noqa: B019
+    def _parsed(self, path: Path) -> _File:
+        return _File(path, _PARSER.parse(path.read_bytes()).root_node)
+
+    def _returned(self, function: Node, scope: _Scope) -> Any:
+        body = function.child_by_field_name("body")
+        assert body is not None
+        return scope.run(body)
+
+
+def _top_level(root: Node, name: str) -> Node | None:
+    """Return the function, or the value of the variable or constant, that a file declares by that name."""
+    for child in root.named_children:
+        if child.type == "function_declaration" and _text(child.child_by_field_name("name")) == name:
+            return child
+        if child.type in ("var_declaration", "const_declaration"):
+            for spec in _specs(child):
+                names = spec.children_by_field_name("name")
+                values = spec.child_by_field_name("value")
+                for index, each in enumerate(names):
+                    if _text(each) == name and values is not None:
+                        return values.named_children[index]
+    return None
+
+
+def _specs(declaration: Node) -> list[Node]:
+    found = []
+    for child in declaration.named_children:
+        found += child.named_children if child.type.endswith("_list") else [child]
+    return [each for each in found if each.type in ("var_spec", "const_spec")]
+
+
+def _text(node: Node | None) -> str:
+    return node.text.decode() if node is not None and node.text is not None else ""
+
+
+@dataclass
+class _Scope:
+    """Where an expression stands: its file, its package and the local names."""
+
+    source: GoSource
+    file: _File
+    folder: str
+    names: dict[str, Any]
+
+    def run(self, block: Node) -> Any:
+        """Return what a block returns, conditions not taken."""
+        for statement in _statements(block):
+            if statement.type in ("short_var_declaration", "assignment_statement"):
+                self._assign(statement)
+            elif statement.type == "var_declaration":
+                for spec in _specs(statement):
+                    if (value := spec.child_by_field_name("value")) is not None:
+                        self.names[_text(spec.child_by_field_name("name"))] = self.value(value.named_children[0])
+            elif statement.type == "return_statement" and statement.named_children:
+                return self.value(statement.named_children[0].named_children[0])
+        return None
+
+    def _assign(self, statement: Node) -> None:
+        left, right = statement.child_by_field_name("left"), statement.child_by_field_name("right")
+        assert left is not None
+        assert right is not None
+        target, value = left.named_children[0], self.value(right.named_children[0])
+        if target.type == "identifier":
+            self.names[_text(target)] = value
+        elif target.type == "index_expression":
+            whole = self.value(target.named_children[0])
+            if isinstance(whole, Literal):
+                whole.fields[str(self.value(target.named_children[1]))] = value
+
+    def value(self, node: Node) -> Any:
+        """Evaluate an expression; what cannot be evaluated is a Name or a Call."""
+        evaluate = getattr(self, f"_{node.type}", None)
+        return evaluate(node) if evaluate else Name(node.type)
+
+    def _interpreted_string_literal(self, node: Node) -> Any:
+        return ast.literal_eval(_text(node))
+
+    def _raw_string_literal(self, node: Node) -> Any:
+        return _text(node)[1:-1]
+
+    def _int_literal(self, node: Node) -> Any:
+        return int(_text(node).replace("_", ""), 0)
+
+    def _float_literal(self, node: Node) -> Any:
+        return float(_text(node))
+
+    def _true(self, _node: Node) -> Any:
+        return True
+
+    def _false(self, _node: Node) -> Any:
+        return False
+
+    def _nil(self, _node: Node) -> Any:
+        return None
+
+    def _literal_element(self, node: Node) -> Any:
+        return self.value(node.named_children[0])
+
+    _parenthesized_expression = _literal_element
+
+    def _unary_expression(self, node: Node) -> Any:
+        found = self.value(node.named_children[0])
+        return -found if _text(node).startswith("-") and isinstance(found, int | float) else found
+
+    def _binary_expression(self, node: Node) -> Any:
+        left, right = (self.value(each) for each in node.named_children[:2])
+        operator = _text(node.child_by_field_name("operator"))
+        same = isinstance(left, str) == isinstance(right, str) and isinstance(left, str | int | float)
+        if not same or isinstance(right, Name | Call):
+            return Name(_text(node))
+        return {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right}.get(
+            operator, lambda: Name(_text(node))
+        )()
+
+    def _identifier(self, node: Node) -> Any:
+        name = _text(node)
+        if name in self.names:
+            return self.names[name]
+        try:
+            file, found = self.source._declared(self.folder, name)
+        except LookupError:
+            return self.source.constant(name)
+        if found.type == "function_declaration":
+            return Name(name)
+        return _Scope(self.source, file, self.folder, {}).value(found)
+
+    def _selector_expression(self, node: Node) -> Any:
+        text = _text(node)
+        package, _, name = text.partition(".")
+        folder = self._imported(package)
+        if folder is not None:
+            try:
+                return self.source.value(folder, name) if name[:1].isupper() and "Schema" in name else Name(text)
+            except LookupError:
+                pass
+        return self.source.constant(text)
+
+    def _func_literal(self, node: Node) -> Any:
+        return Name(f"function at line {node.start_point[0] + 1}")
+
+    def _type_conversion_expression(self, node: Node) -> Any:
+        return Name(_text(node.child_by_field_name("type")))
+
+    def _composite_literal(self, node: Node) -> Any:
+        body = node.child_by_field_name("body")
+        assert body is not None
+        return self._literal_value(body, _text(node.child_by_field_name("type")))
+
+    def _literal_value(self, node: Node, type_: str = "") -> Any:
+        elements = [each for each in node.named_children if each.type != "comment"]
+        if not any(each.type == "keyed_element" for each in elements):
+            if type_.startswith("map[") or (not elements and not type_.startswith("[]")):
+                return Literal({}, {}, type_)
+            return [self.value(each) for each in elements]
+        fields, lines = dict[str, Any](), dict[str, str]()
+        is_map = type_.startswith("map[")
+        for each in elements:
+            key, value = each.named_children[0], each.named_children[-1]
+            inner = key.named_children[0]
+            plain_field = inner.type == "identifier" and not is_map
+            found = _text(inner) if plain_field else self.value(inner)
+            fields[str(found.text if isinstance(found, Name) else found)] = self.value(value)
+            lines[str(found)] = self.source.where(self.file, key)
+        return Literal(fields, lines, type_)
+
+    def _call_expression(self, node: Node) -> Any:
+        function = node.child_by_field_name("function")
+        given = node.child_by_field_name("arguments")
+        assert function is not None
+        assert given is not None
+        types = node.child_by_field_name("type_arguments")
+        text = _text(function)
+        if text.endswith("OnceValue") and given.named_children[0].type == "func_literal":
+            return _OnceValue(given.named_children[0], self)
+        values = tuple(self.value(each) for each in given.named_children if each.type != "comment")
+        if text.rpartition(".")[2] in _MERGES:
+            maps = [each for each in values if isinstance(each, Literal)]
+            return self.source.iam_member_of(*maps) if text.endswith("IamMember") else _union(maps)
+        found = self._called(text, values)
+        if found is not None:
+            return found
+        argument = tuple(_text(each) for each in types.named_children) if types is not None else ()
+        return Call(Name(text), values, self.source.where(self.file, node), argument)
+
+    def _called(self, text: str, values: tuple[Any, ...]) -> Any:
+        """Return what a function of the provider that makes schemas returns; None for any other function."""
+        package, dot, name = text.partition(".")
+        folder = self._imported(package) if dot else self.folder
+        if folder is None:
+            return None
+        try:
+            file, found = self.source._declared(folder, name if dot else text)
+        except LookupError:
+            return None
+        if found.type != "function_declaration":
+            once = _Scope(self.source, file, folder, {}).value(found)
+            return once.call() if isinstance(once, _OnceValue) else None
+        result = _text(found.child_by_field_name("result"))
+        if not _MAKES_SCHEMAS.search(result):
+            return None
+        parameters = found.child_by_field_name("parameters")
+        names = [
+            _text(name)
+            for each in (parameters.named_children if parameters is not None else [])
+            for name in each.children_by_field_name("name")
+        ]
+        scope = _Scope(self.source, file, folder, dict(zip(names, values, strict=False)))
+        return self.source._returned(found, scope)
+
+    def _imported(self, package: str) -> str | None:
+        """Return the folder of an imported package of this provider, below the root."""
+        for name, path in _imports(self.file.root):
+            if name == package:
+                for depth in range(1, 5):
+                    folder = "/".join(path.split("/")[-depth:])
+                    if (self.source.root / folder).is_dir():
+                        return folder
+        return None
+
+
+@dataclass(frozen=True)
+class _OnceValue:
+    """A value that `sync.OnceValue` makes."""
+
+    function: Node
+    scope: _Scope
+
+    def call(self) -> Any:
+        body = self.function.child_by_field_name("body")
+        assert body is not None
+        return self.scope.run(body)
+
+
+def _union(maps: list[Literal]) -> Literal:
+    fields = {key: value for each in maps for key, value in each.fields.items()}
+    return Literal(fields, {key: value for each in maps for key, value in each.lines.items()}, "map[")
+
+
+def _statements(block: Node) -> list[Node]:
+    found = []
+    for each in block.named_children:
+        found += each.named_children if each.type == "statement_list" else [each]
+    return found
+
+
+def _imports(root: Node) -> list[tuple[str, str]]:
+    found = []
+    for declaration in (each for each in root.named_children if each.type == "import_declaration"):
+        specs = [each for child in declaration.named_children for each in (child.named_children or [child])]
+        for spec in [each for each in [*specs, *declaration.named_children] if each.type == "import_spec"]:
+            path = _text(spec.child_by_field_name("path"))[1:-1]
+            name = _text(spec.child_by_field_name("name"))
+            found.append((name or path.rpartition("/")[2], path))
+    return found

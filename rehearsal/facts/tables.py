@@ -1,0 +1,68 @@
+"""Tables of facts: one JSON file for each resource type, an input on a line; the rules in it are written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rehearsal.cloud.fact_table import FOLDER, file_name
+
+Table = dict[str, Any]
+HAND = ("rules", "read_by_hand", "delete_before_replace", "note")
+"""Keys that no tool writes."""
+
+
+def read_table(token: str, folder: Path = FOLDER) -> Table:
+    """Return the table of a resource type; empty where there is none."""
+    file = folder / file_name(token)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def write_table(table: Table, folder: Path = FOLDER) -> None:
+    """Write a table to its file."""
+    file = folder / file_name(table["type"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(formatted(table), encoding="utf-8")
+
+
+def formatted(table: Table) -> str:
+    """Return a table as JSON with one input, and one rule, on each line."""
+    lines = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in value.items()]
+            lines.append(f'"{key}": {{\n' + ",\n".join(inner) + "\n}")
+        elif isinstance(value, list):
+            inner = [f"  {json.dumps(each)}" for each in value]
+            lines.append(f'"{key}": [\n' + ",\n".join(inner) + "\n]")
+        else:
+            lines.append(f'"{key}": {json.dumps(value)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def updated(old: Table, new: Table) -> Table:
+    """Return a table with the tool's part of `new` and the hand's part of `old`."""
+    return {**new, **{key: old[key] for key in HAND if key in old}}
+
+
+def changes(old: Table, new: Table) -> Iterator[str]:
+    """Say which facts of a table changed, a line each."""
+    before, after = old.get("inputs", {}), new["inputs"]
+    for name in sorted({*before, *after}):
+        if name not in after:
+            yield f"{new['type']} {name}: removed"
+        elif name not in before:
+            yield f"{new['type']} {name}: added, {_without_line(after[name])}"
+        else:
+            for key in sorted(({*before[name], *after[name]}) - {"line", "replace_line"}):
+                was, now = before[name].get(key), after[name].get(key)
+                if was != now:
+                    yield f"{new['type']} {name}.{key}: {was!r} -> {now!r}, {after[name]['line']}"
+    if old and old.get("plan_functions") != new.get("plan_functions"):
+        yield f"{new['type']} plan_functions: {old.get('plan_functions')} -> {new.get('plan_functions')}"
+
+
+def _without_line(fact: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in fact.items() if key != "line"})

@@ -1,0 +1,203 @@
+"""Facts of a resource's inputs, from the schema that a Terraform provider declares for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from rehearsal.facts.go_source import Call, GoSource, Literal, Name
+from rehearsal.facts.sdk_names import SdkClass
+
+Fact = dict[str, Any]
+_SCALARS = {"TypeString": "string", "TypeInt": "int", "TypeFloat": "float", "TypeBool": "bool"}
+_COLLECTIONS = {"TypeList": "list", "TypeSet": "set", "TypeMap": "map"}
+_PATHS = {
+    "ConflictsWith": "conflicts",
+    "ExactlyOneOf": "exactly_one_of",
+    "AtLeastOneOf": "at_least_one_of",
+    "RequiredWith": "required_with",
+}
+"""Field of a schema with paths of other inputs -> the fact's key."""
+_SOURCE_SUFFIX = ".go"
+
+
+@dataclass
+class Reader:
+    """Reads the schema of one resource."""
+
+    source: GoSource
+    prefix: str
+    """Start of all lines, left out in the table."""
+    enums: Any
+    """Function from an API type's name to its words; None for one that is not known."""
+    inputs: dict[str, Fact] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Terraform's dotted path -> Pulumi's."""
+    unnamed: list[str] = field(default_factory=list)
+    """Inputs that the SDK does not have."""
+
+    def read(self, resource: Literal, sdk: SdkClass) -> None:
+        """Read all inputs, then the conditions of `CustomizeDiff`."""
+        self._schema(resource.fields["Schema"], sdk, "", "")
+        for fact in self.inputs.values():
+            for key in _PATHS.values():
+                if key in fact:
+                    fact[key] = sorted(self._translated(fact[key]))
+        for call in _conditions(resource.fields.get("CustomizeDiff")):
+            path = self.names.get(_plain(str(call.arguments[0])))
+            if path:
+                self.inputs[path]["replace_if"] = _spelled(call.arguments[1])
+                self.inputs[path]["replace_line"] = self._line(call.line)
+
+    def _schema(self, schema: Literal, sdk: SdkClass, terraform: str, pulumi: str) -> None:
+        for key, value in schema.fields.items():
+            if not isinstance(value, Literal) or not (value.fields.get("Optional") or value.fields.get("Required")):
+                continue
+            name = sdk.name(key)
+            if name is None:
+                self.unnamed.append(terraform + key)
+                continue
+            path = pulumi + name
+            self.names[terraform + key] = path
+            fact, inner = self._fact(value)
+            block, several = sdk.block(name)
+            self.inputs[path] = fact
+            if inner is not None and block is not None:
+                if not several and fact["type"] in ("list(block)", "set(block)"):
+                    fact["type"] = "block"
+                self._schema(inner, block, f"{terraform}{key}.", f"{path}.")
+            elif (
+                fact["type"] in ("list(string)", "set(string)") and fact.get("max_items") == 1 and name == sdk.name(key)
+            ):
+                fact["type"] = fact["type"] if name.endswith("s") else "string"
+            fact["line"] = self._line(schema.lines.get(key, ""))
+
+    def _fact(self, value: Literal) -> tuple[Fact, Literal | None]:
+        given = value.fields
+        fact: Fact = {"type": _type(given)}
+        inner = None
+        element = given.get("Elem")
+        if isinstance(element, Literal) and isinstance(element.fields.get("Schema"), Literal):
+            inner = element.fields["Schema"]
+        elif isinstance(element, Literal):
+            fact |= self._validated(element.fields)
+        for key, name in (("Required", "required"), ("Computed", "computed"), ("ForceNew", "force_new")):
+            if given.get(key) is True:
+                fact[name] = True
+        for key, name in (("Default", "default"), ("MinItems", "min_items"), ("MaxItems", "max_items")):
+            if isinstance(given.get(key), str | int | float):
+                fact[name] = given[key]
+        for key, name in _PATHS.items():
+            if isinstance(given.get(key), list):
+                fact[name] = [each for each in given[key] if isinstance(each, str)]
+        fact |= self._validated(given)
+        if suppress := given.get("DiffSuppressFunc"):
+            fact["suppress"] = _spelled(suppress)
+        return fact, inner
+
+    def _validated(self, given: dict[str, Any]) -> Fact:
+        found: Fact = {}
+        for key in ("ValidateFunc", "ValidateDiagFunc"):
+            if given.get(key) is not None:
+                found |= self._validation(given[key])
+        return found
+
+    def _validation(self, check: Any) -> Fact:
+        name = check.name.last if isinstance(check, Call) else check.last if isinstance(check, Name) else ""
+        arguments = list(check.arguments) if isinstance(check, Call) else []
+        if name in ("StringInSlice", "ValidateEnum") and isinstance(arguments[0], list):
+            ignores_case = len(arguments) > 1 and arguments[1] is True
+            return {"words": [str(_plain_word(each)) for each in arguments[0]]} | (
+                {"ignore_case": True} if ignores_case else {}
+            )
+        if name == "Validate" and isinstance(check, Call) and check.types and (words := self.enums(check.types[0])):
+            return {"words": words}
+        if name == "IntInSlice":
+            return {"words": arguments[0]}
+        if name in ("IntAtLeast", "FloatAtLeast"):
+            return {"min": arguments[0]}
+        if name in ("IntAtMost", "FloatAtMost"):
+            return {"max": arguments[0]}
+        if name in ("IntBetween", "FloatBetween"):
+            return {"min": arguments[0], "max": arguments[1]}
+        if name == "StringLenBetween" and all(isinstance(each, int) for each in arguments):
+            return {"length": arguments}
+        if name == "ValidateRegexp" and isinstance(arguments[0], str):
+            return {"pattern": arguments[0]}
+        if name == "StringMatch" and isinstance(arguments[0], Call) and isinstance(arguments[0].arguments[0], str):
+            return {"pattern": arguments[0].arguments[0]}
+        if name == "ToDiagFunc":
+            return self._validation(arguments[0])
+        if name == "OrEmpty":
+            return {**self._validation(arguments[0]), "or_empty": True}
+        if name == "All":
+            merged: Fact = {}
+            for each in arguments:
+                found = self._validation(each)
+                both = {"check", "pattern"} & merged.keys() & found.keys()
+                for key in both:
+                    found[key] = [*_listed(merged[key]), *_listed(found[key])]
+                merged |= found
+            return merged
+        return {"check": _spelled(check)}
+
+    def _translated(self, paths: list[str]) -> Iterator[str]:
+        for path in paths:
+            if found := self.names.get(_plain(path)):
+                yield found
+
+    def _line(self, line: str) -> str:
+        return line.removeprefix(self.prefix)
+
+
+def customized(resource: Literal) -> list[str]:
+    """Return the functions that a resource runs over each plan, whose conditions are read by hand."""
+    given = resource.fields.get("CustomizeDiff")
+    calls = given.arguments if isinstance(given, Call) else (given,)
+    return [_spelled(each) for each in calls if each is not None]
+
+
+def _type(given: dict[str, Any]) -> str:
+    name = given["Type"].last if isinstance(given.get("Type"), Name) else "?"
+    if name in _SCALARS:
+        return _SCALARS[name]
+    element = given.get("Elem")
+    if isinstance(element, Literal) and isinstance(element.fields.get("Schema"), Literal):
+        return f"{_COLLECTIONS[name]}(block)"
+    inner = _type(element.fields) if isinstance(element, Literal) else "string"
+    return f"{_COLLECTIONS[name]}({inner})"
+
+
+def _conditions(given: Any) -> Iterator[Call]:
+    """The `ForceNewIf...` calls of a `CustomizeDiff`."""
+    if isinstance(given, Call):
+        if given.name.last.startswith("ForceNewIf"):
+            yield given
+        else:
+            for each in given.arguments:
+                yield from _conditions(each)
+
+
+def _plain(path: str) -> str:
+    """Terraform's path without the indices."""
+    return ".".join(part for part in path.split(".") if not part.isdigit())
+
+
+def _plain_word(value: Any) -> Any:
+    return value.last if isinstance(value, Name) else value
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, Call):
+        types = f"[{', '.join(value.types)}]" if value.types else ""
+        return f"{value.name.last}{types}({', '.join(map(_spelled, value.arguments))})"
+    if isinstance(value, Name):
+        return value.last if not value.text.startswith("function at") else "function"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
+    return repr(value) if not isinstance(value, Literal) else "{...}"

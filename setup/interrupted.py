@@ -1,0 +1,80 @@
+"""Ends a process that Ctrl-C interrupts with a line instead of a traceback, also while it imports its modules."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType, TracebackType
+
+CLEAR_LINE = "\r\033[K"
+STATUS = 128
+"""Added to a signal's number: the exit status of a command that it ended."""
+GRACE_SECONDS = 3.0
+"""How long the programs that set-up runs may take to end after each signal."""
+EXIT_SECONDS = 5
+"""How long the steps themselves may then take to clean up."""
+
+
+def install() -> None:
+    """Install the hook. Python then ends by SIGINT itself, so that a shell sees status 130."""
+    sys.excepthook = _hook
+
+
+def end_children_on_signals() -> None:
+    """Let Ctrl-C and SIGTERM end all that this process has started, and then the process, in a sentence."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _on_signal)
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _at_once)
+    if sys.stderr.isatty():
+        print(CLEAR_LINE, end="", file=sys.stderr)
+    print("set-up stopped: what it has finished stays; the next run goes on from there", file=sys.stderr, flush=True)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        _end(descendants(os.getpid()), each)
+    # Steps that see their programs fail clean up, as the one that installs packages does; others are not waited for.
+    signal.signal(signal.SIGALRM, _at_once)
+    signal.alarm(EXIT_SECONDS)
+    sys.exit(STATUS + number)
+
+
+def _at_once(_number: int, _frame: FrameType | None) -> None:
+    _end(descendants(os.getpid()), signal.SIGKILL)
+    os._exit(STATUS + signal.SIGINT)
+
+
+def _end(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline and set(pids) & set(descendants(os.getpid())):
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below one, without those that have ended and wait to be reaped."""
+    children: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = file.read_bytes().rpartition(b") ")[2].split()
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(file.parent.name))
+    found = list(children.get(pid, []))
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("stopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)

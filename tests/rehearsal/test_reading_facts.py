@@ -1,0 +1,138 @@
+"""Reading a provider's Go source: what the tool makes of each way that a schema is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.cloud.fact_table import FOLDER
+from rehearsal.facts import __main__ as command
+from rehearsal.facts import tables
+from rehearsal.facts.resources import GOOGLE
+
+SERVICE = """package resourcemanager
+
+import (
+	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/customdiff"
+	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
+	"example.com/provider/google-beta/tpgresource"
+	"example.com/provider/google-beta/verify"
+)
+
+const shortest = 3
+
+var common = map[string]*schema.Schema{
+	"project": {
+		Type:     schema.TypeString,
+		Optional: true,
+		Computed: true,
+		ForceNew: true,
+	},
+}
+
+func ResourceGoogleProjectService() *schema.Resource {
+	return &schema.Resource{
+		CustomizeDiff: customdiff.All(
+			customdiff.ForceNewIfChange("service", becameOther),
+		),
+		Schema: tpgresource.MergeSchemas(common, map[string]*schema.Schema{
+			"service": serviceName(40),
+			"disable_on_destroy": {
+				Type:          schema.TypeBool,
+				Optional:      true,
+				Default:       false,
+				ConflictsWith: []string{"project"},
+			},
+			"no_such_input": {Type: schema.TypeString, Optional: true},
+			"etag":          {Type: schema.TypeString, Computed: true},
+		}),
+	}
+}
+
+func serviceName(longest int) *schema.Schema {
+	return &schema.Schema{
+		Type:         schema.TypeString,
+		Required:     true,
+		ValidateFunc: validation.All(
+			validation.StringLenBetween(shortest, longest),
+			verify.ValidateEnum([]string{"a", "b"}),
+		),
+	}
+}
+"""
+"""Source of a provider that is written for this test."""
+TOKEN = "gcp:projects/service:Service"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout in which one resource is declared."""
+    folder = tmp_path / "google-beta" / "services" / "resourcemanager"
+    folder.mkdir(parents=True)
+    (folder / "service.go").write_text(SERVICE, encoding="utf-8")
+    return tmp_path
+
+
+def read(checkout: Path) -> tuple[dict[str, Any], list[str]]:
+    """The table of the one resource, and what Pulumi's SDK does not have."""
+    return command.read(checkout, GOOGLE, TOKEN, "1234567")
+
+
+def test_a_schema_made_by_helpers_is_read(checkout: Path) -> None:
+    table, unnamed = read(checkout)
+    inputs = {
+        key: {name: each for name, each in fact.items() if "line" not in name} for key, fact in table["inputs"].items()
+    }
+    assert inputs == {
+        "disableOnDestroy": {"type": "bool", "default": False, "conflicts": ["project"]},
+        "project": {"type": "string", "computed": True, "force_new": True},
+        "service": {
+            "type": "string",
+            "required": True,
+            "length": [3, 40],
+            "words": ["a", "b"],
+            "replace_if": "becameOther",
+        },
+    }
+    assert unnamed == ["no_such_input"]
+
+
+def test_a_fact_names_its_line(checkout: Path) -> None:
+    table, _ = read(checkout)
+    line = table["inputs"]["disableOnDestroy"]["line"]
+    name, _, number = line.partition(":")
+    text = (checkout / "google-beta/services" / name).read_text(encoding="utf-8").splitlines()
+    assert "disable_on_destroy" in text[int(number) - 1]
+
+
+def test_changed_facts_are_named(checkout: Path) -> None:
+    old, _ = read(checkout)
+    new = json.loads(json.dumps(old))
+    new["inputs"]["service"]["force_new"] = True
+    del new["inputs"]["project"]
+    assert [each.partition(",")[0] for each in tables.changes(old, new)] == [
+        f"{TOKEN} project: removed",
+        f"{TOKEN} service.force_new: None -> True",
+    ]
+
+
+def test_rules_read_by_hand_stay_when_a_table_is_rewritten(checkout: Path, tmp_path: Path) -> None:
+    new, _ = read(checkout)
+    rules = [{"rule": "any_of", "inputs": ["service"], "line": "service.go:1"}]
+    kept = tables.updated({**new, "inputs": {}, "rules": rules}, new)
+    tables.write_table(kept, tmp_path)
+    assert tables.read_table(TOKEN, tmp_path) == {**new, "rules": rules}
+
+
+def test_a_folder_that_is_no_provider_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([str(tmp_path)]) == 2
+    assert "is not a checkout of hashicorp/terraform-provider-google-beta" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*/*.json")), ids=lambda file: file.stem)
+def test_tables_are_written_as_the_tool_writes_them(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert tables.formatted(json.loads(text)) == text

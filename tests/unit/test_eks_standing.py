@@ -1,0 +1,74 @@
+"""Changes of a standing EKS cluster: which AWS takes, which are refused, and what the state says of the cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from commands.standing import cluster_in
+from infra.aws.config import EksConfig
+from infra.aws.standing import StandingCluster, refused_changes, standing
+from tests.commands.platforms import eks
+
+
+def after(**changes: Any) -> EksConfig:
+    """Settings of a cluster that stands with version 1.34."""
+    return eks("train", **{"kubernetes_version": "1.34", "check_offers": False, **changes})
+
+
+CLUSTER = standing(after())
+REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a zone less": ({"zones": ["us-west-2a", "us-west-2b"]}, ("zones", "[us-west-2a, us-west-2b, us-west-2c]")),
+    "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("zones", "`make down`")),
+    "zones in another order": ({"zones": ["us-west-2b", "us-west-2a", "us-west-2c"]}, ("zones", "in that order")),
+    "another VPC": ({"network": {"vpc": "10.1.0.0/16"}}, ("network.vpc", "10.0.0.0/16", "`make down`")),
+    "a version skipped": ({"kubernetes_version": "1.36"}, ("kubernetes_version", "2 minor versions", "write '1.35'")),
+    "a version down": ({"kubernetes_version": "1.33"}, ("kubernetes_version", "below the cluster's version, 1.34")),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_change_names_key_reason_and_remedy(name: str) -> None:
+    changes, parts = REFUSED[name]
+    (problem,) = refused_changes(CLUSTER, after(**changes))
+    for part in parts:
+        assert part in str(problem)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kubernetes_version": "1.35"},
+        {"network": {"services": "172.21.0.0/16"}},
+        {"region": "eu-west-1", "network": {"vpc": "10.1.0.0/16"}},
+    ],
+)
+def test_changes_that_aws_takes_are_not_refused(changes: dict[str, Any]) -> None:
+    assert refused_changes(CLUSTER, after(**changes)) == []
+
+
+def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
+    """A resource of a state."""
+    return {"urn": f"urn:pulumi:s::p::a$aws:{kind}::{name}", "type": f"aws:{kind}", "id": name, "outputs": outputs}
+
+
+def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
+    """A subnet of a state."""
+    return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
+
+
+def test_the_cluster_of_a_state_has_its_version_and_its_zones_in_the_order_of_their_ranges() -> None:
+    resources = [
+        resource("ec2/vpc:Vpc", "network-vpc", cidrBlock="10.0.0.0/16"),
+        subnet("private", "us-west-2c", "10.0.64.0/18"),
+        subnet("public", "us-west-2a", "10.0.192.0/20"),
+        subnet("private", "us-west-2b", "10.0.0.0/18"),
+        resource("eks/cluster:Cluster", "cluster-eks", version="1.35"),
+    ]
+    assert cluster_in({"resources": resources}) == StandingCluster(
+        region="us-west-2", vpc="10.0.0.0/16", zones=("us-west-2b", "us-west-2c"), version="1.35"
+    )
+    assert cluster_in({"resources": resources[:-1]}) is None
+    assert cluster_in({}) is None
