@@ -212,7 +212,7 @@ def _resources(report: Report) -> list[str]:
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += _named(named)
         elif action == "update":
-            lines += _named(each for each in named if each.recycles or each.recycles_nodes)
+            lines += _named(each for each in named if each.recycles)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
@@ -233,8 +233,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             if step.kept and step.action != "update"
             else ""
         )
-        reason = step.recycles or ("all its nodes are drained and replaced" if step.recycles_nodes else "")
-        recycles = f"; **{reason}**" if reason else ""
+        recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 
