@@ -68,6 +68,7 @@ def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
         f"--stack={stack}",
         f"--base={base}",
         f"--output={folder}/report",
+        "--no-plugins",
     ]
     done = subprocess.run(
         words, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, check=False, capture_output=True, text=True
