@@ -24,11 +24,12 @@ class ProgramEnd:
     node: str
     """Node that it belongs to; empty for the control plane and for a node itself."""
     code: int
-    """Exit code, negative for a signal."""
+    """Exit code; negative, or 128 more than its number, for a signal."""
 
     def __str__(self) -> str:
         place = f" of {self.node}" if self.node else ""
-        how = f"signal {-self.code}" if self.code < 0 else f"exit code {self.code}"
+        signal = -self.code if self.code < 0 else self.code - 128
+        how = f"signal {signal}" if signal > 0 else f"exit code {self.code}"
         return f"{self.name}{place} ended at {self.time} ({how}) and starts again"
 
 
@@ -37,7 +38,7 @@ class LocalCluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._node_names = ClusterSettings.load(folder).node_names
+        self._name = ClusterSettings.load(folder).name
         self._offsets = {log: log.stat().st_size for log in self._logs()}
 
     @classmethod
@@ -76,7 +77,7 @@ class LocalCluster:
 
     def _node_of(self, log: Path) -> str:
         """Name of the node whose log it is; empty for the control plane's log."""
-        return "" if log.parent == self._folder else self._node_names[int(log.parent.name.removeprefix("node-"))]
+        return "" if log.parent == self._folder else f"{self._name}-{log.parent.name.removeprefix('node-')}"
 
 
 def _program_end(match: re.Match[bytes], node: str) -> ProgramEnd:

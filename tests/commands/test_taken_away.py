@@ -63,7 +63,7 @@ def test_removed_cluster_ends_following_with_the_next_command(
     assert status == 1
     assert lines[-1] == (
         "no longer following: the stack's cluster was removed, as `make down STACK=other` does; "
-        "`make up STACK=other` makes a new one"
+        "`make up STACK=other` creates a new one"
     )
 
 
