@@ -143,8 +143,8 @@ class Stacks(RuleBasedStateMachine):
         assert "nothing is left" in printed or "nothing to do" in printed
         stack.is_down, stack.has_checkpoint, stack.init = True, False, None
 
-    @rule(index=st.integers(0, 2), moment=MOMENTS, target=st.sampled_from(["up", "down"]), hard=st.booleans())
-    def interrupt(self, index: int, moment: float, target: str, hard: bool) -> None:
+    @rule(index=st.integers(0, 2), moment=MOMENTS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
+    def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
         """Press Ctrl-C, or kill Pulumi, at any moment of an `up` or `down`."""
         stack = self.stacks[index]
 
@@ -159,9 +159,9 @@ class Stacks(RuleBasedStateMachine):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
 
-        self.make(stack, target, status=None, stop=stop)
+        self.make(stack, command, status=None, stop=stop)
         stack.is_down, stack.init = False, None
-        stack.has_checkpoint = stack.has_checkpoint and target == "up"
+        stack.has_checkpoint = stack.has_checkpoint and command == "up"
 
     @precondition(lambda self: self.up_ones())
     @rule(data=st.data(), node=st.booleans())
