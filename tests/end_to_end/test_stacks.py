@@ -150,14 +150,11 @@ class Stacks(RuleBasedStateMachine):
 
         def stop(group: int) -> None:
             time.sleep(moment)
-            if not hard:
+            if hard:
+                kill_pulumi(stack)
+            else:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(group, signal.SIGINT)
-                return
-            for pid in processes():
-                if is_pulumi_in(pid, stack.checkout.folder):
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
 
         self.make(stack, command, status=None, stop=stop)
         stack.is_down, stack.init = False, None
@@ -185,8 +182,7 @@ class Stacks(RuleBasedStateMachine):
         """Delete the kubeconfig, or the whole folder, of a running cluster."""
         stack = data.draw(st.sampled_from(self.up_ones()))
         if whole:
-            shutil.rmtree(stack.cluster.folder, ignore_errors=True)
-            stack.has_checkpoint, stack.init = False, None
+            lose_folder(stack)
         else:
             stack.cluster.kubeconfig.unlink(missing_ok=True)
             assert "`make up" in self.make(stack, "status", status=None)
@@ -209,6 +205,20 @@ class Stacks(RuleBasedStateMachine):
             assert lifecycle.leftovers(stack.cluster) == []
 
 
+def kill_pulumi(stack: Stack) -> None:
+    """Kill each Pulumi that works in the stack's checkout."""
+    for pid in processes():
+        if is_pulumi_in(pid, stack.checkout.folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def lose_folder(stack: Stack) -> None:
+    """Delete everything that the stack's cluster has on disk, its processes still running."""
+    shutil.rmtree(stack.cluster.folder, ignore_errors=True)
+    stack.has_checkpoint, stack.init = False, None
+
+
 @pytest.fixture
 def two_checkouts(tmp_path: Path) -> list[Checkout]:
     """Return two checkouts that use the Python environment of this one."""
@@ -219,6 +229,38 @@ def two_checkouts(tmp_path: Path) -> list[Checkout]:
         (folder / ".venv").symlink_to(PROJECT / ".venv")
         made.append(Checkout(folder))
     return made
+
+
+def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: list[Checkout]) -> None:
+    Stacks.checkouts = two_checkouts
+    machine = Stacks()
+    machine.begin()
+    first, same_name = machine.stacks[0], machine.stacks[2]
+    try:
+        machine.up(0)
+        machine.up(2)
+        lose_folder(first)
+        machine.up(0)
+        machine.each_stack_is_as_it_must_be()
+        (first.checkout.folder / f"Pulumi.{first.name}.yaml").unlink()
+        machine.down(0)
+        machine.each_stack_is_as_it_must_be()
+        first.write_settings(nodes=1)
+
+        def kill_early(_group: int) -> None:
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while not traces.processes(first.cluster.folder):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            kill_pulumi(first)
+
+        machine.make(first, "up", status=2, stop=kill_early)
+        assert lifecycle.leftovers(first.cluster)
+        machine.down(0)
+        machine.each_stack_is_as_it_must_be()
+        assert same_name.checkpoint.exists()
+    finally:
+        machine.teardown()
 
 
 def test_stacks_in_random_order_lose_nothing_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
