@@ -71,6 +71,28 @@ def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
     assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
 
 
+LATER: dict[str, set[str]] = {
+    # What the provider calls after a resource was made, by its source in internal/service.
+    "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update
+    "aws:ec2/subnet:Subnet": {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"},  # ec2/vpc_subnet.go, delete
+    "aws:ec2/securityGroup:SecurityGroup": {  # ec2/vpc_security_group.go, delete
+        "ec2:DetachNetworkInterface",
+        "ec2:DeleteNetworkInterface",
+        "ec2:DescribeSecurityGroupRules",
+    },
+    "aws:ec2/routeTable:RouteTable": {"ec2:DisassociateRouteTable"},  # ec2/vpc_route_table.go, delete
+    "aws:s3/bucket:Bucket": {"s3:TagResource", "s3:UntagResource", "s3:ListTagsForResource"},  # s3/tags.go since 6.23
+    "aws:eks/nodeGroup:NodeGroup": {"eks:UpdateNodegroupVersion", "eks:DescribeUpdate"},  # eks/node_group.go, update
+    "aws:eks/addon:Addon": {"eks:UpdatePodIdentityAssociation"},  # eks/addon.go, podIdentityAssociations
+    "aws:cloudwatch/logGroup:LogGroup": {"logs:DeleteRetentionPolicy"},  # logs/group.go, update
+}
+
+
+def test_rights_include_the_calls_of_updates_and_deletions() -> None:
+    for kind, calls in LATER.items():
+        assert calls <= set(ACTIONS[kind]), kind
+
+
 def test_looking_changes_nothing() -> None:
     looked = statements(rights.amazon(eks("train")))["Look"]["Action"]
     assert "iam:ListRoleTags" in looked

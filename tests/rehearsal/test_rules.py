@@ -59,7 +59,7 @@ def test_every_rule_over_inputs_has_a_test_that_breaks_it() -> None:
             "did you mean machineType",
         ),
         ("aws:eks/cluster:Cluster", {"roleArn": "r", "vpcConfig": {"subnetIds": "x"}}, "must be a list"),
-        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": 1}}, "must be text"),
+        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": ["b"]}}, "must be text"),
     ],
 )
 def test_inputs_outside_the_schema_are_refused(type_: str, inputs: dict[str, Any], words: str) -> None:
@@ -128,7 +128,14 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         "cluster-role",
         "aws:eks/cluster:Cluster",
         GOOD["aws:eks/cluster:Cluster"],
-        [record("aws:iam/role:Role", "eks", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"))],
+        [
+            record(
+                "aws:iam/role:Role",
+                "eks",
+                arn="arn:aws:iam::123456789012:role/eks",
+                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
+            )
+        ],
     ),
     (
         "fabric-on-type-and-zone",
@@ -144,7 +151,10 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         GOOD["aws:eks/podIdentityAssociation:PodIdentityAssociation"],
         [
             record(
-                "aws:iam/role:Role", "pods", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
+                "aws:iam/role:Role",
+                "pods",
+                arn="arn:aws:iam::123456789012:role/pods",
+                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
             )
         ],
     ),
