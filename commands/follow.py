@@ -75,6 +75,7 @@ class Follower:
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._hosts_before: dict[str, frozenset[tuple[str, int]]] = {}
         self._nodes_at = 0.0
+        self._is_disturbed = False
 
     def run(self) -> int:
         """Follow to the end; 0 when every job is complete, 1 when one failed or was given up."""
@@ -119,6 +120,7 @@ class Follower:
         """Ask for jobs and pods, and report what has changed."""
         for end in self._local.program_ends() if self._local else []:
             self._screen.note(str(end))
+            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
             self._look_at_nodes(pods, now)
@@ -164,15 +166,16 @@ class Follower:
 
     def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
         """Report that the API server answers again, and whether each job's hosts ran on meanwhile."""
-        if "unreachable" in self._said:
-            outage = spell(now - self._since["unreachable"])
-            self._screen.note(f"the API server answers again after {outage}")
+        if self._is_disturbed or "unreachable" in self._said:
+            outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
+            self._screen.note(f"the API server answers again{outage}")
             after = _hosts_in(("running", "succeeded"), jobs.values(), pods)
             for name, hosts in self._hosts_before.items():
                 lost = len(hosts - after.get(name, frozenset()))
                 text = f"{lost} of its {len(hosts)} hosts stopped" if lost else "all of its hosts ran on"
                 if hosts:
                     self._screen.note(f"{name}: {text} meanwhile")
+        self._is_disturbed = False
         for key in ("unreachable", "stopped", "untrusted"):
             self._forget(key)
 
