@@ -10,9 +10,10 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
+from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, latest_by_place
@@ -158,6 +159,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
 
 def main() -> int:
     """Show the state of the stack; a stack that is not up is no error."""
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
@@ -166,17 +168,17 @@ def main() -> int:
     except NotAllowed as error:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
         return 1
+    except NoKubeconfig as error:
+        print(f"make status: {error}", file=sys.stderr)
+        return 1
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
         print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
     except PulumiFailed as error:
         print(f"make status: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make status: stopped; the stack and its jobs go on", file=sys.stderr)
-        return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make status", main))

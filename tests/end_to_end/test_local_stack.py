@@ -52,6 +52,22 @@ def test_a_second_up_changes_nothing(checkout: Checkout) -> None:
     assert [pod["metadata"]["uid"] for pod in checkout.objects("pods")] == uids
 
 
+def test_up_of_a_finished_job_describes_it_and_shows_no_log(checkout: Checkout) -> None:
+    printed = checkout.run("make", "up")
+    assert re.search(r"^digits: complete after .*; it ended at \S+, before this command$", printed, flags=re.MULTILINE)
+    assert "raise `epochs` in its `flags`, then `make up`" in printed
+    assert "train epoch=" not in printed
+
+
+def test_up_creates_a_deleted_job_again(checkout: Checkout) -> None:
+    (before,) = checkout.objects("jobs")
+    checkout.kubectl("delete", "job", "digits")
+    printed = checkout.run("make", "up")
+    assert "stack local: creating again what was deleted: job digits" in printed
+    (after,) = checkout.objects("jobs")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
 @pytest.mark.parametrize(
     ("change", "shown"),
     [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
