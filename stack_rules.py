@@ -14,6 +14,7 @@ from infra.gcp.config import GkeConfig
 from infra.hardware import this_machine
 from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.kubeconfig import contexts, kubeconfig_files
+from infra.make_command import make_command
 from infra.settings.clear_secrets import in_variables, looks_random, shape
 from infra.settings.problems import Problem
 from stack_room import Jobs, not_handed_over, shortage, without_room
@@ -88,14 +89,15 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
             if name not in secrets:
                 # What was put in the place of its name is not shown.
                 command = _stored("NAME" if looks_random(name) else name)
-                found.append(Problem(path, f"names no secret of this stack; run {command} in `make shell`"))
+                found.append(Problem(path, f"names no secret of this stack; run {command} in {make_command('shell')}"))
             elif not secrets[name]:
-                message = f"the stack's settings have {SECRETS}:{name} in clear; run {_stored(name)} in `make shell`"
+                remedy = f"run {_stored(name)} in {make_command('shell')}"
+                message = f"the stack's settings have {SECRETS}:{name} in clear; {remedy}"
                 found.append(Problem(path, message))
     named = {name for job in jobs for name in job.secrets.values()}
     for name, encrypted in secrets.items():
         if not encrypted and name not in named:
-            message = f"is in clear; run {_stored(name)} in `make shell`, or remove it, which no job names"
+            message = f"is in clear; run {_stored(name)} in {make_command('shell')}, or remove it, which no job names"
             found.append(Problem((name,), message, namespace=SECRETS))
     return found
 
@@ -107,7 +109,7 @@ def others_in_clear(settings: Mapping[str, object]) -> list[Problem]:
         namespace, _, name = key.partition(":")
         # Ours are looked at one by one, and any of `secrets` is one.
         if namespace not in ("trainyard", SECRETS):
-            message = f"in clear; run `pulumi config set --secret {key}` in `make shell`"
+            message = f"in clear; run `pulumi config set --secret {key}` in {make_command('shell')}"
             found += [
                 Problem((name,), f"is {what} {message}", namespace=namespace) for _, what in in_variables({name: value})
             ]

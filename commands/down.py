@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
 from commands.interrupts import run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, make, outputs, pulumi, recover, reset_state, stack_exists
+from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
 from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+from infra.make_command import make_command
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
@@ -43,9 +47,10 @@ def destroy(stack: str) -> bool:
         return False
     adopt_pending(stack)
     before = outputs(stack)
-    if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
-        stop_jobs(lambda *words: pulumi(*words, "--stack", stack))
-    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    with settings_options(stack) as options:
+        if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
+            stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(stack, before):
         print(f"kept, as the settings say, and costing: {bucket}")
     return True
@@ -53,8 +58,22 @@ def destroy(stack: str) -> bool:
 
 def is_local(stack: str) -> bool:
     """Return True if everything of the stack is on this machine."""
+    if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
+        return True
     file = PROJECT / f"Pulumi.{stack}.yaml"
     return file.exists() and isinstance(load_file(file).platform, LocalConfig)
+
+
+@contextmanager
+def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
+    """Yield the options with which Pulumi destroys a stack whose settings file is gone: the keys that it requires."""
+    if (PROJECT / f"Pulumi.{stack}.yaml").exists():
+        yield ()
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
+        file.flush()
+        yield "--config-file", file.name
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
@@ -80,7 +99,7 @@ def main() -> int:
     """Destroy, then look; whatever an interrupted `up` left outside the stack's state is ended too."""
     stack = os.environ.get("STACK", "local")
     try:
-        with only_command(stack, make("down", stack)):
+        with only_command(stack, make_command("down", STACK=stack)):
             return take_down(stack)
     except PulumiFailed as error:
         print(f"make down: {error}", file=sys.stderr)
@@ -91,7 +110,7 @@ def take_down(stack: str) -> int:
     """Destroy and look; returns the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
-    set_closing(f"`{make('down', stack)}` goes on from there")
+    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
     if lifecycle.stop(cluster):

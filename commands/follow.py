@@ -6,21 +6,29 @@ The jobs and pods are listed every second rather than watched: there is no watch
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TextIO
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
+from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
+from commands.watching.local_cluster import LocalCluster
 from commands.watching.log_lines import Progress
 from commands.watching.log_stream import LogStreams
+from commands.watching.node_state import silent_since, what_to_do
 from commands.watching.pod_state import STUCK, PodState, latest_by_place, seconds_between
 from commands.watching.screen import Screen, describe, describe_many, progress_text, spell, summary
+from infra.make_command import make_command
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
 """How long after the end of the jobs the rest of their logs may take to arrive."""
@@ -30,8 +38,12 @@ STUCK_SECONDS = 120.0
 """How long a host may wait for something that does not pass by itself before following is given up."""
 UNREACHABLE_SECONDS = 300.0
 """How long the API server may not answer before following is given up; it may be restarting."""
+GONE_SECONDS = 10.0
+"""How long no process of a local cluster may run, or another cluster may answer, before following is given up."""
 SILENT_SECONDS = 3.0
-"""How long the API server may not answer before that is said."""
+"""How long the API server may not answer before the screen says so."""
+NODES_SECONDS = 5.0
+"""Seconds between two looks at the nodes."""
 EVENTS_SECONDS = 5.0
 """How long a host may wait without a reason before its events are asked, and how often."""
 TAIL_LINES = 80
@@ -41,13 +53,14 @@ MANY_HOSTS = 8
 
 
 class GivenUp(RuntimeError):
-    """The jobs will not end by themselves, or cannot be seen any more; the message says why."""
+    """The jobs will not end by themselves, or cannot be seen any more; the message says why and what to do."""
 
 
 class Follower:
     """Follows the named jobs of one cluster until each has ended."""
 
-    def __init__(self, cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
+    def __init__(self, cluster: Cluster, names: Sequence[str], screen: Screen, up: str = "") -> None:
+        self._up = up or make_command("up")
         self._cluster = cluster
         self._names = list(names)
         self._screen = screen
@@ -59,6 +72,10 @@ class Follower:
         self._said: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._events: dict[str, tuple[float, str]] = {}
+        self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
+        self._hosts_before: dict[str, frozenset[tuple[str, int]]] = {}
+        self._nodes_at = 0.0
+        self._is_disturbed = False
 
     def run(self) -> int:
         """Follow to the end; 0 when every job is complete, 1 when one failed or was given up."""
@@ -72,6 +89,9 @@ class Follower:
         finally:
             self._streams.stop()
         self._finish()
+        if any(job.state != "complete" for job in self._jobs.values()):
+            logs, status, down = make_command("logs"), make_command("status"), make_command("down")
+            self._screen.note(f"{logs} shows all of the log, {status} every host; {down} removes the stack", "")
         return 0 if all(job.state == "complete" for job in self._jobs.values()) else 1
 
     def _loop(self) -> None:
@@ -97,23 +117,87 @@ class Follower:
         self._screen.line(pod, text, ranks)
 
     def _poll(self, now: float) -> None:
-        """Ask for jobs and pods, and tell what has changed."""
+        """Ask for jobs and pods, and report what has changed."""
+        for end in self._local.program_ends() if self._local else []:
+            self._screen.note(str(end))
+            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
+            self._look_at_nodes(pods, now)
         except Unreachable as error:
-            self._bear("unreachable", UNREACHABLE_SECONDS, now, str(error))
-            if now - self._since["unreachable"] >= SILENT_SECONDS:
-                self._say("unreachable", f"{error}; trying again")
+            self._wait_for_api(error, now)
             return
-        if "unreachable" in self._said:
-            self._screen.note("the API server answers again")
-        self._forget("unreachable")
-        self._jobs = jobs
+        self._report_return(jobs, pods, now)
+        for name, job in jobs.items():
+            if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
+                self._screen.note(f"job {name} was replaced: following the new one")
+        self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
+        self._hosts_before = _hosts_in(("running",), jobs.values(), pods)
         for job in jobs.values():
             self._tell(job, [pod for pod in pods if pod.owner == job.uid], now)
         self._screen.now("   ".join(self._live_text(job) for job in jobs.values()))
+
+    def _was_seen(self, name: str) -> bool:
+        return name in self._jobs and bool(self._jobs[name].uid)
+
+    def _wait_for_api(self, error: Unreachable, now: float) -> None:
+        """Report an API server that does not answer; give up where it will not come back by itself."""
+        self._screen.now("waiting for the API server")
+        up = self._up
+        if self._local and self._local.is_removed():
+            raise GivenUp(f"the stack's cluster was removed, as {make_command('down')} does; {up} creates a new one")
+        if self._local and not self._local.has_processes():
+            reason = "the stack's cluster has stopped: none of its processes runs any more"
+            self._bear("stopped", GONE_SECONDS, now, reason, f"{up} starts it again with its data")
+        else:
+            self._forget("stopped")
+        if isinstance(error, Untrusted):
+            self._bear("untrusted", GONE_SECONDS, now, str(error), f"{up} looks for the stack's cluster again")
+        if isinstance(error, Untrusted) or self._cluster.kubeconfig_has_changed():
+            with suppress(Unreachable):
+                self._cluster.connect()
+        self._bear("unreachable", UNREACHABLE_SECONDS, now, str(error), f"{up} repairs the stack")
+        if now - self._since["unreachable"] >= SILENT_SECONDS and "unreachable" not in self._said:
+            since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - self._since["unreachable"])))
+            hosts = "" if "stopped" in self._since else "; the job's hosts run on meanwhile"
+            self._say("unreachable", f"{error} since {since}{hosts}; trying again")
+
+    def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
+        """Report that the API server answers again, and whether each job's hosts ran on meanwhile."""
+        if self._is_disturbed or "unreachable" in self._said:
+            outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
+            self._screen.note(f"the API server answers again{outage}")
+            after = _hosts_in(("running", "succeeded"), jobs.values(), pods)
+            for name, hosts in self._hosts_before.items():
+                lost = len(hosts - after.get(name, frozenset()))
+                text = f"{lost} of its {len(hosts)} hosts stopped" if lost else "all of its hosts ran on"
+                if hosts:
+                    self._screen.note(f"{name}: {text} meanwhile")
+        self._is_disturbed = False
+        for key in ("unreachable", "stopped", "untrusted"):
+            self._forget(key)
+
+    def _look_at_nodes(self, pods: Sequence[PodState], now: float) -> None:
+        """Report nodes of the jobs' hosts that stop answering, and that answer again."""
+        if now - self._nodes_at < NODES_SECONDS:
+            return
+        self._nodes_at = now
+        used = {pod.node: pod for pod in latest_by_place(pods) if not pod.is_over and pod.node}
+        try:
+            nodes = self._cluster.nodes()
+        except NotAllowed:
+            self._nodes_at = math.inf
+            return
+        for node in nodes:
+            name, since = node["metadata"]["name"], silent_since(node)
+            if since and name in used:
+                advice = "" if self._local else f"; {what_to_do([node])}"
+                self._say(f"node {name}", f"node {name} has not answered since {since}{advice}")
+            elif not since and f"node {name}" in self._said:
+                self._screen.note(f"node {name} answers again")
+                self._forget(f"node {name}")
 
     def _live_text(self, job: JobState) -> str:
         seconds = seconds_between(job.started, job.finished or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
@@ -122,9 +206,8 @@ class Follower:
     def _tell(self, job: JobState, pods: list[PodState], now: float) -> None:
         """Say what is new about one job and its pods; give up where waiting is of no use."""
         if job.state == "absent":
-            why = f" ({job.reason})" if job.reason else ""
-            problem = f"job {job.name} does not exist{why}; `make up` makes it"
-            self._bear(f"absent {job.name}", ABSENT_SECONDS, now, problem)
+            if not self._jobs[job.name].is_over:
+                self._tell_absent(job, now)
             return
         self._forget(f"absent {job.name}")
         if job.is_over:
@@ -142,6 +225,18 @@ class Follower:
             self._say(f"all {job.name}", describe_many(job.name, current))
         for pod in current:
             self._tell_pod(pod, sum(each.place == pod.place for each in pods) - 1 + pod.restarts, len(current), now)
+
+    def _tell_absent(self, job: JobState, now: float) -> None:
+        """Give up a job that does not exist; at once if its namespace goes, else after time for a replacement."""
+        why = f" ({job.reason})" if job.reason else ""
+        problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
+        advice = f"{self._up} creates it again"
+        try:
+            if self._cluster.namespace_is_gone():
+                raise GivenUp(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
+        except Unreachable:
+            return  # The next poll reports it.
+        self._bear(f"absent {job.name}", ABSENT_SECONDS, now, problem, advice)
 
     def _tell_pod(self, pod: PodState, earlier: int, hosts: int, now: float) -> None:
         text = describe(pod, earlier)
@@ -172,14 +267,15 @@ class Follower:
             self._said[key] = text
             self._screen.note(text)
 
-    def _bear(self, key: str, seconds: float, now: float, reason: str) -> None:
+    def _bear(self, key: str, seconds: float, now: float, reason: str, advice: str) -> None:
         """Give up when `key` has lasted longer than `seconds`."""
         if now - self._since.setdefault(key, now) > seconds:
-            raise GivenUp(f"{reason} (for {spell(seconds)})")
+            raise GivenUp(f"{reason} (for {spell(seconds)}); {advice}")
 
     def _bear_stuck(self, uid: str, reason: str, now: float, text: str) -> None:
         if reason in STUCK:
-            self._bear(f"stuck {uid}", STUCK_SECONDS, now, text)
+            advice = f"{make_command('status')} shows every host, {make_command('down')} removes the stack"
+            self._bear(f"stuck {uid}", STUCK_SECONDS, now, text, advice)
         else:
             self._forget(f"stuck {uid}")
 
@@ -188,41 +284,64 @@ class Follower:
         self._said.pop(key, None)
 
     def _finish(self) -> None:
-        """Show how each job ended, and what to do where one did not end well."""
-        self._screen.note("", "")
+        """Show how each job ended that did."""
         for job in self._jobs.values():
+            if not job.is_over:
+                continue
             pods = [pod for pod in self._pods.values() if pod.owner == job.uid]
             tails = {uid: list(tail) for uid, tail in self._tails.items()}
             style = "bold green" if job.state == "complete" else "bold red"
+            self._screen.note("", "")
             for line in summary(job, pods, self._progress.get(job.name), tails):
                 self._screen.note(line, style)
                 style = ""
-        if any(job.state != "complete" for job in self._jobs.values()):
-            self._screen.note(
-                "`make logs` shows all of the log, `make status` every host; `make down` removes everything", ""
-            )
+
+
+def _hosts_in(
+    states: Collection[str], jobs: Iterable[JobState], pods: Sequence[PodState]
+) -> dict[str, frozenset[tuple[str, int]]]:
+    """Return each job's pods in some states, each with the number of its container's restarts."""
+    return {
+        job.name: frozenset((pod.uid, pod.restarts) for pod in pods if pod.owner == job.uid and pod.state in states)
+        for job in jobs
+    }
 
 
 def follow(
-    kubeconfig_path: str, namespace: str, job_names: Sequence[str], out: TextIO, context: str | None = None
+    kubeconfig_path: str,
+    namespace: str,
+    job_names: Sequence[str],
+    out: TextIO,
+    context: str | None = None,
+    up: str = "",
 ) -> int:
-    """Follow the jobs to their end on `out`; 0 when all are complete, 1 when one is not, 130 after Ctrl-C."""
+    """Follow the jobs to their end on `out`; returns 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
+
+    `up` is the command that messages advise to bring the jobs back.
+    """
     found = StackOutputs(kubeconfig_path=kubeconfig_path, namespace=namespace, jobs=tuple(job_names), context=context)
-    return _follow(found, found.jobs, Screen(out))
+    return _follow(found, found.jobs, Screen(out), up)
 
 
-def _follow(found: StackOutputs, names: Sequence[str], screen: Screen) -> int:
+def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = "") -> int:
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
     try:
-        return Follower(_cluster(found), names, screen).run()
+        return Follower(_cluster(found), names, screen, up).run()
     except Unreachable as error:
-        screen.note(f"{error}; `make up` starts the stack", "red")
+        screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1
     except KeyboardInterrupt:
-        screen.note("stopped following; the job goes on: `make logs` follows it again, `make down` ends it")
-        return 130
+        screen.note(f"stopped following; {goes_on(names)}")
+        return INTERRUPTED
+
+
+def goes_on(jobs: Sequence[str]) -> str:
+    """Return the sentence that jobs go on without the command that followed them."""
+    which = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"jobs {', '.join(jobs)} go on"
+    it = "it" if len(jobs) == 1 else "them"
+    return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
 
 
 def _cluster(found: StackOutputs) -> Cluster:
@@ -252,6 +371,7 @@ def main() -> int:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         if options.job is not None and options.job not in found.jobs:
@@ -268,4 +388,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make logs", main))

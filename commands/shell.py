@@ -33,7 +33,10 @@ def main() -> None:
     words, more = start_files(shell, folder, environment, os.environ)
     print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves it", flush=True)
     os.chdir(PROJECT)
-    os.execve(shell, words, {**environment, **more})
+    try:
+        os.execve(shell, words, {**environment, **more})
+    except OSError as error:
+        sys.exit(f"make shell: SHELL = {shell}: {error.strerror}; set SHELL to a shell of this machine")
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:

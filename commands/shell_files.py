@@ -18,12 +18,12 @@ PROGRAMS = ("python", "python3", "pulumi", "kubectl")
 """Programs that no alias or function of the user's may replace."""
 RESTORE_PATH = """
 _trainyard_path() {
-    local path=":$PATH:"
-    path=${path//":$TRAINYARD_PATH_FIRST:"/:}
-    path=${path//":$TRAINYARD_PATH_LAST:"/:}
-    path=${path#:}
-    path="$TRAINYARD_PATH_FIRST:${path%:}${TRAINYARD_PATH_LAST:+:$TRAINYARD_PATH_LAST}"
-    [ "$path" = "$PATH" ] || PATH=$path
+    local folders=":$PATH:"
+    folders=${folders//":$TRAINYARD_PATH_FIRST:"/:}
+    folders=${folders//":$TRAINYARD_PATH_LAST:"/:}
+    folders=${folders#:}
+    folders="$TRAINYARD_PATH_FIRST:${folders%:}${TRAINYARD_PATH_LAST:+:$TRAINYARD_PATH_LAST}"
+    [ "$folders" = "$PATH" ] || PATH=$folders
 }
 _trainyard_path
 """

@@ -19,6 +19,7 @@ from commands.errors import StackBusy
 from commands.interrupts import Child, Interrupted, held, run_child
 from commands.orphans import RUN, end_orphans, run_mark
 from commands.stack_lock import only_command
+from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 SHARED = "PULUMI_BACKEND_URL"
@@ -90,7 +91,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted, saying in which state a signal left the stack and which command goes on."""
     if words[0] not in CHANGES:
         raise KeyboardInterrupt
-    again = f"`{make('up', stack)}` goes on from there, `{make('down', stack)}` removes what is up"
+    again = (
+        f"{make_command('up', STACK=stack)} goes on from there, {make_command('down', STACK=stack)} removes what is up"
+    )
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
@@ -101,12 +104,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if pending:
         names = ", ".join(pending)
         raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
+    if done.is_abandoned and _backend_folder() is None:
+        raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
-
-
-def make(target: str, stack: str) -> str:
-    """Return the make command for a stack, as people type it."""
-    return f"make {target}" if stack == "local" else f"make {target} STACK={stack}"
 
 
 @contextmanager

@@ -56,6 +56,6 @@ def _holder(path: Path) -> str:
     """Return who holds the lock; empty until the holder has written it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return f"`{found['command']}` (pid {found['pid']}) has been working on it since {found['since']}"
+        return f"{found['command']} (pid {found['pid']}) has been working on it since {found['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -6,17 +6,19 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import stack_config
+from commands.down import JOBS
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.lost_cluster import remove_lost_cluster
 from commands.pending import adopt_pending
 from commands.stack import (
     PulumiFailed,
     ensure_stack,
     kubeconfig_of,
-    make,
     outputs,
     pulumi,
     recover,
@@ -31,6 +33,7 @@ from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER
 from infra.local.preflight import check_machine
 from infra.local.settings import stack_cluster
+from infra.make_command import make_command
 
 if TYPE_CHECKING:
     from commands.watching.jobs import Cluster
@@ -52,15 +55,18 @@ def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
     """The jobs that do not end by themselves, each with why and what to do."""
-    idle = "its hosts wait for you; `make exec JOB={} RANK=0` opens a shell in one"
-    found = {job.name: idle.format(job.name) for job in config.jobs if job.interactive}
+    found = {
+        job.name: f"its hosts wait for you; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in one"
+        for job in config.jobs
+        if job.interactive
+    }
     return found | {job.name: "suspended; `suspend: false` starts it" for job in config.jobs if job.suspend}
 
 
 def main() -> int:
     """Bring the stack up; the exit status is that of its jobs."""
     stack = os.environ.get("STACK", "local")
-    begun = time.monotonic()
+    begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
     if stack_config.main([str(file)]) != 0:
         return 1
@@ -69,7 +75,7 @@ def main() -> int:
         print(*found, sep="\n", file=sys.stderr)
         return 1
     try:
-        with only_command(stack, make("up", stack)):
+        with only_command(stack, make_command("up", STACK=stack)):
             if (status := set_up(config)) != 0:
                 return status
             brought = bring_up(stack, config)
@@ -77,22 +83,12 @@ def main() -> int:
         print(f"make up: {error}", file=sys.stderr)
         return 1
     os.environ.update(stack_environment())
-    # Only now: importing the Kubernetes client takes a while, and the job has begun.
-    from commands.follow import follow
-    from commands.watching.jobs import Cluster
-
-    kubeconfig = kubeconfig_of(stack, brought)
-    idle = unfollowed(config)
-    followed = [name for name in brought["jobs"] if name not in idle]
-    status = 0
-    if followed or not idle:
-        status = follow(kubeconfig, brought["namespace"], followed, sys.stdout, brought.get("context"))
-    cluster = Cluster(kubeconfig, brought["namespace"], brought.get("context"))
-    write_records(cluster, brought, followed, is_here=isinstance(config.platform, LocalConfig))
-    for name, why in sorted(idle.items()):
-        print(f"{name}: {why}")
-    print_outputs(brought)
-    print(f"make up took {time.monotonic() - begun:.0f} s; `make down` removes everything")
+    status, is_there = follow_jobs(stack, config, brought, before)
+    if is_there:
+        for name, why in sorted(unfollowed(config).items()):
+            print(f"{name}: {why}")
+        print_outputs(brought)
+        print(f"make up took {time.monotonic() - begun:.0f} s; {make_command('down')} removes the stack")
     return status
 
 
@@ -106,7 +102,9 @@ def set_up(config: stack_config.StackConfig) -> int:
         options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
     done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
     if done.is_stopped:
-        raise Interrupted("set-up keeps what it has finished, and nothing of the stack has changed; `make up` goes on")
+        raise Interrupted(
+            f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} goes on"
+        )
     return done.status
 
 
@@ -117,13 +115,78 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     adopt_pending(stack)
     if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
         raise PulumiFailed("\n".join(found))
+    if isinstance(config.platform, LocalConfig):
+        remove_lost_cluster(stack)
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
-    logs, down = make("logs", stack), make("down", stack)
-    set_closing(f"the stack is up and its jobs go on; `{logs}` follows them, `{down}` removes everything")
+    logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
+    set_closing(f"the stack is up and its jobs go on; {logs} follows them, {down} removes everything")
     brought = outputs(stack)
     if isinstance(config.platform, GkeConfig | EksConfig):
         save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
+    if deleted := deleted_jobs(stack, brought):
+        print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)
+        pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS, "--stack", stack)
+        pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     return brought
+
+
+def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
+    """Return the jobs that Pulumi's state has and the cluster has not: an update without a refresh does not see it."""
+    from commands.watching.jobs import Cluster, Unreachable
+
+    try:
+        cluster = Cluster(kubeconfig_of(stack, brought), brought["namespace"], brought.get("context"))
+        found = cluster.jobs(brought["jobs"])
+    except Unreachable:
+        return []  # Following waits for the API server.
+    # With a reason the user may not list jobs of every kind.
+    return [name for name, job in found.items() if job.state == "absent" and not job.reason]
+
+
+def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str, Any], before: str) -> tuple[int, bool]:
+    """Follow the jobs and write their run records.
+
+    Returns the exit status, and False if nothing is left to say: after Ctrl-C, or if the jobs are gone.
+    `before` is the time at which the command began; jobs that ended before it are described and not followed.
+    """
+    # Only now: importing the Kubernetes client takes a while, and the job has begun.
+    from commands.follow import INTERRUPTED, follow
+    from commands.watching.jobs import Cluster, Unreachable
+
+    kubeconfig, namespace, context = kubeconfig_of(stack, brought), brought["namespace"], brought.get("context")
+    up = make_command("up", JOB=os.environ.get("JOB", ""))
+    names = [name for name in brought["jobs"] if name not in unfollowed(config)]
+    over = dict[str, str]()
+    with suppress(Unreachable):  # Following waits for the API server.
+        over = report_finished(Cluster(kubeconfig, namespace, context), config, brought, names, before)
+    status = int("failed" in over.values())
+    followed = [name for name in names if name not in over]
+    if followed or not brought["jobs"]:
+        status = follow(kubeconfig, namespace, followed, sys.stdout, context, up) or status
+    if status == INTERRUPTED:
+        return status, False
+    try:
+        cluster = Cluster(kubeconfig, namespace, context)
+        write_records(cluster, brought, names, is_here=isinstance(config.platform, LocalConfig))
+        return status, all(job.state != "absent" for job in cluster.jobs(names).values())
+    except Unreachable:
+        return status or 1, False
+
+
+def report_finished(
+    cluster: Cluster, config: stack_config.StackConfig, brought: dict[str, Any], names: Iterable[str], before: str
+) -> dict[str, str]:
+    """Describe the jobs that ended before a time; returns their states by name."""
+    from commands.watching.finished import finished_lines
+
+    over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
+    if over:
+        pods = cluster.pods(list(over))
+        scripts = {job.name for job in config.jobs if job.script is not None}
+        for name, job in over.items():
+            record, bucket = brought["run_records"][name], str(brought["bucket_url"])
+            print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
+    return {name: job.state for name, job in over.items()}
 
 
 def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str], *, is_here: bool) -> None:

@@ -11,10 +11,10 @@ DEFAULT_STACK = "local"
 def make_command(target: str, **variables: str) -> str:
     """Return the command for a target in backquotes: `make down STACK=other`.
 
-    `variables` are further variables of make; those with an empty value are left out. The stack is $STACK, which
-    make exports.
+    The stack is $STACK, which make exports. `variables` are variables of make; one without a value is left out.
     """
-    stack = os.environ.get("STACK") or DEFAULT_STACK
-    named = {"STACK": "" if stack == DEFAULT_STACK else stack, **variables}
+    named = {"STACK": os.environ.get("STACK", ""), **variables}
+    if named["STACK"] == DEFAULT_STACK:
+        named["STACK"] = ""
     words = [f"{name}={value}" for name, value in named.items() if value]
     return f"`{' '.join(['make', target, *words])}`"

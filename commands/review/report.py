@@ -10,6 +10,7 @@ from datetime import date
 from textwrap import wrap
 from typing import Any
 
+from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
 from infra.aws.config import EksConfig
@@ -54,6 +55,8 @@ class Report:
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
     """The rehearsal's verdict."""
+    plugins: PluginReview = field(default_factory=PluginReview)
+    """What the official plugins check and plan."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
 
@@ -95,6 +98,7 @@ class Report:
             *self.refused,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
+            *self.plugins.failures,
         ]
 
 
@@ -114,6 +118,7 @@ def markdown(report: Report, today: date) -> str:
     if notes:
         lines += ["", "Policy:", *notes]
     lines += _jobs(report)
+    lines += report.plugins.lines()
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
 
@@ -175,6 +180,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
             for each in report.findings
         ],
         "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},
+        "plugins": asdict(report.plugins),
         "rehearsal": report.rehearsal,
     }
 

@@ -12,13 +12,14 @@ TRAINER_CODES = {
     66: "data error",
     69: "a link between hosts is slower than the job asks for",
     70: "hang: a step took too long",
+    71: "a host was lost and no restart is left",
     74: "storage full or failing",
     75: "preempted, to be started again",
     78: "bad configuration: a flag or its value",
 }
 """Meaning of the trainer's exit codes (trainer/exit_codes.py)."""
 FINAL_CODES = (65, 66, 69, 78)
-"""Codes after which no kind but `mpi-job` restarts a job, a script's job too (workloads/kinds/parts.py)."""
+"""Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Added by `trainer.launch` to codes that mean "run it again", for operators that retry high codes only."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
@@ -43,6 +44,8 @@ class Container:
     """Node that it ran on."""
     runs_script: bool = False
     """Whether it runs a program of the user's and not the trainer."""
+    is_launcher: bool = False
+    """Whether it runs mpirun, whose job is restarted after every code."""
     memory_limit: str = ""
     """Its memory limit, such as `2Gi`; empty for none."""
     reason: str | None = None
@@ -52,9 +55,12 @@ class Container:
 def explain_exit(code: int, container: Container) -> str:
     """Return what an exit code means and, for lack of memory, what to do.
 
-    Negative codes and those from 129 on are signals.
+    Signals are negative codes, 128 and the signal's number, or 256 minus it: trainer.launch gives that for a rank after
+    which no restart is left.
     """
     signal = -code if code < 0 else code - 128
+    if 256 - code in SIGNALS and code != LOST_SHIM_CODE:
+        signal = 256 - code
     if container.reason == OUT_OF_MEMORY:
         return _out_of_memory(container)
     if signal == 9:
@@ -64,18 +70,19 @@ def explain_exit(code: int, container: Container) -> str:
     if code in SHELL_CODES:
         return SHELL_CODES[code]
     if code == LOST_SHIM_CODE:
-        lost = f"the container's runtime process (containerd-shim) on {container.node or 'its node'} died"
-        return f"the script's own code, or {lost}" if container.runs_script else f"{lost}: the real code is lost"
+        node = container.node or "its node"
+        lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
+        return f"the script's own code, or {lost}" if container.runs_script else lost
     if container.runs_script:
-        return _script_code(code)
+        return _script_code(code, container)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"
 
 
-def _script_code(code: int) -> str:
+def _script_code(code: int, container: Container) -> str:
     if code in (0, 1):
         return TRAINER_CODES[code]
-    final = "; Kubernetes does not restart a job after it" if code in FINAL_CODES else ""
+    final = "; Kubernetes does not restart a job after it" if code in FINAL_CODES and not container.is_launcher else ""
     return f"the script's own code{final}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration, CoreV1Api, CustomObjectsApi
@@ -17,11 +18,11 @@ from urllib3.exceptions import HTTPError
 from commands.stack import PulumiFailed, kubeconfig_of, outputs
 from commands.watching.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.watching.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
+from infra.make_command import make_command
 from infra.naming import JOB_LABEL
 
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
-NOT_SET_UP = "nothing is up: this checkout is not set up yet; run `make up`"
 QUIET_SECONDS = 30.0
 """A followed log that says nothing for so long is asked for again: its connection may be dead."""
 
@@ -40,8 +41,16 @@ class NotThere(Unreachable):
     """The API server does not know what it is asked for."""
 
 
+class NoKubeconfig(Unreachable):
+    """The kubeconfig file is missing."""
+
+
 class NotAllowed(Unreachable):
     """The cluster answers, but not to this user."""
+
+
+class Untrusted(Unreachable):
+    """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
 
 
 class NoStack(RuntimeError):
@@ -67,13 +76,14 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
-        raise NoStack(NOT_SET_UP) from error
+        raise NoStack(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
     except PulumiFailed as error:
         if "no stack named" in str(error):
-            raise NoStack(f"stack {stack} is not up; run `make up STACK={stack}`") from error
+            raise NoStack(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
         raise
     if missing := sorted(set(names) - found.keys()):
-        raise NoStack(f"stack {stack} is not up (no output {', '.join(missing)}); run `make up STACK={stack}`")
+        up = make_command("up", STACK=stack)
+        raise NoStack(f"stack {stack} is not up (no output {', '.join(missing)}); run {up}")
     return found
 
 
@@ -93,23 +103,55 @@ class Cluster:
     """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
 
     def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
+        self.kubeconfig_path = kubeconfig_path
+        self.namespace = namespace
+        self._context = context
+        self.connect()
+        self._kinds = list(CUSTOM_KINDS)
+        self._refused: NotAllowed | None = None
+        self._owners: dict[str, str] = {}
+
+    def connect(self) -> None:
+        """Read the kubeconfig and use what it says from here on; it changes when a cluster starts with new keys."""
         settings = Configuration()
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
+        self._kubeconfig_stamps = self._stamps()
+        if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
+            raise NoKubeconfig(
+                f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
+            )
         try:
-            load(kubeconfig_path, context=context, client_configuration=settings)
+            load(self.kubeconfig_path, context=self._context, client_configuration=settings)
         except (ConfigException, OSError) as error:
-            raise Unreachable(f"kubeconfig {kubeconfig_path} cannot be used: {error}") from error
+            raise Unreachable(f"kubeconfig {self.kubeconfig_path} cannot be used: {error}") from error
         api = ApiClient(settings)
-        self.namespace = namespace
         # Any: with `_preload_content=False` the calls return the raw answer, which their annotations do not say.
         self._core: Any = CoreV1Api(api)
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
-        self._kinds = list(CUSTOM_KINDS)
-        self._refused: NotAllowed | None = None
-        self._owners: dict[str, str] = {}
+
+    def kubeconfig_has_changed(self) -> bool:
+        """Return True if the kubeconfig was written since it was read."""
+        return self._stamps() != self._kubeconfig_stamps
+
+    def _stamps(self) -> list[int]:
+        """Times at which the kubeconfig's files were last written."""
+        files = map(Path, self.kubeconfig_path.split(os.pathsep))
+        return [file.stat().st_mtime_ns for file in files if file.exists()]
+
+    def namespace_is_gone(self) -> bool:
+        """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
+        try:
+            with _asking():
+                call = self._core.read_namespace
+                answer = call(self.namespace, _preload_content=False, _request_timeout=TIMEOUT)
+                return "deletionTimestamp" in json.loads(answer.data)["metadata"]
+        except NotThere:
+            return True
+        except NotAllowed:
+            return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
         """The pods of the jobs, also those of earlier attempts; their owners as of the last call of `jobs`."""
@@ -256,9 +298,11 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = {403: NotAllowed, 404: NotThere}.get(error.status, Unreachable)
+        kind = {401: Untrusted, 403: NotAllowed, 404: NotThere}.get(error.status, Unreachable)
         raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
     except (HTTPError, OSError, ValueError) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise Untrusted("the API server has a certificate of another cluster") from error
         raise Unreachable(f"the API server does not answer: {_short(error)}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +14,8 @@ from commands.watching.jobs import Cluster, Unreachable
 from commands.watching.pod_state import PodState
 
 RETRY_SECONDS = 1.0
-STOP_SECONDS = 5.0
+STOP_SECONDS = 2.0
+"""How long all reading together may take to end."""
 OVERLAP_SECONDS = 30
 """A log is asked for again from this long before its last line: clocks of nodes differ."""
 
@@ -74,9 +76,10 @@ class LogStreams:
         for stream in self._streams.values():
             if stream.end is not None:
                 stream.end()
+        deadline = time.monotonic() + STOP_SECONDS
         for stream in self._streams.values():
             if stream.thread is not None:
-                stream.thread.join(STOP_SECONDS)
+                stream.thread.join(max(0.0, deadline - time.monotonic()))
 
     def _opened(self, stream: _Stream, end: Callable[[], None]) -> None:
         stream.end = end
@@ -87,11 +90,11 @@ class LogStreams:
         while not self._stopped.is_set():
             was_over, answered = stream.is_over.is_set(), True
             try:
-                for time, text in self._cluster.follow_log(pod, _since(stream.last), partial(self._opened, stream)):
+                for stamp, text in self._cluster.follow_log(pod, _since(stream.last), partial(self._opened, stream)):
                     if self._stopped.is_set():
                         return
-                    if time > stream.last:
-                        stream.last = time
+                    if stamp > stream.last:
+                        stream.last = stamp
                         self._lines.put((pod, text))
             except Unreachable:
                 # The loop that lists the pods tells of a cluster that cannot be reached; here it is only asked again.

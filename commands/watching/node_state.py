@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from commands.watching.pod_state import Object, PodState, find_condition
+from infra.make_command import make_command
 
 
 def silent_since(node: Object) -> str:
@@ -37,7 +38,7 @@ def what_to_do(nodes: Sequence[Object]) -> str:
         return ""
     return (
         "its pods are made again once Kubernetes knows that they have ended: when it answers again or is deleted; "
-        f"where the machine is gone for good, `kubectl delete node {' '.join(lost)}` in `make shell`"
+        f"where the machine is gone for good, `kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
     )
 
 

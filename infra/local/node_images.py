@@ -12,6 +12,7 @@ from infra.local import traces
 from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
 from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
+from infra.make_command import make_command
 
 Missing = list[tuple[int, str]]
 """Index of a node and reference of an image that it lacks."""
@@ -40,7 +41,8 @@ def _images(settings: ClusterSettings, index: int) -> set[str]:
     if traces.node_process(settings.folder, index) is None:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
-    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    # A container runtime that does not answer prints nothing.
+    return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
 
 def _layers(settings: ClusterSettings, index: int) -> set[str]:
@@ -54,6 +56,6 @@ def _in_node(settings: ClusterSettings, index: int) -> list[str]:
     """The start of a command that speaks to the node's container runtime."""
     process = traces.node_process(settings.folder, index)
     if process is None:
-        raise RuntimeError(f"node {settings.node_names[index]} does not run: `make up` starts it")
+        raise RuntimeError(f"node {settings.node_names[index]} does not run: {make_command('up')} starts it")
     enter = ["nsenter", "--target", str(process), "--mount", "--pid"]
     return [*enter, "ctr", "--address", RUNTIME_SOCKET, "--namespace", "k8s.io"]

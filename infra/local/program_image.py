@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import cache_folder
+from infra.make_command import make_command
 
 PROJECT = Path(__file__).resolve().parents[2]
 MODULES = PROJECT / "setup" / "go"
@@ -43,7 +44,9 @@ def stored_writer(reference: str) -> Writer:
     name = reference.removeprefix(PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name
     if reference != program_reference(name) or not is_stored(name) or not program.is_file():
-        raise RuntimeError(f"image {reference} is not set up: run `make up`, or `python -m setup --operator={name}`")
+        raise RuntimeError(
+            f"image {reference} is not set up: run {make_command('up')}, or `python -m setup --operator={name}`"
+        )
     return lambda target: write_archive(reference, program, target)
 
 

@@ -23,8 +23,8 @@ Properties = dict[str, Any]
 
 SETTINGS = ("owner", "stack", "name", "nodes", "port")
 """Inputs that are the cluster's settings."""
-CHANGED_IN_PLACE = ("nodes", "port")
-"""Settings of which a change restarts the cluster with its data; a change of another one replaces it."""
+CHANGED_IN_PLACE = ("name", "nodes", "port")
+"""Settings of which a change restarts the cluster with its data."""
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
@@ -70,18 +70,17 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.UpdateResult(self._bring_up(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
-        """Report changed inputs, a cluster that does not run, a lost kubeconfig and, as a replacement, lost data."""
-        replaces = [key for key in SETTINGS if key not in CHANGED_IN_PLACE and olds[key] != news[key]]
+        """Report changed inputs, a cluster that does not run and a lost kubeconfig.
+
+        Raises RuntimeError for a cluster that is not this stack's or has lost its data. The engine cannot replace it:
+        it closes the Kubernetes provider before the deletions that need it (https://github.com/pulumi/pulumi/issues/14650).
+        """
         settings = settings_of(news)
-        if not replaces and lifecycle.identity(settings) != olds["uid"]:
-            replaces.append("uid")
+        if problem := lost_cluster(settings, olds):
+            raise RuntimeError(problem)
         changed = any(olds[key] != news[key] for key in CHANGED_IN_PLACE)
         is_whole = lifecycle.is_running(settings) and has_kubeconfigs(settings)
-        return dynamic.DiffResult(
-            changes=bool(replaces) or changed or not is_whole,
-            replaces=replaces,
-            delete_before_replace=True,
-        )
+        return dynamic.DiffResult(changes=changed or not is_whole, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
         """Return the cluster as it is; one whose data is gone does not exist any more."""
@@ -91,14 +90,31 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.ReadResult(id_, outputs(props, settings))
 
     def delete(self, _id: str, props: Properties) -> None:
-        """Stop the cluster and remove everything of it."""
-        lifecycle.stop(settings_of(props))
+        """Stop the cluster and remove everything of it; the cluster of another checkout that exists is left alone."""
+        if props["owner"] == str(lifecycle.PROJECT) or not Path(props["owner"]).is_dir():
+            lifecycle.stop(settings_of(props))
 
     def _bring_up(self, props: Properties) -> Properties:
         settings = settings_of(props)
         inputs = {key: props[key] for key in SETTINGS}
         lifecycle.start(settings, say, check=Engine().check)
         return outputs(inputs, settings)
+
+
+def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
+    """Return why the cluster that a state knows cannot be brought up again, and what to do; empty if it can."""
+    owner, stack = known["owner"], known["stack"]
+    if (owner, stack) != (settings.owner, settings.stack):
+        return (
+            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}: move the checkout back "
+            f"there, or run `make down STACK={settings.stack}` here, which removes it from this state"
+        )
+    if lifecycle.identity(settings) != known["uid"]:
+        return (
+            f"the data of the cluster of stack {stack} is gone from {settings.folder}: "
+            f"`make up STACK={stack}` removes what the state has of it and starts a new one"
+        )
+    return ""
 
 
 class Engine:

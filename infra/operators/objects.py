@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.settings import cache_folder
+from infra.make_command import make_command
 from infra.operators.releases import Release
 
 FORMAT = 1
@@ -48,6 +49,6 @@ def load_objects(release: Release) -> OperatorObjects:
     try:
         return OperatorObjects(**json.loads(objects_file(release).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
-        remedy = f"run `make up`, or `python -m setup --operator={release.name}`"
+        remedy = f"run {make_command('up')}, or `python -m setup --operator={release.name}`"
         message = f"the operator {release.name} {release.version} is not set up: {remedy}"
         raise ValueError(message) from error

@@ -1,45 +1,96 @@
-"""State files that a killed `pulumi` left half written."""
+"""State files that were cut off while they were written."""
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
 
-from commands.checkpoint import repair
+from commands.checkpoint import pending_operations, repair, set_aside, state_file
+from commands.errors import StateBroken
+
+PROJECT = "trainyard"
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    folder = tmp_path / ".pulumi" / "stacks" / "trainyard"
+    folder = tmp_path / ".pulumi" / "stacks" / PROJECT
     folder.mkdir(parents=True)
     for name, text in (("dev.json", '{"new": 1}'), ("dev.json.bak", '{"old": 1}'), ("dev.json.attrs", '{"a": ""}')):
         (folder / name).write_text(text, encoding="utf-8")
     return folder / "dev.json"
 
 
-def test_files_that_can_be_read_stay_as_they_are(state: Path, tmp_path: Path) -> None:
-    assert repair(f"file://{tmp_path}", "dev") == []
+def test_repair_whole_files_stay(state: Path, tmp_path: Path) -> None:
+    assert repair(tmp_path, PROJECT, "dev") == []
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
     assert Path(f"{state}.attrs").exists()
 
 
-def test_attributes_that_were_cut_off_go(state: Path, tmp_path: Path) -> None:
+def test_repair_broken_attributes_are_removed(state: Path, tmp_path: Path) -> None:
     Path(f"{state}.attrs").write_text("", encoding="utf-8")
-    assert repair(f"file://{tmp_path}", "dev") == ["dev.json.attrs was cut off and is removed"]
+    assert repair(tmp_path, PROJECT, "dev") == ["dev.json.attrs was cut off and is removed"]
     assert not Path(f"{state}.attrs").exists()
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
 
 
-@pytest.mark.parametrize("text", ["", '{"new": '])
-def test_a_state_that_was_cut_off_gives_way_to_the_one_before(state: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", '{"new": ', "\0" * 100])
+def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str) -> None:
     state.write_text(text, encoding="utf-8")
-    assert len(repair(f"file://{tmp_path}", "dev")) == 1
+    (said,) = repair(tmp_path, PROJECT, "dev")
+    assert "using the state before the last write" in said
     assert state.read_text(encoding="utf-8") == '{"old": 1}'
+    assert Path(f"{state}.broken").read_text(encoding="utf-8") == text
 
 
-def test_other_stacks_and_other_backends_are_not_touched(state: Path, tmp_path: Path) -> None:
+def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(state: Path, tmp_path: Path) -> None:
+    backups = tmp_path / ".pulumi" / "backups" / PROJECT / "dev"
+    backups.mkdir(parents=True)
+    for time, text in ((1, '{"first": 1}'), (2, '{"second": 1}'), (3, '{"thi')):
+        (backups / f"dev.179556250874715130{time}.json").write_text(text, encoding="utf-8")
+    for each in (state, Path(f"{state}.bak")):
+        each.write_text("", encoding="utf-8")
+    (said,) = repair(tmp_path, PROJECT, "dev")
+    assert "at the end of an earlier command (dev.1795562508747151302.json)" in said
+    assert state.read_text(encoding="utf-8") == '{"second": 1}'
+
+
+def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_path: Path) -> None:
+    for each in (state, Path(f"{state}.bak")):
+        each.write_text("{", encoding="utf-8")
+    with pytest.raises(StateBroken, match=r"dev\.json is cut off and has no whole copy"):
+        repair(tmp_path, PROJECT, "dev")
+    assert state.read_text(encoding="utf-8") == "{"
+
+
+@pytest.mark.usefixtures("state")
+def test_set_aside_broken_state_leaves_no_state(tmp_path: Path) -> None:
+    assert set_aside(tmp_path, PROJECT, "dev").name == "dev.json.broken"
+    assert state_file(tmp_path, PROJECT, "dev") is None
+
+
+def test_repair_compressed_state_uses_compressed_backup(state: Path, tmp_path: Path) -> None:
+    state.unlink()
+    packed = state.with_name("dev.json.gz")
+    whole = gzip.compress(b'{"old": 1}')
+    packed.write_bytes(whole[:-9])
+    Path(f"{packed}.bak").write_bytes(whole)
+    assert len(repair(tmp_path, PROJECT, "dev")) == 1
+    assert packed.read_bytes() == whole
+
+
+def test_repair_leaves_other_stacks_and_projects(state: Path, tmp_path: Path) -> None:
     state.write_text("", encoding="utf-8")
-    assert repair(f"file://{tmp_path}", "other") == []
-    assert repair("gs://bucket", "dev") == []
+    assert repair(tmp_path, PROJECT, "other") == []
+    assert repair(tmp_path, "other", "dev") == []
     assert state.read_text(encoding="utf-8") == ""
+
+
+def test_pending_operations_names_resources(state: Path, tmp_path: Path) -> None:
+    pending = [{"type": "creating", "resource": {"urn": "urn:pulumi:dev::trainyard::some:Type::nodes"}}]
+    state.write_text(json.dumps({"checkpoint": {"latest": {"pending_operations": pending}}}), encoding="utf-8")
+    assert pending_operations(tmp_path, PROJECT, "dev") == ["creating nodes"]
+    state.write_text("", encoding="utf-8")
+    assert pending_operations(tmp_path, PROJECT, "dev") == []

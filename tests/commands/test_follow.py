@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,12 +19,16 @@ import pytest
 from commands import follow as follow_module
 from commands.follow import Follower, follow
 from commands.status import show
+from commands.up import report_finished
 from commands.watching.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.watching.screen import Screen
+from infra.local import traces
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
+from stack_config import parse
 from tests.commands.conftest import Apply, job
 from tests.local.test_cluster import processes_called
+from tests.unit.refused import JOB, PLATFORM
 
 pytestmark = pytest.mark.cluster
 
@@ -72,7 +77,10 @@ def test_a_finished_job_is_shown_again(cluster: Cluster, apply: Apply) -> None:
     assert text.count("train step=1") == 1
 
 
-def test_a_killed_api_server_loses_no_line(cluster: Cluster, apply: Apply, local: ClusterSettings) -> None:
+def test_a_killed_api_server_loses_no_line(
+    cluster: Cluster, apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_module, "SILENT_SECONDS", 0.0)
     apply(job("killed", TRAIN))
     out = io.StringIO()
     results: list[int] = []
@@ -86,6 +94,66 @@ def test_a_killed_api_server_loses_no_line(cluster: Cluster, apply: Apply, local
     thread.join(120)
     assert results == [0]
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
+    told = [line for line in out.getvalue().splitlines() if "train" not in line]
+    assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
+    # The new server may hold requests until it is ready, so that none fails.
+    assert any(line.startswith("the API server answers again") for line in told), told
+    assert "killed: all of its hosts ran on meanwhile" in told
+
+
+def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
+    cluster: Cluster, apply: Apply, local: ClusterSettings
+) -> None:
+    apply(job("node-killed", "echo 'train step=1'; exec /usr/bin/sleep 600"))
+    out = io.StringIO()
+    thread = threading.Thread(target=Follower(cluster, ["node-killed"], Screen(out)).run, daemon=True)
+    thread.start()
+    wait_for("a step is shown", lambda: "step=1" in out.getvalue())
+    (pod,) = cluster.pods(["node-killed"])
+    process = traces.node_process(local.folder, local.node_names.index(pod.node))
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)
+    wait_for("the node's end is shown", lambda: bool(said.search(out.getvalue())))
+    wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
+
+
+def test_a_deleted_namespace_ends_following_with_the_next_command(
+    apply: Apply, kubectl: Callable[..., str], local: ClusterSettings
+) -> None:
+    apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "taken"}})
+    # Its pod is killed before the job is deleted: without retries the job would fail first.
+    document = job("taken", "exec /usr/bin/sleep 600", backoffLimit=6)
+    document["metadata"]["namespace"] = "taken"
+    apply(document)
+    out = io.StringIO()
+    with ThreadPoolExecutor(1) as threads:
+        status = threads.submit(Follower(Cluster(str(local.kubeconfig), "taken"), ["taken"], Screen(out)).run)
+        wait_for("the pod runs", lambda: "taken/0 running" in out.getvalue())
+        kubectl("delete", "namespace", "taken", "--wait=false")
+        assert status.result() == 1
+    last = out.getvalue().splitlines()[-1]
+    assert last == (
+        "no longer following: job taken was deleted, and its namespace taken with it; `make up` creates it again"
+    )
+
+
+def test_a_job_that_ended_before_up_is_reported_and_not_followed(
+    cluster: Cluster, apply: Apply, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    apply(job("over", "echo 'train step=1'; exit 3"))
+    wait_for("it has ended", lambda: cluster.jobs(["over"])["over"].is_over)
+    record = {"bucket_prefix": "over", "checkpoints": "checkpoints/over"}
+    brought = {"bucket_url": "file:///bucket", "run_records": {"over": record}}
+    config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "over"}]})
+    assert report_finished(cluster, config, brought, ["over"], before) == {}
+    assert report_finished(cluster, config, brought, ["over"], "9999") == {"over": "failed"}
+    text = capsys.readouterr().out
+    assert text.startswith("over: failed after ")
+    assert "before this command" in text
+    assert "exit code 3: the script's own code" in text
+    assert "train step=1" not in text
 
 
 def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> None:
@@ -95,7 +163,7 @@ def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> N
     assert text.count("\nattempt") == 2
     assert "(restart 1)" in text
     assert "fails/0 failed on follow-" in text
-    assert "exit code 74: storage full or failing" in text
+    assert "exit code 74: the script's own code" in text
     summary = text[text.index("fails: failed after") :]
     assert "restarts 1" in summary
     assert "trainer: no space left" in summary
@@ -137,7 +205,7 @@ def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
         deleted = threads.submit(delete)
         assert Follower(cluster, ["large"], Screen(out)).run() == 1
         deleted.result()
-    assert "job large does not exist" in out.getvalue()
+    assert "no longer following: job large was deleted (for 2 s); `make up" in out.getvalue()
 
 
 def test_a_missing_image_is_given_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +260,10 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
     apply(job("left"))
     script = "import sys; from commands.follow import follow; sys.exit(follow(*sys.argv[1:3], ['left'], sys.stdout))"
     words = [sys.executable, "-c", script, str(local.kubeconfig), "default"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    environment = {**os.environ, "STACK": "other"}
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if "left/0 running" in line:
@@ -200,7 +271,10 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
                 break
         rest = process.stdout.read()
     assert process.returncode == 130, rest
-    assert rest.endswith("stopped following; the job goes on: `make logs` follows it again, `make down` ends it\n")
+    assert rest.endswith(
+        "stopped following; job left goes on; `make logs STACK=other` follows it again, "
+        "`make down STACK=other` ends it and removes the stack\n"
+    )
     # The job's controller may hear of its pod after the follower has.
     wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 

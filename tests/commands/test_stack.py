@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from commands import stack
+from commands import stack, stack_lock
+from commands.errors import StackBusy, StateBroken
+from commands.interrupts import Child
 
 SALT = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
 """Of a passphrase that nobody knows."""
@@ -67,23 +70,84 @@ def test_other_kubeconfigs_are_where_they_are(path: str) -> None:
     assert stack.kubeconfig_of("local", {"kubeconfig_path": path}) == path
 
 
-def test_a_stack_that_others_keep_is_looked_at_after_a_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[list[str]] = []
+def test_stack_exists_shared_backend_without_cli_sets_up_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Sequence[str]] = []
 
-    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run_child(words: Sequence[str], **_: object) -> Child:
         ran.append(words)
-        return subprocess.CompletedProcess(words, 0, stdout="[]", stderr="")
+        is_set_up = "-m" in words
+        return Child(
+            status=0 if is_set_up else 255,
+            stdout="",
+            stderr="" if is_set_up else "error: no stack named 'dev' found",
+            is_stopped=False,
+        )
 
     monkeypatch.setattr(stack, "has_cli", lambda: False)
-    monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", "file:///shared")
+    monkeypatch.setattr(stack, "run_child", run_child)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     assert not stack.stack_exists("dev")
-    assert [words[1:] for words in ran] == [["-m", "setup", "--no-cluster"], ["stack", "ls", "--json"]]
+    assert [words[1:] for words in ran] == [
+        ["-m", "setup", "--no-cluster"],
+        ["stack", "export", "--stack", "dev"],
+    ]
 
 
-def test_a_set_up_that_fails_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "has_cli", lambda: False)
-    monkeypatch.setattr(subprocess, "run", lambda words, **_: subprocess.CompletedProcess(words, 1))
-    monkeypatch.setenv("PULUMI_BACKEND_URL", "file:///shared")
+    monkeypatch.setattr(stack, "run_child", lambda *_, **__: Child(status=1, stdout="", stderr="", is_stopped=False))
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     with pytest.raises(stack.PulumiFailed, match="set-up did not get one"):
         stack.stack_exists("dev")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project without resources, with a folder backend of its own."""
+    (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
+    (tmp_path / "state").mkdir()
+    monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setattr(stack_lock, "STATE", tmp_path)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
+    return tmp_path
+
+
+def state_of(project: Path, name: str) -> Path:
+    return project / "state" / ".pulumi" / "stacks" / "several" / f"{name}.json"
+
+
+@pytest.mark.parametrize("text", ["", '{"version": 3, "checkpoint": {"sta'])
+def test_ensure_stack_broken_other_stack_is_no_hindrance(project: Path, text: str) -> None:
+    stack.ensure_stack("one")
+    state_of(project, "one").write_text(text, encoding="utf-8")
+    stack.ensure_stack("two")
+    assert stack.stack_exists("two")
+    assert stack.outputs("two") == {}
+    stack.recover("two")
+
+
+def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stack.ensure_stack("one")
+    state = state_of(project, "one")
+    state.write_text("", encoding="utf-8")
+    assert stack.outputs("one") == {}
+    assert "stack one: one.json was cut off; using the state before the last write" in capsys.readouterr().out
+
+
+def test_recover_broken_state_without_copy_raises(project: Path) -> None:
+    stack.ensure_stack("one")
+    state_of(project, "one").write_text("", encoding="utf-8")
+    Path(f"{state_of(project, 'one')}.bak").unlink()
+    with pytest.raises(StateBroken, match=r"one\.json is cut off and has no whole copy"):
+        stack.recover("one")
+
+
+def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
+    stack.ensure_stack("one")
+    locks = project / "state" / ".pulumi" / "locks" / "organization" / "several" / "one"
+    locks.mkdir(parents=True, exist_ok=True)
+    owner = {"pid": 7, "username": "ann", "hostname": "elsewhere", "timestamp": "2026-11-24T10:00:00Z"}
+    (locks / "a.json").write_text(json.dumps(owner), encoding="utf-8")
+    with pytest.raises(StackBusy, match="of ann on elsewhere; wait until it ends; if it is certainly dead"):
+        stack.pulumi("refresh", "--yes", "--stack", "one")

@@ -79,7 +79,7 @@ KILLS = [
 
 def recover(stack: SimulatedStack, case: Case) -> list[str]:
     """What `make up` and `make down` do first; the resources that must be looked for by hand."""
-    repair(stack.environment()["PULUMI_BACKEND_URL"], "test")
+    repair(stack.folder / "backend", "clouds", "test")
     stack.run("cancel", "--yes")
     find = looked_up(simulated(stack.folder / "clouds"), platform_of(case.settings).cluster_label)
     return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True, find)

@@ -35,7 +35,7 @@ def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
     config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
     [line] = problems("eks", config)
     assert "platform.authorized_networks: 203.0.113.128/25 stands in examples" in line
-    assert problems(parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []})) == []
+    assert problems("eks", parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []})) == []
 
 
 def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,117 @@
+"""Pulumi's locks in a folder backend: those of dead owners go, others are explained."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands.backend_lock import explain, free, owners_in
+from commands.errors import StackBusy
+
+MARK = "/checkout:dev"
+SINCE = "2026-11-24T10:00:00Z"
+LOCKS = ".pulumi/locks/organization/trainyard/dev"
+ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or delete \
+the lock file with `pulumi cancel`.
+  s3://bucket/{LOCKS}/a.json: created by ann@elsewhere (pid 7) at {SINCE}
+  file:///a%20b/{LOCKS}/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
+"""
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    """The folder of the stack's locks."""
+    folder = tmp_path / ".pulumi" / "locks" / "organization" / "trainyard" / "dev"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def dead_pid() -> int:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    return process.pid
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A running program named `pulumi`."""
+    (tmp_path / "pulumi").symlink_to("/bin/sleep")
+    with subprocess.Popen([str(tmp_path / "pulumi"), "600"]) as process:
+        yield process
+        process.kill()
+
+
+def lock(locks: Path, pid: int, host: str = "") -> Path:
+    path = locks / f"{pid}.json"
+    owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": SINCE}
+    path.write_text(json.dumps(owner), encoding="utf-8")
+    Path(f"{path}.attrs").write_text("{}", encoding="utf-8")
+    return path
+
+
+def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
+    return free(folder, "trainyard", "dev", MARK, is_shared=is_shared)
+
+
+def test_free_dead_owner_removes_its_lock(tmp_path: Path, locks: Path, dead_pid: int) -> None:
+    lock(locks, dead_pid)
+    (said,) = free_all(tmp_path)
+    assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in said
+    assert list(locks.iterdir()) == []
+
+
+def test_free_id_that_another_program_has_removes_the_lock(tmp_path: Path, locks: Path) -> None:
+    lock(locks, os.getpid())
+    assert len(free_all(tmp_path)) == 1
+
+
+def test_free_living_owner_raises_and_keeps_the_lock(
+    tmp_path: Path, locks: Path, engine: subprocess.Popen[bytes]
+) -> None:
+    path = lock(locks, engine.pid)
+    with pytest.raises(StackBusy, match="it is running; wait until it ends, or press Ctrl-C there") as caught:
+        free_all(tmp_path)
+    assert "cancel" not in str(caught.value)
+    assert path.exists()
+
+
+def test_free_owner_on_another_machine_raises_and_keeps_the_lock(tmp_path: Path, locks: Path, dead_pid: int) -> None:
+    path = lock(locks, dead_pid, host="elsewhere")
+    with pytest.raises(StackBusy, match="of ann on elsewhere; wait until it ends; if it is certainly dead"):
+        free_all(tmp_path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("text", ["", '{"pid": 1, "user', "[]", '{"pid": 1}'])
+def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, locks: Path, text: str) -> None:
+    path = locks / "a.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(StackBusy, match="is cut off and names no owner; if no `pulumi` works on the stack"):
+        free_all(tmp_path, is_shared=True)
+    assert len(free_all(tmp_path)) == 1
+    assert not path.exists()
+
+
+def test_free_leaves_other_projects(tmp_path: Path, locks: Path, dead_pid: int) -> None:
+    path = lock(locks, dead_pid)
+    assert free(tmp_path, "other", "dev", MARK, is_shared=False) == []
+    assert path.exists()
+
+
+def test_owners_in_error_of_pulumi() -> None:
+    first, second = owners_in(ERROR)
+    assert (first.user, first.host, first.pid, first.since) == ("ann", "elsewhere", 7, SINCE)
+    assert (first.is_here, second.is_here) == (False, True)
+    assert owners_in("error: no stack named 'dev' found") == []
+
+
+def test_explain_dead_owner_on_shared_backend_gives_the_command() -> None:
+    _, dead = owners_in(ERROR)
+    assert "it is dead; remove its lock with `make shell STACK=dev`" in explain("dev", [dead], MARK)

@@ -1,0 +1,201 @@
+"""Signals reach a child program once and when it listens. The child here records them; the real ones are end to end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_SECONDS = 30.0
+COMMAND = """
+import sys
+from pathlib import Path
+from commands import interrupts
+
+def main():
+    folder, shielded = Path(sys.argv[1]), sys.argv[2] == "finishing"
+    (folder / "command").touch()
+    run = lambda: interrupts.run_child(
+        [sys.executable, str(folder / "child.py"), str(folder)], name="Pulumi", cwd=folder, ignores_at_start=True)
+    if shielded:
+        with interrupts.finished_first():
+            done = run()
+            (folder / "status").write_text(f"{done.status} {done.is_stopped}")
+    else:
+        done = run()
+    if done.is_stopped:
+        raise interrupts.Interrupted(f"Pulumi ended with {done.status}")
+    return done.status
+
+interrupts.REPORT_SECONDS = 0.2
+sys.exit(interrupts.run_command("make up", main))
+"""
+CHILD = """
+import signal, sys, time
+from pathlib import Path
+folder = Path(sys.argv[1])
+
+def record(number, _frame):
+    with (folder / "signals").open("a") as file:
+        file.write(signal.Signals(number).name + " ")
+
+def wait(name):
+    while not (folder / name).exists():
+        time.sleep(0.01)
+
+signal.signal(signal.SIGTERM, record)
+(folder / "begun").touch()
+wait("listen")
+signal.signal(signal.SIGINT, record)
+(folder / "listening").touch()
+wait("end")
+"""
+
+
+@dataclass
+class Running:
+    """A command with a child, each in step with the test by files."""
+
+    folder: Path
+    process: subprocess.Popen[str]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, self.signals
+            time.sleep(0.01)
+
+    def until_child(self, name: str) -> None:
+        self.until((self.folder / name).exists)
+
+    @property
+    def signals(self) -> str:
+        """What the child has received."""
+        path = self.folder / "signals"
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
+
+    def end(self) -> tuple[int, str]:
+        """Let the child end; returns the command's status and what it said."""
+        (self.folder / "listen").touch()
+        (self.folder / "end").touch()
+        _, said = self.process.communicate(timeout=LIMIT_SECONDS)
+        assert "Traceback" not in said
+        return self.process.returncode, said
+
+
+@pytest.fixture(params=["plain"])
+def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """The command; its child runs and does not listen yet."""
+    (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
+    words = [sys.executable, "-c", COMMAND, str(tmp_path), request.param]
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        found = Running(tmp_path, process)
+        found.until_child("begun")
+        yield found
+        process.kill()
+
+
+def test_signal_before_the_child_listens_waits_and_comes_once(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.stderr is not None
+    assert "stopping: Pulumi finishes what it has begun" in running.process.stderr.readline()
+    assert "still waiting for Pulumi to end" in running.process.stderr.readline()
+    assert running.signals == ""
+    (running.folder / "listen").touch()
+    running.until(lambda: running.signals == "SIGINT")
+    status, said = running.end()
+    assert (status, running.signals) == (130, "SIGINT")
+    assert said.endswith("make up: stopped; Pulumi ended with 0\n")
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_interrupt_too(running: Running, number: signal.Signals, expected: int) -> None:
+    (running.folder / "listen").touch()
+    running.until_child("listening")
+    running.process.send_signal(number)
+    running.until(lambda: running.signals == "SIGINT")
+    assert running.end()[0] == expected
+
+
+def test_second_signal_interrupts_again_and_third_kills(running: Running) -> None:
+    (running.folder / "listen").touch()
+    running.until_child("listening")
+    running.process.send_signal(signal.SIGINT)
+    running.until(lambda: running.signals == "SIGINT")
+    running.process.send_signal(signal.SIGINT)
+    running.until(lambda: running.signals == "SIGINT SIGINT")
+    running.process.send_signal(signal.SIGINT)
+    _, said = running.process.communicate(timeout=LIMIT_SECONDS)
+    assert running.process.returncode == 130
+    assert "make up: stopped; Pulumi ended with -9" in said
+
+
+def test_second_signal_terminates_a_child_that_does_not_listen(running: Running) -> None:
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.stderr is not None
+    running.process.stderr.readline()
+    running.process.send_signal(signal.SIGINT)
+    running.until(lambda: running.signals == "SIGTERM")
+    assert running.end()[0] == 130
+
+
+@pytest.mark.parametrize("running", ["finishing"], indirect=True)
+def test_finished_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
+    (running.folder / "listen").touch()
+    running.until_child("listening")
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.stderr is not None
+    assert "stopping" in running.process.stderr.readline()
+    status, said = running.end()
+    assert (status, running.signals) == (130, "")
+    assert (running.folder / "status").read_text(encoding="utf-8") == "0 False"
+    assert "make up: stopped; nothing has changed" in said
+
+
+def test_killed_command_interrupts_its_child(running: Running) -> None:
+    (running.folder / "listen").touch()
+    running.until_child("listening")
+    running.process.kill()
+    running.until(lambda: running.signals == "SIGINT")
+    (running.folder / "end").touch()
+
+
+def test_key_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
+    (tmp_path / "listen").touch()
+    words = [sys.executable, "-c", COMMAND, str(tmp_path), "plain"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execv(words[0], words)
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while not (tmp_path / "listening").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.write(terminal, b"\x03")
+    while not (tmp_path / "signals").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    (tmp_path / "end").touch()
+    said = b""
+    while b"make up: stopped" not in said:
+        said += os.read(terminal, 4096)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert (tmp_path / "signals").read_text(encoding="utf-8") == "SIGINT "
+
+
+def test_interrupted_import_ends_in_a_line() -> None:
+    words = [sys.executable, "-c", "import commands, os, signal; os.kill(os.getpid(), signal.SIGINT)"]
+    done = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
