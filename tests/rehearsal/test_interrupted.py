@@ -20,7 +20,7 @@ from tests.conftest import ALL
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
 
-TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 4))
+TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 2))
 LONGEST_SECONDS = 6.0
 """Latest moment after Pulumi has begun."""
 LIMIT_SECONDS = 300.0
