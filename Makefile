@@ -13,40 +13,49 @@ help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## make this machine able to run the stack (make up does it too)
+	@setup/root setup
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m setup
 
 up: ## set up, bring the stack up, follow its jobs to their end
+	@setup/root up $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
 
 # NAME from the command line alone: some machines have one of their own in the environment.
 rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool, NAME= for a second at once
+	@setup/root rehearse
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m rehearsal $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
 
 logs: ## the jobs' logs, every rank (JOB=NAME for one)
+	@setup/root logs $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.follow
 
 status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
+	@setup/root status $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.status
 
 exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
+	@setup/root exec $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.exec
 
 tensorboard: ## the jobs' curves and profiles from the bucket, at http://localhost:6006 (PORT=, JOB=NAME for one)
+	@setup/root tensorboard $(STACK)
 	@setup/python .venv requirements.txt
 	@setup/python .venv-tensorboard requirements-tensorboard.txt
 	@$(PYTHON) -m commands.tensorboard
 
 down: ## destroy the stack and prove that nothing is left
+	@setup/root down $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.down
 
 verify-empty: ## list by the cloud's own API what a destroyed stack has left; a JSON receipt, status 1 if anything
+	@setup/root verify-empty $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.verify_empty
 
@@ -58,6 +67,7 @@ xla: ## the environment of the trainer's tests and benchmark on PyTorch/XLA, 6 G
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
 test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
+	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
@@ -68,6 +78,7 @@ check: ## ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor,
 	@$(DEV)/python -m commands.check
 
 bench: ## every speed claim, as ratios measured in one run
+	@setup/root bench
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
@@ -78,6 +89,7 @@ bench-trainer: xla ## the trainer's speed claims alone
 	@$(DEV)/python -m bench.trainer
 
 shell: ## a shell in which pulumi, kubectl and python are the stack's own
+	@setup/root shell $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m setup
 	@$(PYTHON) -m commands.shell

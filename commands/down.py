@@ -58,6 +58,8 @@ def destroy(stack: str) -> bool:
 
 def is_local(stack: str) -> bool:
     """Return True if everything of the stack is on this machine."""
+    if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
+        return True
     file = PROJECT / f"Pulumi.{stack}.yaml"
     return file.exists() and isinstance(load_file(file).platform, LocalConfig)
 

@@ -28,6 +28,8 @@ from types import FrameType
 from typing import IO, TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GOES_ON = "the stack and its jobs go on"
+"""The closing of commands that only look."""
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
 """Seconds between two lines that say what a stopping command waits for."""

@@ -41,6 +41,10 @@ class NotThere(Unreachable):
     """The API server does not know what it is asked for."""
 
 
+class NoKubeconfig(Unreachable):
+    """The kubeconfig file is missing."""
+
+
 class NotAllowed(Unreachable):
     """The cluster answers, but not to this user."""
 
@@ -114,6 +118,10 @@ class Cluster:
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
         self._kubeconfig_stamps = self._stamps()
+        if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
+            raise NoKubeconfig(
+                f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
+            )
         try:
             load(self.kubeconfig_path, context=self._context, client_configuration=settings)
         except (ConfigException, OSError) as error:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +44,44 @@ def test_a_machine_that_cannot_run_the_cluster_is_told_why_and_what_to_do(machin
     assert done.stdout == ""
     for each in said:
         assert each in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["up"], "`sudo make up STACK=local`"),
+        (["down"], "`sudo make down STACK=local`"),
+        (["status"], "`sudo make status STACK=local`"),
+        (["setup"], "`sudo make setup`"),
+    ],
+)
+def test_make_without_root_refuses_before_it_makes_anything(words: list[str], said: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # Without the rest of the checkout nothing else could run.
+        for file in ("Makefile", "Pulumi.local.yaml", "setup/root"):
+            (folder / file).parent.mkdir(exist_ok=True)
+            shutil.copy(PROJECT / file, folder / file)
+        folder.chmod(0o777)
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        done = subprocess.run(
+            [*nobody, "make", *words],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": name},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert said in done.stderr
+        assert done.returncode != 0
+        assert sorted(each.name for each in folder.iterdir()) == ["Makefile", "Pulumi.local.yaml", "setup"]
+
+
+def test_make_without_root_reaches_the_commands_of_a_cloud_stack(tmp_path: Path) -> None:
+    (tmp_path / "setup").mkdir()
+    shutil.copy(PROJECT / "setup" / "root", tmp_path / "setup")
+    (tmp_path / "Pulumi.dev.yaml").write_text("# kind: local\nconfig: {trainyard:platform: {kind: gke}}\n", "utf-8")
+    tmp_path.chmod(0o755)
+    nobody = ["unshare", "--user"]
+    subprocess.run([*nobody, str(tmp_path / "setup" / "root"), "up", "dev"], check=True, timeout=60)

@@ -1,0 +1,283 @@
+"""A local cluster belongs to one stack of one checkout: names, ports, keys, and what a start or stop leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from commands.environment import PROJECT, stack_environment
+from infra.local import lifecycle, traces
+from infra.local.certificates import make_keys
+from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
+from infra.local.preflight import check_machine
+from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster
+from infra.local.settings import ClusterSettings, label, stack_cluster
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep clusters in a folder of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> ClusterSettings:
+    """Return a cluster with keys and data that does not run; without nodes it needs no images."""
+    settings = stack_cluster("/checkout", "mine", nodes=getattr(request, "param", 0))
+    settings.folder.mkdir(parents=True)
+    (settings.folder / "port").write_text("16500", encoding="ascii")
+    (settings.folder / "uid").write_text("abc", encoding="ascii")
+    settings.save()
+    make_keys(settings)
+    return settings
+
+
+def test_equal_names_of_two_stacks_and_checkouts_share_nothing() -> None:
+    found = [stack_cluster(owner, stack, name="same") for owner in ("/one", "/two") for stack in ("a", "b", "A")]
+    assert len({each.folder for each in found}) == len({each.cgroup for each in found}) == len(found)
+    assert len({each.lock_file for each in found}) == len(found)
+
+
+def test_another_name_port_or_number_of_nodes_is_the_same_cluster() -> None:
+    mine = stack_cluster("/checkout", "mine")
+    assert stack_cluster("/checkout", "mine", name="other", nodes=4, port=20000).folder == mine.folder
+
+
+@pytest.mark.parametrize(
+    ("stack", "expected"),
+    [("local", "local"), ("my_Stack.2", "my-stack-2"), ("2024", "stack-2024"), ("_", "stack"), ("a" * 50, "a" * 32)],
+)
+def test_label_of_a_stack_is_a_dns_label(stack: str, expected: str) -> None:
+    assert label(stack) == expected
+
+
+def test_start_without_a_port_keeps_the_last_one_and_evades_a_taken_one(cluster: ClusterSettings) -> None:
+    with lifecycle._listen(cluster) as door:
+        assert door.getsockname()[1] == 16500
+        with lifecycle._listen(cluster) as another:
+            assert another.getsockname()[1] in set(lifecycle.PORTS) - {16500}
+
+
+def test_kubeconfig_follows_the_port(cluster: ClusterSettings) -> None:
+    before = cluster.keys.joinpath("admin.crt").read_bytes()
+    (cluster.folder / "port").write_text("16501", encoding="ascii")
+    assert not has_kubeconfigs(cluster)
+    write_kubeconfigs(cluster)
+    assert "https://127.0.0.1:16501" in cluster.kubeconfig.read_text(encoding="utf-8")
+    assert cluster.keys.joinpath("admin.crt").read_bytes() == before
+
+
+@pytest.mark.parametrize("cluster", [1], indirect=True)
+@pytest.mark.parametrize("name", ["admin.kubeconfig", "kubelet-0.kubeconfig"])
+def test_deleted_kubeconfig_is_written_again_from_the_keys(cluster: ClusterSettings, name: str) -> None:
+    path = cluster.keys / name
+    before = path.read_bytes()
+    path.unlink()
+    assert has_keys(cluster)
+    assert not has_kubeconfigs(cluster)
+    write_kubeconfigs(cluster)
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_each_deleted_key_is_noticed_and_made_again(cluster: ClusterSettings) -> None:
+    needed = {path.name for path in cluster.keys.iterdir() if path.suffix in (".crt", ".key", ".pub")}
+    for name in sorted(needed - {"ca.key", "etcd-ca.key"}):
+        (cluster.keys / name).unlink()
+        assert not has_keys(cluster), name
+        lifecycle._make_folders(cluster, 16500)
+        assert has_keys(cluster), name
+    assert lifecycle.identity(cluster) == "abc", "the data is kept"
+
+
+def test_damaged_settings_file_keeps_the_data(cluster: ClusterSettings) -> None:
+    (cluster.folder / "settings.json").write_text('{"name":', encoding="utf-8")
+    (cluster.bucket / "checkpoints").mkdir(parents=True)
+    lifecycle._make_folders(cluster, 16500)
+    assert (cluster.bucket / "checkpoints").is_dir()
+    assert ClusterSettings.load(cluster.folder) == cluster
+
+
+def test_start_that_was_cut_off_before_its_id_begins_again(cluster: ClusterSettings) -> None:
+    (cluster.folder / "uid").unlink()
+    (cluster.folder / "etcd").mkdir()
+    lifecycle._make_folders(cluster, 16500)
+    assert not (cluster.folder / "etcd").exists()
+    assert lifecycle.identity(cluster) not in (None, "abc")
+
+
+def test_removal_takes_the_id_first(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(_folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shutil.rmtree", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        lifecycle.stop(cluster)
+    assert lifecycle.identity(cluster) is None
+
+
+def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(cluster: ClusterSettings) -> None:
+    other = stack_cluster("/checkout", "other")
+    other.folder.mkdir(parents=True)
+    found = stack_cluster("/checkout", "mine", name="renamed", port=20000)
+    assert lifecycle.leftovers(found) == [f"folder {cluster.folder}"]
+    assert lifecycle.stop(found)
+    assert lifecycle.leftovers(cluster) == []
+    assert not cluster.lock_file.exists()
+    assert other.folder.exists()
+    assert not lifecycle.stop(found)
+
+
+def test_stop_ends_processes_whose_folder_was_deleted() -> None:
+    mine = stack_cluster("/checkout", "mine")
+    environment = {**os.environ, traces.MARK: str(mine.folder)}
+    process = subprocess.Popen(["sleep", "600"], env=environment)
+    try:
+        while not traces.processes(mine.folder):
+            assert process.poll() is None
+        assert lifecycle.leftovers(mine) == [f"process {process.pid}"]
+        waiter = threading.Thread(target=process.wait)
+        waiter.start()
+        assert lifecycle.stop(mine)
+        waiter.join(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+    finally:
+        process.kill()
+
+
+def test_two_starts_never_hold_the_lock_at_once_although_a_stop_removes_its_file() -> None:
+    mine = stack_cluster("/checkout", "mine")
+    inside, problems = [], []
+
+    def work() -> None:
+        for _ in range(50):
+            with lifecycle.only_one(mine):
+                inside.append(1)
+                if len(inside) > 1:
+                    problems.append("two at once")
+                time.sleep(0.0005)
+                inside.pop()
+                mine.lock_file.unlink()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
+def test_port_of_another_cluster_is_refused_with_its_stack_and_checkout(cluster: ClusterSettings) -> None:
+    program = f"""
+import socket, sys, time
+door = socket.create_server(("127.0.0.1", 0))
+open({str(cluster.folder / "port")!r}, "w").write(str(door.getsockname()[1]))
+print(door.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+    environment = {**os.environ, traces.MARK: str(cluster.folder)}
+    words = [sys.executable, "-c", program]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        port = int(process.stdout.readline())
+        (problem,) = check_machine(stack_cluster("/checkout", "other", port=port))
+        assert process.stdin
+        process.stdin.close()
+    assert f"platform.port = {port}" in problem
+    assert "the cluster of stack mine in /checkout has it (`make down STACK=mine` there)" in problem
+    assert "remove platform.port" in problem
+
+
+def test_port_of_another_program_is_refused_with_the_way_to_find_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (problem,) = check_machine(stack_cluster("/checkout", "other", port=port))
+    assert f"`ss -ltnp 'sport = :{port}'`" in problem
+
+
+def test_kubeconfig_of_a_shell_is_that_of_the_stacks_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("STACK", "second")
+    assert "KUBECONFIG" not in stack_environment()
+    mine = stack_cluster(str(PROJECT), "second")
+    mine.folder.mkdir(parents=True)
+    assert stack_environment()["KUBECONFIG"] == str(mine.kubeconfig)
+
+
+def known(settings: ClusterSettings, uid: str) -> dict[str, object]:
+    """Return what a state knows of a cluster; numbers are floats there."""
+    port, nodes = float(settings.port), float(settings.nodes)
+    inputs = {"owner": settings.owner, "stack": settings.stack, "name": settings.name, "nodes": nodes, "port": port}
+    return {**inputs, "uid": uid}
+
+
+def test_lost_data_and_a_moved_checkout_say_which_command_helps(cluster: ClusterSettings) -> None:
+    assert lost_cluster(cluster, known(cluster, "abc")) == ""
+    assert "`make up STACK=mine`" in lost_cluster(cluster, known(cluster, "another"))
+    moved = replace(cluster, owner="/moved")
+    assert "move the checkout back there" in lost_cluster(moved, known(cluster, "abc"))
+    with pytest.raises(RuntimeError, match="is gone from"):
+        LocalClusterProvider().diff("", known(cluster, "another"), known(cluster, "abc"))
+
+
+def test_state_of_a_copied_checkout_does_not_end_the_cluster_of_the_first(cache: Path) -> None:
+    first = cache / "first"
+    first.mkdir()
+    theirs = stack_cluster(str(first), "mine")
+    theirs.folder.mkdir(parents=True)
+    LocalClusterProvider().delete("", known(theirs, "abc"))
+    assert theirs.folder.exists()
+    first.rmdir()
+    LocalClusterProvider().delete("", known(theirs, "abc"))
+    assert not theirs.folder.exists()
+
+
+def test_provider_whose_pulumi_is_gone_starts_nothing() -> None:
+    with pytest.raises(RuntimeError, match="has ended; nothing more is started"):
+        Engine().check()
+
+
+def test_provider_finds_the_pulumi_above_it_until_that_is_killed(tmp_path: Path) -> None:
+    engine = tmp_path / "pulumi"
+    engine.symlink_to("/bin/bash")
+    # The second command keeps bash from replacing itself by the first.
+    process = subprocess.Popen([str(engine), "-c", "sh -c 'echo $$; sleep 600 & wait'; :"], stdout=subprocess.PIPE)
+    with process.stdout or nullcontext() as output:
+        assert output
+        child = int(output.readline())
+    try:
+        assert engine_above(child) == process.pid
+        process.kill()
+        process.wait()
+        assert engine_above(child) is None
+    finally:
+        for pid in (*children(child), child):
+            os.kill(pid, signal.SIGKILL)
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+
+
+def test_start_checks_its_engine_before_it_launches(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended() -> None:
+        raise RuntimeError("ended")
+
+    launched: list[object] = []
+    monkeypatch.setattr(lifecycle, "_launch", lambda *words: launched.append(words))
+    with pytest.raises(RuntimeError, match="ended"):
+        lifecycle.start(cluster, lambda _text: None, check=ended)
+    assert launched == []
