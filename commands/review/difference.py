@@ -143,7 +143,7 @@ def _with_updated_outputs(value: Any, other: _Pair) -> Any:
     """Return an input with the outputs unknown that an update of the other resource computes again."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
-        if {*other.changes.changed} - {*rule.get("unless", ())}:
+        if {*other.changes.changed} - {*rule["unless"]}:
             output = rule["output"]
             value = with_unknown_outputs(value, {output: other.after.outputs.get(output)}, whole=False)
     return value

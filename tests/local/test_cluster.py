@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,17 +150,49 @@ def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSetti
     kubectl("get", *service)
 
 
-def test_a_dead_cluster_of_another_project_is_not_taken_over(cluster: ClusterSettings, kubectl: Kubectl) -> None:
-    kubectl("create", "configmap", "theirs")
+def test_deleted_kubeconfig_is_written_again_while_the_cluster_goes_on(cluster: ClusterSettings) -> None:
+    before, processes = cluster.kubeconfig.read_bytes(), traces.node_process(cluster.folder, 0)
+    cluster.kubeconfig.unlink()
+    lifecycle.start(cluster, lambda _text: None)
+    assert cluster.kubeconfig.read_bytes() == before
+    assert traces.node_process(cluster.folder, 0) == processes
+
+
+def test_deleted_key_restarts_the_cluster_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "key-test", "--from-literal=a=b")
+    (cluster.keys / "apiserver.key").unlink()
+    assert not lifecycle.is_running(cluster)
+    lifecycle.start(cluster, lambda _text: None)
+    assert kubectl("get", "configmap", "key-test", "-o", "jsonpath={.data.a}") == "b"
+
+
+def test_deleted_folder_of_a_running_cluster_gives_a_new_one(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
-    other = dataclasses.replace(cluster, owner="another project")
-    with pytest.raises(RuntimeError, match="run `make down` there"):
-        lifecycle.start(other, lambda _text: None)
-    traces.end_processes(cluster.folder)
-    lifecycle.start(other, lambda _text: None)
-    assert lifecycle.identity(other) != identity
-    assert "theirs" not in kubectl("get", "configmaps")
-    lifecycle.stop(other)
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+    lifecycle.start(cluster, lambda _text: None)
+    assert lifecycle.identity(cluster) != identity
+    assert all_ready(cluster)
+
+
+def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: ClusterSettings) -> None:
+    others = [
+        replace(cluster, stack="second", nodes=1, port=0),
+        replace(cluster, owner="another checkout", nodes=1, port=0),
+    ]
+    before = set(traces.processes(cluster.folder))
+    try:
+        for other in others:
+            lifecycle.start(other, lambda _text: None)
+        assert len({each.open_port for each in (cluster, *others)}) == 3
+        assert all(all_ready(each) for each in (cluster, *others))
+        assert lifecycle.stop(others[0])
+        assert lifecycle.leftovers(others[0]) == []
+        assert all_ready(cluster)
+        assert all_ready(others[1])
+        assert before <= set(traces.processes(cluster.folder))
+    finally:
+        for other in others:
+            lifecycle.stop(other)
 
 
 def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
@@ -207,7 +240,7 @@ except OSError as error:
 
 def test_fewer_nodes_keep_the_data_and_forget_the_others(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
-    one = dataclasses.replace(cluster, nodes=1)
+    one = replace(cluster, nodes=1)
     lifecycle.start(one, lambda _text: None)
     assert lifecycle.identity(one) == identity
     assert [node["metadata"]["name"] for node in request(one, "GET", "/api/v1/nodes")["items"]] == ["tests-0"]
@@ -219,7 +252,7 @@ def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSet
     kubectl("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
     assert cgroup_folders(cluster.cgroup)
     assert lifecycle.stop(cluster) is True
-    assert traces.leftovers(cluster.folder, cluster.cgroup) == []
+    assert lifecycle.leftovers(cluster) == []
     assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
 
@@ -232,4 +265,4 @@ def test_a_taken_port_is_refused_naming_key_and_remedy(settings: ClusterSettings
         (problem,) = check_machine(settings)
     assert "platform.port" in problem
     assert str(settings.port) in problem
-    assert "set another port" in problem
+    assert "remove platform.port for a free port" in problem
