@@ -18,7 +18,16 @@ from typing import TextIO
 from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
+from commands.watching.jobs import (
+    Cluster,
+    NoKubeconfig,
+    NoStack,
+    NotAllowed,
+    StackOutputs,
+    Unreachable,
+    Untrusted,
+    stack_outputs,
+)
 from commands.watching.local_cluster import LocalCluster
 from commands.watching.log_lines import Progress
 from commands.watching.log_stream import LogStreams
@@ -331,6 +340,9 @@ def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str =
         return 0
     try:
         return Follower(_cluster(found), names, screen, up).run()
+    except NoKubeconfig as error:
+        screen.note(str(error), "red")
+        return 1
     except Unreachable as error:
         screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1
