@@ -306,7 +306,7 @@ def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Clust
 
 
 def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="cannot be used"):
+    with pytest.raises(Unreachable, match="is missing"):
         Cluster(str(tmp_path / "none"), "default")
     out = io.StringIO()
     assert follow(str(tmp_path / "none"), "default", ["x"], out) == 1
