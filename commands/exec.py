@@ -11,13 +11,12 @@ import sys
 from collections.abc import Sequence
 
 from commands.environment import stack_environment
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
 from commands.watching.pod_state import PodState, latest_by_place
 from infra.make_command import make_command
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """bash where the image has it."""
 
@@ -53,6 +52,7 @@ def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[st
 
 def main(command: list[str]) -> int:
     """Run kubectl; returns its exit status."""
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         name = job_named(found, os.environ.get("JOB", ""))
@@ -61,18 +61,12 @@ def main(command: list[str]) -> int:
     except (NoStack, PulumiFailed, Unreachable) as error:
         print(f"make exec: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make exec: stopped; the stack and its jobs go on", file=sys.stderr)
-        return INTERRUPTED
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    try:
-        return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
-    except KeyboardInterrupt:
-        # kubectl ends; the API has no call that ends a program in a pod.
-        again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
-        print(f"make exec: stopped; the job and what ran in its pod go on; {again} looks again", file=sys.stderr)
-        return INTERRUPTED
+    # kubectl ends by the signal; the API has no call that ends a program in a pod.
+    again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
+    set_closing(f"job {name} and what ran in its pod go on; {again} looks again")
+    return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command("make exec", lambda: main(sys.argv[1:])))

@@ -11,10 +11,11 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TextIO
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
 from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
@@ -74,6 +75,7 @@ class Follower:
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._hosts_before: dict[str, frozenset[tuple[str, int]]] = {}
         self._nodes_at = 0.0
+        self._is_disturbed = False
 
     def run(self) -> int:
         """Follow to the end; 0 when every job is complete, 1 when one failed or was given up."""
@@ -118,6 +120,7 @@ class Follower:
         """Ask for jobs and pods, and report what has changed."""
         for end in self._local.program_ends() if self._local else []:
             self._screen.note(str(end))
+            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
             self._look_at_nodes(pods, now)
@@ -131,7 +134,7 @@ class Follower:
         self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
-        self._hosts_before = _running_hosts(jobs.values(), pods)
+        self._hosts_before = _hosts_in(("running",), jobs.values(), pods)
         for job in jobs.values():
             self._tell(job, [pod for pod in pods if pod.owner == job.uid], now)
         self._screen.now("   ".join(self._live_text(job) for job in jobs.values()))
@@ -144,7 +147,7 @@ class Follower:
         self._screen.now("waiting for the API server")
         up = self._up
         if self._local and self._local.is_removed():
-            raise GivenUp(f"the stack's cluster was removed, as {make_command('down')} does; {up} makes a new one")
+            raise GivenUp(f"the stack's cluster was removed, as {make_command('down')} does; {up} creates a new one")
         if self._local and not self._local.has_processes():
             reason = "the stack's cluster has stopped: none of its processes runs any more"
             self._bear("stopped", GONE_SECONDS, now, reason, f"{up} starts it again with its data")
@@ -158,19 +161,21 @@ class Follower:
         self._bear("unreachable", UNREACHABLE_SECONDS, now, str(error), f"{up} repairs the stack")
         if now - self._since["unreachable"] >= SILENT_SECONDS and "unreachable" not in self._said:
             since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - self._since["unreachable"])))
-            self._say("unreachable", f"{error} since {since}; the job's hosts run on meanwhile; trying again")
+            hosts = "" if "stopped" in self._since else "; the job's hosts run on meanwhile"
+            self._say("unreachable", f"{error} since {since}{hosts}; trying again")
 
     def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
         """Report that the API server answers again, and whether each job's hosts ran on meanwhile."""
-        if "unreachable" in self._said:
-            outage = spell(now - self._since["unreachable"])
-            self._screen.note(f"the API server answers again after {outage}")
-            after = _running_hosts(jobs.values(), pods)
+        if self._is_disturbed or "unreachable" in self._said:
+            outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
+            self._screen.note(f"the API server answers again{outage}")
+            after = _hosts_in(("running", "succeeded"), jobs.values(), pods)
             for name, hosts in self._hosts_before.items():
                 lost = len(hosts - after.get(name, frozenset()))
                 text = f"{lost} of its {len(hosts)} hosts stopped" if lost else "all of its hosts ran on"
                 if hosts:
                     self._screen.note(f"{name}: {text} meanwhile")
+        self._is_disturbed = False
         for key in ("unreachable", "stopped", "untrusted"):
             self._forget(key)
 
@@ -225,7 +230,7 @@ class Follower:
         """Give up a job that does not exist; at once if its namespace goes, else after time for a replacement."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
-        advice = f"{self._up} makes it again"
+        advice = f"{self._up} creates it again"
         try:
             if self._cluster.namespace_is_gone():
                 raise GivenUp(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
@@ -292,10 +297,12 @@ class Follower:
                 style = ""
 
 
-def _running_hosts(jobs: Iterable[JobState], pods: Sequence[PodState]) -> dict[str, frozenset[tuple[str, int]]]:
-    """Return the running pods of each job, each with the number of its container's restarts."""
+def _hosts_in(
+    states: Collection[str], jobs: Iterable[JobState], pods: Sequence[PodState]
+) -> dict[str, frozenset[tuple[str, int]]]:
+    """Return each job's pods in some states, each with the number of its container's restarts."""
     return {
-        job.name: frozenset((pod.uid, pod.restarts) for pod in pods if pod.owner == job.uid and pod.state == "running")
+        job.name: frozenset((pod.uid, pod.restarts) for pod in pods if pod.owner == job.uid and pod.state in states)
         for job in jobs
     }
 
@@ -364,6 +371,7 @@ def main() -> int:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         if options.job is not None and options.job not in found.jobs:
@@ -377,10 +385,7 @@ def main() -> int:
     except (NoStack, PulumiFailed, Unreachable) as error:
         print(f"make logs: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make logs: stopped; the stack and its jobs go on", file=sys.stderr)
-        return INTERRUPTED
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make logs", main))

@@ -2,7 +2,8 @@
 
 Compares the stack's settings with those of BASE (by default the commit where this branch left `main`, here or at the
 origin; where there is neither, the stack is shown as a new one). With --engine
-Pulumi's engine says what happens, which takes a cloud's credentials; without it two recordings of the program do.
+Pulumi's engine says what happens, which takes a cloud's credentials; without it two recordings of the program do, and
+the clouds' official plugins check and plan the same resources, without credentials, where Pulumi can install them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from commands.environment import PROJECT
 from commands.interrupts import run_command
 from commands.review.difference import difference
 from commands.review.earlier import records_before
+from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
 from commands.review.quota_left import quota_left
 from commands.review.recorded import have_objects, recorded_file
@@ -69,15 +71,18 @@ def main(arguments: list[str]) -> int:
     old, unseen = list[Record](), ""
     if earlier is not None and base is not None and not options.engine:
         old, unseen = records_before(options.stack, earlier, before, base)
+    steps = _engine(options.stack) if options.engine else difference(old, graph)
+    asks_plugins = options.plugins and not options.engine
     report = Report(
         stack=options.stack,
         after=after,
         before=before,
-        steps=_engine(options.stack) if options.engine else difference(old, graph),
+        steps=steps,
         engine=options.engine,
         unseen=unseen,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=options.running | (running(options.stack) if options.credentials else {}),
+        plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
         left=quota_left(after.platform) if options.credentials else {},
     )
@@ -91,6 +96,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
     parser.add_argument("--base", help="what to compare with: a branch or commit")
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
+    parser.add_argument(
+        "--plugins",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="let the clouds' official plugins check and plan, without credentials",
+    )
     parser.add_argument(
         "--running", type=_running, default={}, help='pools with running jobs as JSON: {"gpus": ["digits"]}'
     )

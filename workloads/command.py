@@ -119,6 +119,16 @@ def uses_torchrun(spec: JobSpec) -> bool:
     return spec.processes_per_host > 1 or not (spec.tpu or (spec.on_xla and spec.hosts == 1))
 
 
+def restarts_in_place(spec: JobSpec) -> bool:
+    """Return True if the launchers of all hosts start failed ranks again in their pods (trainer/restarts).
+
+    Elastic jobs do so by torchrun's own means. A JobSet, and the JobSet of a TrainJob, recreate all pods at once and
+    count that; the training-operator recreates a failed pod at once and counts nothing.
+    """
+    fixed = spec.kind == "indexed-job" and spec.meeting == "static"
+    return fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
+
+
 def _meeting(spec: JobSpec, shape: Topology) -> Environment:
     """Where and how torchrun's hosts meet, as far as the kind's operator does not say it."""
     environment: Environment = {
@@ -144,7 +154,7 @@ def _meeting(spec: JobSpec, shape: Topology) -> Environment:
     }
     if spec.meeting == "static":
         environment["PET_NODE_RANK"] = FieldReference(COMPLETION_INDEX)
-    if spec.elastic:
+    if spec.elastic or restarts_in_place(spec):
         environment["PET_MAX_RESTARTS"] = str(spec.restarts)
     return environment
 

@@ -53,20 +53,20 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
 
 
 def _pair(before: Record, after: Record) -> _Pair:
-    kept = replace(after, inputs=_without_ignored(before.inputs, after.inputs, after.ignore_changes))
+    kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
     if after.type.startswith(PROVIDERS) and PLACE in found.changed:
         found = replace(found, replaced=(PLACE,))
     return _Pair(before, kept, found)
 
 
-def _without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+def without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
     """Return the new inputs with the old values at the paths of `ignore_changes`."""
     found = dict(new)
     for path in paths:
         head, _, rest = path.partition(".")
         if rest and isinstance(found.get(head), Mapping):
-            found[head] = _without_ignored(old.get(head) or {}, found[head], [rest])
+            found[head] = without_ignored(old.get(head) or {}, found[head], [rest])
         elif head in old:
             found[head] = old[head]
         else:
@@ -143,7 +143,7 @@ def _with_updated_outputs(value: Any, other: _Pair) -> Any:
     """Return an input with the outputs unknown that an update of the other resource computes again."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
-        if {*other.changes.changed} - {*rule.get("unless", ())}:
+        if {*other.changes.changed} - {*rule["unless"]}:
             output = rule["output"]
             value = with_unknown_outputs(value, {output: other.after.outputs.get(output)}, whole=False)
     return value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,10 +26,6 @@ ACTIONS: Mapping[str, Action] = {
 """Pulumi's operation -> action. https://www.pulumi.com/docs/iac/cli/commands/pulumi_preview/"""
 POOLS = (":NodePool", ":NodeGroup")
 """Ends of the types of pools."""
-RECYCLING = ("launchTemplate", "version", "releaseVersion")
-"""Inputs of an EKS node group whose change drains and replaces all its nodes: UpdateNodegroupVersion, in
-hashicorp/terraform-provider-aws internal/service/eks/node_group.go, resourceNodeGroupUpdate.
-"""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Ends of the types of buckets."""
 BY_PROVIDER = "provider "
@@ -68,12 +63,6 @@ class Step:
         """The provider whose change is all that happens to it; empty for other reasons."""
         reason = self.changed[0] if len(self.changed) == 1 else ""
         return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
-
-    @property
-    def recycles_nodes(self) -> bool:
-        """Whether the update drains and replaces all nodes of a node group."""
-        parts = {re.split(r"[.\[]", key, maxsplit=1)[0] for key in self.changed}
-        return self.action == "update" and self.type.endswith(":NodeGroup") and bool(parts & set(RECYCLING))
 
     @property
     def kind(self) -> str:
@@ -133,7 +122,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        does = "recycle every node of" if step.recycles or step.recycles_nodes else step.action
+        does = "recycle the nodes of" if step.recycles else step.action
         if does in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)

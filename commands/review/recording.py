@@ -136,8 +136,11 @@ class RecordingEngine(Mocks):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
         answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
         computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
-        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": f"{args.name}-id", **computed}))
-        return f"{args.name}-id", {**args.inputs, **answers}
+        id_ = f"{args.name}-id"
+        if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
+            id_ = f"lt-{zlib.crc32(args.name.encode()):017x}"
+        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": id_, **computed}))
+        return id_, {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """No program here calls a provider's function."""

@@ -10,6 +10,7 @@ from datetime import date
 from textwrap import wrap
 from typing import Any
 
+from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
 from infra.aws.config import EksConfig
@@ -54,6 +55,8 @@ class Report:
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
     """The rehearsal's verdict."""
+    plugins: PluginReview = field(default_factory=PluginReview)
+    """What the official plugins check and plan."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
 
@@ -94,6 +97,7 @@ class Report:
             *(f"stack {each}" for each in self.too_much),
             *self.refused,
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
+            *self.plugins.failures,
         ]
 
 
@@ -113,6 +117,7 @@ def markdown(report: Report, today: date) -> str:
     if notes:
         lines += ["", "Policy:", *notes]
     lines += _jobs(report)
+    lines += report.plugins.lines()
     lines += ["", f"Rehearsal: {report.rehearsal}."]
     return "\n".join(lines) + "\n"
 
@@ -174,6 +179,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
             for each in report.findings
         ],
         "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},
+        "plugins": asdict(report.plugins),
         "rehearsal": report.rehearsal,
     }
 
@@ -206,7 +212,7 @@ def _resources(report: Report) -> list[str]:
         if loud or (action == "update" and len(named) <= MOST_RESOURCES):
             lines += _named(named)
         elif action == "update":
-            lines += _named(each for each in named if each.recycles or each.recycles_nodes)
+            lines += _named(each for each in named if each.recycles)
         # What follows a list without an empty line is read as its last item.
         lines.append("")
     if not report.engine and "update" in counts:
@@ -227,8 +233,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             if step.kept and step.action != "update"
             else ""
         )
-        reason = step.recycles or ("all its nodes are drained and replaced" if step.recycles_nodes else "")
-        recycles = f"; **{reason}**" if reason else ""
+        recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
     yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
 

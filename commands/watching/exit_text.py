@@ -12,6 +12,7 @@ TRAINER_CODES = {
     66: "data error",
     69: "a link between hosts is slower than the job asks for",
     70: "hang: a step took too long",
+    71: "a host was lost and no restart is left",
     74: "storage full or failing",
     75: "preempted, to be started again",
     78: "bad configuration: a flag or its value",
@@ -54,9 +55,12 @@ class Container:
 def explain_exit(code: int, container: Container) -> str:
     """Return what an exit code means and, for lack of memory, what to do.
 
-    Negative codes and those from 129 on are signals.
+    Signals are negative codes, 128 and the signal's number, or 256 minus it: trainer.launch gives that for a rank after
+    which no restart is left.
     """
     signal = -code if code < 0 else code - 128
+    if 256 - code in SIGNALS and code != LOST_SHIM_CODE:
+        signal = 256 - code
     if container.reason == OUT_OF_MEMORY:
         return _out_of_memory(container)
     if signal == 9:
@@ -66,8 +70,9 @@ def explain_exit(code: int, container: Container) -> str:
     if code in SHELL_CODES:
         return SHELL_CODES[code]
     if code == LOST_SHIM_CODE:
-        lost = f"the container's runtime process (containerd-shim) on {container.node or 'its node'} died"
-        return f"the script's own code, or {lost}" if container.runs_script else f"{lost}: the real code is lost"
+        node = container.node or "its node"
+        lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
+        return f"the script's own code, or {lost}" if container.runs_script else lost
     if container.runs_script:
         return _script_code(code, container)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commands.watching.job_state import JobState
+from commands.watching.job_state import CUSTOM_KINDS, JobState
 from commands.watching.pod_state import PodState
 from commands.watching.screen import summary
 from infra.make_command import make_command
@@ -19,9 +19,11 @@ def finished_lines(
     first, *more = summary(job, [pod for pod in pods if pod.owner == job.uid], None, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
     up = make_command("up", JOB=os.environ.get("JOB", ""))
-    steps = [f"to run it again: change its script or settings, then {up}"]
+    delete = f"`kubectl delete {_resource(job)} {job.name}` in {make_command('shell')}"
+    again = f"to run it again with the same settings: {delete}, then {up}"
+    steps = [f"to run it again: change its script or settings, then {up}", again]
     if not is_script:
-        steps = _trainer_steps(job, record["bucket_prefix"], up)
+        steps = _trainer_steps(job, record["bucket_prefix"], up, again)
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
@@ -31,9 +33,15 @@ def finished_lines(
     ]
 
 
-def _trainer_steps(job: JobState, folder: str, up: str) -> list[str]:
-    """Return what to do with a job of the trainer; all of it was tried on the local stack."""
-    other = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
+def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]:
+    """Return what to do with a job of the trainer, which goes on from the last checkpoint in its folder."""
+    from_start = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
     if job.state == "complete":
-        return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", other]
-    return [f"to go on from its last checkpoint: change the settings that made it fail, then {up}", other]
+        return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", from_start]
+    change = f"to go on from its last checkpoint: change the settings that made it fail, then {up}"
+    return [change, again, from_start]
+
+
+def _resource(job: JobState) -> str:
+    """Return kubectl's word for the object that is the job."""
+    return next((rules.plural for rules in CUSTOM_KINDS.values() if rules.kind == job.kind), "job")

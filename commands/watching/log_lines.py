@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done"})
-"""First words of the trainer's lines."""
+EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart"})
+"""First words of the trainer's lines; `restart` is its launcher's."""
 
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)=(\S*)")
 _REPORT = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+)\b")

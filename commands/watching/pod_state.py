@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +22,15 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: which of its Jobs, and how many."""
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+"""Annotation of the pods of a Job that counts failures, and backs off, for each index."""
+FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
+"""The Job controller's: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
+https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/job_controller.go"""
 WORKER = "worker"
 """The role of pods that train."""
+LAUNCHER = "launcher"
+"""The role of the pod of an MPIJob that runs mpirun, in a Job of the operator's."""
 
 STUCK = frozenset(
     {
@@ -77,10 +84,20 @@ class PodState:
     """When it was made (RFC 3339)."""
     finished: str = ""
     """When its container ended (RFC 3339); empty before."""
+    has_backoff: bool = False
+    """True if the Job controller waits before it replaces the pod."""
     runs_script: bool = False
     """Whether it runs a program of the user's and not the trainer."""
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
+
+    def backoff(self, earlier: int) -> str:
+        """Return how long the Job controller waits before it replaces the failed pod, after so many earlier ones."""
+        if not (self.has_backoff and self.state == "failed" and self.finished):
+            return ""
+        seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
+        until = datetime.fromisoformat(self.finished) + timedelta(seconds=seconds)
+        return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {earlier + 1} of this host"
 
     @property
     def place(self) -> tuple[bool, str, int]:
@@ -160,6 +177,8 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
+        has_backoff=INDEX_FAILURES in meta.get("annotations", {})
+        or meta.get("labels", {}).get(COMPONENT_LABEL) == LAUNCHER,
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
     )

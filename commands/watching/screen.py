@@ -24,7 +24,10 @@ MANY_RANKS = 4
 SHOWN_LINES = 20
 FIRST_OWN_CODE = 64
 """Codes from here on say what happened (sysexits.h); a rank that only lost its peers ends with 1."""
-STYLES = {"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"}
+STYLES = {
+    **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
+    "restart": "yellow",
+}
 
 
 class Screen:
@@ -75,14 +78,15 @@ class Screen:
 
 def _matters(text: str) -> bool:
     event = parse_event(text)
-    return event.name == "start" if event is not None else looks_like_an_error(text)
+    return event.name in ("start", "restart") if event is not None else looks_like_an_error(text)
 
 
-def describe(pod: PodState, earlier: int) -> str:
+def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
     """What a pod does, in one line; `earlier` is how often its host was started before."""
     again = f" (restart {earlier})" if earlier else ""
     node = f" on {pod.node}" if pod.node else ""
-    why = f": {pod.why}" if pod.why else ""
+    why = "; ".join(filter(None, (pod.why, "" if is_job_over else pod.backoff(earlier))))
+    why = f": {why}" if why else ""
     return f"{_label(pod)} {pod.state}{node}{again}{why}"
 
 
@@ -116,7 +120,8 @@ def summary(
     if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
         best = progress.value("best_accuracy", "done")
         words.append(f"test accuracy {accuracy} %" + (f" (best {best} %)" if best else ""))
-    words.append(f"restarts {count_restarts(pods)}")
+    in_place = int(progress.value("number", "restart") or 0) if progress else 0
+    words.append(f"restarts {max(count_restarts(pods), in_place)}")
     lines = ["; ".join(words)]
     if job.state == "complete":
         return lines
@@ -150,7 +155,7 @@ def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
     lines = [f"{pod.job}/{rank} on {pod.node}: {pod.exit_text(code)}" for rank, code in reported.items()]
     if lines and pod.reason in ("", "Error"):
         return lines
-    return [describe(pod, 0), *lines]
+    return [describe(pod, 0, is_job_over=True), *lines]
 
 
 def _label(pod: PodState) -> str:

@@ -40,10 +40,15 @@ class NodeGroupPlan:
 
     @property
     def placement_group(self) -> bool:
-        """Whether nodes are placed close to each other; a capacity block is so by itself."""
+        """Whether nodes are in a new cluster placement group.
+
+        Reserved nodes are not: a reservation belongs to the group that it was made in, or to none, for as long as it
+        lasts, and a new group has no capacity of it. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html
+        AWS's samples leave the group out as well: awslabs/awsome-distributed-ai pull request 353.
+        """
         if self.pool.placement_group is not None:
             return self.pool.placement_group
-        return self.efa and not self.capacity_block
+        return self.efa and self.reservation is None
 
 
 def node_groups(config: EksConfig) -> list[NodeGroupPlan]:

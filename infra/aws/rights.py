@@ -1,13 +1,19 @@
 """Rights in AWS: the actions that whoever provisions a resource must be allowed, by kind of resource.
 
-An action is a call that Pulumi's provider makes to create, read, change or delete one, or that AWS makes with the
-caller's rights: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
+An action is a call that the provider makes to create, import, change or delete one, as its source has them
+(hashicorp/terraform-provider-aws internal/service), or that AWS makes with the caller's rights:
+https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+_INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
+"""Calls that remove network interfaces which nodes left behind, before a subnet or security group is deleted:
+internal/service/ec2/vpc_security_group.go and vpc_subnet.go, deleteLingeringENIs.
+"""
+_TAGS = "ec2:CreateTags ec2:DeleteTags"
 _S3_READ = """
 s3:ListBucket s3:GetBucketLocation s3:GetBucketTagging s3:GetBucketAcl s3:GetBucketCORS s3:GetBucketWebsite
 s3:GetBucketVersioning s3:GetAccelerateConfiguration s3:GetBucketRequestPayment s3:GetBucketLogging
@@ -19,13 +25,15 @@ ACTIONS: Mapping[str, Sequence[str]] = {
     kind: actions.split()
     for kind, actions in {
         "aws:cloudwatch/logGroup:LogGroup": """logs:CreateLogGroup logs:DeleteLogGroup logs:DescribeLogGroups
-            logs:PutRetentionPolicy logs:ListTagsForResource logs:TagResource logs:UntagResource""",
-        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": """ec2:DescribeSecurityGroups
-            ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress ec2:CreateTags""",
+            logs:PutRetentionPolicy logs:DeleteRetentionPolicy logs:ListTagsForResource logs:TagResource
+            logs:UntagResource""",
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": f"""ec2:DescribeSecurityGroups
+            ec2:DescribeSecurityGroupRules ec2:AuthorizeSecurityGroupIngress ec2:AuthorizeSecurityGroupEgress
+            ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress {_TAGS}""",
         "aws:ec2/eip:Eip": """ec2:AllocateAddress ec2:ReleaseAddress ec2:DescribeAddresses
             ec2:DescribeAddressesAttribute ec2:DisassociateAddress ec2:CreateTags ec2:DeleteTags""",
-        "aws:ec2/internetGateway:InternetGateway": """ec2:CreateInternetGateway ec2:AttachInternetGateway
-            ec2:DetachInternetGateway ec2:DeleteInternetGateway ec2:DescribeInternetGateways""",
+        "aws:ec2/internetGateway:InternetGateway": f"""ec2:CreateInternetGateway ec2:AttachInternetGateway
+            ec2:DetachInternetGateway ec2:DeleteInternetGateway ec2:DescribeInternetGateways {_TAGS}""",
         "aws:ec2/launchTemplate:LaunchTemplate": """ec2:CreateLaunchTemplate ec2:CreateLaunchTemplateVersion
             ec2:ModifyLaunchTemplate ec2:DeleteLaunchTemplate ec2:DescribeLaunchTemplates
             ec2:DescribeLaunchTemplateVersions""",
@@ -33,18 +41,20 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:ec2/placementGroup:PlacementGroup": """ec2:CreatePlacementGroup ec2:DeletePlacementGroup
             ec2:DescribePlacementGroups""",
         "aws:ec2/routeTable:RouteTable": """ec2:CreateRouteTable ec2:DeleteRouteTable ec2:DescribeRouteTables
-            ec2:CreateRoute ec2:ReplaceRoute ec2:DeleteRoute""",
+            ec2:CreateRoute ec2:ReplaceRoute ec2:DeleteRoute ec2:DisassociateRouteTable""",
         "aws:ec2/routeTableAssociation:RouteTableAssociation": """ec2:AssociateRouteTable
             ec2:ReplaceRouteTableAssociation ec2:DisassociateRouteTable ec2:DescribeRouteTables""",
-        "aws:ec2/securityGroup:SecurityGroup": """ec2:CreateSecurityGroup ec2:DeleteSecurityGroup
-            ec2:DescribeSecurityGroups ec2:AuthorizeSecurityGroupIngress ec2:AuthorizeSecurityGroupEgress
-            ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress ec2:DescribeNetworkInterfaces""",
-        "aws:ec2/subnet:Subnet": """ec2:CreateSubnet ec2:DeleteSubnet ec2:DescribeSubnets ec2:ModifySubnetAttribute
-            ec2:DescribeNetworkInterfaces""",
+        "aws:ec2/securityGroup:SecurityGroup": f"""ec2:CreateSecurityGroup ec2:DeleteSecurityGroup
+            ec2:DescribeSecurityGroups ec2:DescribeSecurityGroupRules ec2:AuthorizeSecurityGroupIngress
+            ec2:AuthorizeSecurityGroupEgress ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress
+            {_INTERFACES}""",
+        "aws:ec2/subnet:Subnet": f"""ec2:CreateSubnet ec2:DeleteSubnet ec2:DescribeSubnets ec2:ModifySubnetAttribute
+            {_INTERFACES}""",
         "aws:ec2/vpc:Vpc": """ec2:CreateVpc ec2:DeleteVpc ec2:DescribeVpcs ec2:ModifyVpcAttribute
             ec2:DescribeVpcAttribute ec2:DescribeNetworkAcls ec2:DescribeRouteTables ec2:DescribeSecurityGroups""",
         "aws:ec2/vpcEndpoint:VpcEndpoint": """ec2:CreateVpcEndpoint ec2:ModifyVpcEndpoint ec2:DeleteVpcEndpoints
-            ec2:DescribeVpcEndpoints ec2:DescribePrefixLists""",
+            ec2:DescribeVpcEndpoints ec2:DescribePrefixLists ec2:DescribeNetworkInterfaces
+            route53:AssociateVPCWithHostedZone route53:DisassociateVPCFromHostedZone""",
         "aws:ecr/lifecyclePolicy:LifecyclePolicy": """ecr:PutLifecyclePolicy ecr:GetLifecyclePolicy
             ecr:DeleteLifecyclePolicy""",
         "aws:ecr/repository:Repository": """ecr:CreateRepository ecr:DeleteRepository ecr:DescribeRepositories
@@ -54,7 +64,9 @@ ACTIONS: Mapping[str, Sequence[str]] = {
             eks:DeleteAccessEntry""",
         "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": """eks:AssociateAccessPolicy
             eks:DisassociateAccessPolicy eks:ListAssociatedAccessPolicies""",
-        "aws:eks/addon:Addon": "eks:CreateAddon eks:DescribeAddon eks:UpdateAddon eks:DeleteAddon iam:PassRole",
+        "aws:eks/addon:Addon": """eks:CreateAddon eks:DescribeAddon eks:UpdateAddon eks:DeleteAddon eks:DescribeUpdate
+            eks:CreatePodIdentityAssociation eks:DescribePodIdentityAssociation eks:UpdatePodIdentityAssociation
+            eks:DeletePodIdentityAssociation iam:PassRole iam:GetRole""",
         "aws:eks/cluster:Cluster": """eks:CreateCluster eks:DescribeCluster eks:UpdateClusterConfig
             eks:UpdateClusterVersion eks:DescribeUpdate eks:DeleteCluster eks:TagResource eks:UntagResource
             iam:PassRole iam:CreateServiceLinkedRole kms:DescribeKey kms:CreateGrant""",
@@ -64,16 +76,18 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:eks/podIdentityAssociation:PodIdentityAssociation": """eks:CreatePodIdentityAssociation
             eks:DescribePodIdentityAssociation eks:UpdatePodIdentityAssociation eks:DeletePodIdentityAssociation
             iam:PassRole iam:GetRole""",
-        "aws:iam/role:Role": """iam:CreateRole iam:GetRole iam:UpdateAssumeRolePolicy iam:DeleteRole iam:TagRole
-            iam:UntagRole iam:ListRolePolicies iam:ListAttachedRolePolicies iam:ListInstanceProfilesForRole""",
+        "aws:iam/role:Role": """iam:CreateRole iam:GetRole iam:UpdateRole iam:UpdateAssumeRolePolicy iam:DeleteRole
+            iam:TagRole iam:UntagRole iam:ListRolePolicies iam:ListAttachedRolePolicies
+            iam:ListInstanceProfilesForRole iam:GetRolePolicy""",
         "aws:iam/rolePolicy:RolePolicy": "iam:PutRolePolicy iam:GetRolePolicy iam:DeleteRolePolicy",
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment": """iam:AttachRolePolicy iam:DetachRolePolicy
             iam:ListAttachedRolePolicies""",
         "aws:kms/key:Key": """kms:CreateKey kms:DescribeKey kms:GetKeyPolicy kms:PutKeyPolicy kms:EnableKeyRotation
             kms:GetKeyRotationStatus kms:ListResourceTags kms:TagResource kms:UntagResource
-            kms:ScheduleKeyDeletion""",
+            kms:UpdateKeyDescription kms:DisableKeyRotation kms:ScheduleKeyDeletion""",
         "aws:s3/bucket:Bucket": f"""s3:CreateBucket s3:DeleteBucket s3:PutBucketTagging {_S3_READ}
-            s3:ListBucketVersions s3:DeleteObject s3:DeleteObjectVersion""",
+            s3:ListBucketVersions s3:DeleteObject s3:DeleteObjectVersion
+            s3:TagResource s3:UntagResource s3:ListTagsForResource""",
         "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": """s3:PutLifecycleConfiguration
             s3:GetLifecycleConfiguration""",
         "aws:s3/bucketOwnershipControls:BucketOwnershipControls": """s3:PutBucketOwnershipControls

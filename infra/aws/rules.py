@@ -197,6 +197,12 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
         return
     if plan.capacity_block:
         yield "placement_group", "a capacity block is placed closely by itself; remove it", True
+    elif plan.reservation:
+        message = (
+            "a reservation has no capacity in a new placement group, which the stack would make; remove it, and make "
+            "the reservation in a group of yours if its nodes must be close"
+        )
+        yield "placement_group", message, True
     elif len(plan.zones) > 1:
         yield "zones", "a cluster placement group is in one zone; write one", list(pool.zones)
 

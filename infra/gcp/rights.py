@@ -16,8 +16,13 @@ ROLES: Mapping[str, Sequence[str]] = {
     "gcp:compute/router:Router": ("roles/compute.networkAdmin",),
     "gcp:compute/routerNat:RouterNat": ("roles/compute.networkAdmin",),
     "gcp:compute/subnetwork:Subnetwork": ("roles/compute.networkAdmin",),
-    "gcp:container/cluster:Cluster": ("roles/container.admin",),
-    "gcp:container/nodePool:NodePool": ("roles/container.admin", "roles/iam.serviceAccountUser"),
+    "gcp:container/cluster:Cluster": ("roles/container.admin", "roles/iam.serviceAccountUser"),
+    # The provider lists a pool's instance groups when it reads the pool.
+    "gcp:container/nodePool:NodePool": (
+        "roles/container.admin",
+        "roles/iam.serviceAccountUser",
+        "roles/compute.viewer",
+    ),
     "gcp:projects/iAMMember:IAMMember": ("roles/resourcemanager.projectIamAdmin",),
     "gcp:projects/service:Service": ("roles/serviceusage.serviceUsageAdmin",),
     "gcp:serviceaccount/account:Account": ("roles/iam.serviceAccountAdmin",),

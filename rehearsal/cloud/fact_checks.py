@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -100,6 +101,43 @@ def _account_link(value: str) -> str:
     return "" if matches else f"{value!r} must be projects/PROJECT/serviceAccounts/EMAIL"
 
 
+def _arn(value: str) -> str:
+    """Six parts; an empty text is taken."""
+    what = "an ARN such as arn:aws:iam::123456789012:role/NAME"
+    return _pattern(value, r"(arn:aws[a-z-]*:[^:]+:[^:]*:[^:]*:.+)?", what)
+
+
+def _not_empty(value: Any) -> str:
+    return "" if value else f"{value!r} must not be empty or zero"
+
+
+def _json(value: str) -> str:
+    try:
+        json.loads(value)
+    except ValueError:
+        return "must be JSON"
+    return ""
+
+
+def _service_range(value: str) -> str:
+    found = ipaddress.ip_network(value, strict=False)
+    blocks = [ipaddress.ip_network(each) for each in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")]
+    inside = any(found.network_address in each for each in blocks)
+    return "" if inside else f"{value!r} must be in 10/8, 100.64/10, 172.16/12 or 192.168/16"
+
+
+def _ipv4_network(value: str) -> str:
+    return _exact_network(value, 0, 32)
+
+
+def _any_network(value: str) -> str:
+    return _exact_network(value, 0, 128)
+
+
+def _template_id(value: str) -> str:
+    return _pattern(value, r"lt-[0-9a-z]+", "the id of a launch template such as lt-0123456789abcdef0")
+
+
 CHECKS: Mapping[str, Callable[..., str]] = {
     "ValidateGCEName": _gce_name,
     "ValidateRFC1035Name": _rfc1035,
@@ -115,6 +153,14 @@ CHECKS: Mapping[str, Callable[..., str]] = {
     "ValidateRFC6996Asn": _asn,
     "labelKeyValidator": _labels,
     "ValidateRegexp(ServiceAccountLinkRegex)": _account_link,
+    "ValidARN": _arn,
+    "NoZeroValues": _not_empty,
+    "StringIsJSON": _json,
+    "validateIPv4CIDRPrivateRange": _service_range,
+    "ValidIPv4CIDRNetworkAddress": _ipv4_network,
+    "ValidIPv6CIDRNetworkAddress": _any_network,
+    "ValidCIDRNetworkAddress": _any_network,
+    "ValidLaunchTemplateID": _template_id,
 }
 """Name of the provider's check, or the whole call -> a function that returns what is wrong, empty for nothing."""
 

@@ -65,7 +65,9 @@ class _Diff:
             yield from self._scalar(path, fact, old, new)
 
     def _one_block(self, path: str, old: Any, new: Any) -> Iterator[InputChange]:
-        if (old is None) != (new is None):
+        if new is None and old is not None and path in self._removal_replaces:
+            yield InputChange(path=path, replaces=True)
+        elif (old is None) != (new is None):
             yield self._change(path)
         yield from self.block(f"{path}.", old or {}, new or {})
 

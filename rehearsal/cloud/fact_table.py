@@ -46,10 +46,12 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the address of a `file:line` of the provider's source."""
-        path, _, number = line.rpartition(":")
-        below = f"{self.folder}/{path}".removeprefix("./")
-        return f"https://github.com/{self.provider}/blob/{self.commit}/{below}#L{number}"
+        """Return the address of a `file:line` or `file#key` of the provider's source; of the SDK for any other text."""
+        if "#" not in line and ":" not in line:
+            return "https://www.pulumi.com/registry/packages"
+        path, mark, place = line.partition("#") if "#" in line else line.partition(":")
+        number = f"#L{place}" if mark == ":" else f"#:~:text={place}"
+        return f"https://github.com/{self.provider}/blob/{self.commit}/{self.folder}/{path}{number}"
 
     def rules_of(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
         """The rules of these kinds."""

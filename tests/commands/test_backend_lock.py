@@ -16,10 +16,11 @@ from commands.errors import StackBusy
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
-ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or delete the lock \
-file with `pulumi cancel`.
-  s3://bucket/.pulumi/locks/organization/trainyard/dev/a.json: created by ann@elsewhere (pid 7) at {SINCE}
-  file:///a%20b/.pulumi/locks/organization/trainyard/dev/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
+LOCKS = ".pulumi/locks/organization/trainyard/dev"
+ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or delete \
+the lock file with `pulumi cancel`.
+  s3://bucket/{LOCKS}/a.json: created by ann@elsewhere (pid 7) at {SINCE}
+  file:///a%20b/{LOCKS}/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,8 @@ def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_p
     assert state.read_text(encoding="utf-8") == "{"
 
 
-def test_set_aside_broken_state_leaves_no_state(state: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("state")
+def test_set_aside_broken_state_leaves_no_state(tmp_path: Path) -> None:
     assert set_aside(tmp_path, PROJECT, "dev").name == "dev.json.broken"
     assert state_file(tmp_path, PROJECT, "dev") is None
 
@@ -87,10 +89,8 @@ def test_repair_leaves_other_stacks_and_projects(state: Path, tmp_path: Path) ->
 
 
 def test_pending_operations_names_resources(state: Path, tmp_path: Path) -> None:
-    state.write_text(
-        '{"checkpoint": {"latest": {"pending_operations": [{"type": "creating", "resource": {"urn": "a::b::c::nodes"}}]}}}',
-        encoding="utf-8",
-    )
+    pending = [{"type": "creating", "resource": {"urn": "urn:pulumi:dev::trainyard::some:Type::nodes"}}]
+    state.write_text(json.dumps({"checkpoint": {"latest": {"pending_operations": pending}}}), encoding="utf-8")
     assert pending_operations(tmp_path, PROJECT, "dev") == ["creating nodes"]
     state.write_text("", encoding="utf-8")
     assert pending_operations(tmp_path, PROJECT, "dev") == []

@@ -96,8 +96,8 @@ def test_a_killed_api_server_loses_no_line(
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
     told = [line for line in out.getvalue().splitlines() if "train" not in line]
     assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
-    assert any("the API server does not answer" in line and "the job's hosts run on" in line for line in told)
-    assert any(line.startswith("the API server answers again after ") for line in told)
+    # The new server may hold requests until it is ready, so that none fails.
+    assert any(line.startswith("the API server answers again") for line in told), told
     assert "killed: all of its hosts ran on meanwhile" in told
 
 
@@ -113,7 +113,7 @@ def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
     process = traces.node_process(local.folder, local.node_names.index(pod.node))
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    said = re.compile(rf"^{pod.node} ended at [\d:]{{8}} \(signal 9\) and starts again$", re.MULTILINE)
+    said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)
     wait_for("the node's end is shown", lambda: bool(said.search(out.getvalue())))
     wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
 
@@ -122,7 +122,8 @@ def test_a_deleted_namespace_ends_following_with_the_next_command(
     apply: Apply, kubectl: Callable[..., str], local: ClusterSettings
 ) -> None:
     apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "taken"}})
-    document = job("taken")
+    # Its pod is killed before the job is deleted: without retries the job would fail first.
+    document = job("taken", "exec /usr/bin/sleep 600", backoffLimit=6)
     document["metadata"]["namespace"] = "taken"
     apply(document)
     out = io.StringIO()
@@ -133,7 +134,7 @@ def test_a_deleted_namespace_ends_following_with_the_next_command(
         assert status.result() == 1
     last = out.getvalue().splitlines()[-1]
     assert last == (
-        "no longer following: job taken was deleted, and its namespace taken with it; `make up` makes it again"
+        "no longer following: job taken was deleted, and its namespace taken with it; `make up` creates it again"
     )
 
 

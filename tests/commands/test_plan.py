@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -56,16 +55,31 @@ def test_a_pool_under_a_job_is_guarded(operation: str) -> None:
     assert forbidden(steps, {"gpus": ["digits"]}, ["other"])
 
 
-@pytest.mark.parametrize("reason", ["launchTemplate", "launchTemplate.version", "version"])
-def test_nodes_that_are_recycled_under_a_job_are_guarded(reason: str) -> None:
-    text = preview(("update", GROUP, "gpus-nodes", {"inputs": {"nodeGroupName": "gpus"}}))
-    (step,) = steps_of(text)
-    changed = replace(step, changed=(reason,))
-    assert changed.recycles_nodes
-    (found,) = forbidden([changed], {"gpus": ["digits"]}, ())
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        (GROUP, {"launchTemplate": {"id": "lt-1", "version": "1"}}, {"launchTemplate": {"id": "lt-1", "version": "2"}}),
+        (GROUP, {"version": "1.35"}, {"version": "1.36"}),
+        (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
+    ],
+)
+def test_nodes_that_are_recycled_under_a_job_are_guarded(
+    kind: str, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    name = {"nodeGroupName" if kind == GROUP else "name": "gpus"}
+    steps = steps_of(update(kind, {**name, **before}, {**name, **after}))
+    (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
     assert "would recycle the nodes of pool gpus, on which digits runs" in found
-    assert forbidden([changed], {"gpus": ["digits"]}, ["gpus"]) == []
-    assert forbidden([replace(step, changed=("scalingConfig",))], {"gpus": ["digits"]}, ()) == []
+    assert forbidden(steps, {"gpus": ["digits"]}, ["gpus"]) == []
+    grown = {**name, "scalingConfig": {"desiredSize": 3}} if kind == GROUP else {**name, "nodeCount": 3}
+    assert forbidden(steps_of(update(kind, name, grown)), {"gpus": ["digits"]}, ()) == []
+
+
+def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    """The output of `pulumi preview --json` for an update in place."""
+    urn = f"urn:pulumi:s::p::a:b:Parent${kind}::gpus-nodes"
+    step = {"op": "update", "urn": urn, "oldState": {"inputs": before}, "newState": {"inputs": after}}
+    return json.dumps({"steps": [step]})
 
 
 def test_a_bucket_is_guarded_unless_it_is_kept() -> None:

@@ -63,6 +63,31 @@ def test_exit_code_of_the_trainer_has_its_meaning() -> None:
     assert state.why == f"exit code 78: {TRAINER_CODES[78]}"
 
 
+@pytest.mark.parametrize(
+    ("code", "signal"), [(137, "SIGKILL"), (247, "SIGKILL"), (-9, "SIGKILL"), (139, "SIGSEGV"), (245, "SIGSEGV")]
+)
+def test_a_signal_is_named_however_it_is_given(code: int, signal: str) -> None:
+    assert explain_exit(code, Container()).startswith(f"ended by {signal}")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "seconds", "until"), [(0, 10, "00:00:10"), (2, 40, "00:00:40"), (9, 600, "00:10:00")]
+)
+def test_the_back_off_of_a_failed_pod_says_until_when_and_why(earlier: int, seconds: int, until: str) -> None:
+    failed = pod("failed")
+    assert pod_state(failed).backoff(earlier) == "", "its Job counts all failures together"
+    failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
+    said = pod_state(failed).backoff(earlier)
+    assert said == f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
+
+
+def test_a_pod_that_has_not_failed_has_no_back_off() -> None:
+    running = pod("running")
+    running["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "1"
+    assert pod_state(running).backoff(1) == ""
+
+
 def test_exit_code_of_a_script_is_the_scripts_own() -> None:
     state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
@@ -101,7 +126,7 @@ def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
 @pytest.mark.parametrize("runs_script", [False, True])
 def test_code_255_names_the_runtime_process(runs_script: bool) -> None:
     text = explain_exit(255, Container(node="local-1", runs_script=runs_script, reason="Error"))
-    assert "the container's runtime process (containerd-shim) on local-1 died" in text
+    assert "the container's runtime process (containerd-shim) or all of local-1 died" in text
     assert ("the script's own code, or" in text) == runs_script
 
 

@@ -36,7 +36,7 @@ def test_change_a_machine_type() -> None:
 def test_change_a_machine_type_under_a_running_job() -> None:
     found = report(changed({"machine_type": "n1-standard-16"}), running={"gpus": ["digits"]})
     assert found.failures == [
-        "would recycle every node of pool gpus, on which digits runs; "
+        "would recycle the nodes of pool gpus, on which digits runs; "
         "write `policy: {may_replace: [gpus]}` in the stack if that is meant"
     ]
     allowed = changed({"machine_type": "n1-standard-16"}, policy={"may_replace": ["gpus"]})

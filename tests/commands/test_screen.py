@@ -76,6 +76,19 @@ def test_summary_of_success_has_accuracy_duration_and_restarts() -> None:
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
 
 
+def test_summary_counts_restarts_in_place() -> None:
+    progress = Progress()
+    progress.read("restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
+    (line,) = summary(job_state(API["jobs"]["complete"]), [FIRST, SECOND], progress, {})
+    assert line == "ok: complete after 5 s; restarts 2"
+
+
+def test_a_back_off_is_described_while_the_job_goes_on() -> None:
+    waiting = replace(FAILED, has_backoff=True, finished="2026-01-01T00:00:00Z")
+    assert describe(waiting, 0).endswith("Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host")
+    assert "replaces" not in describe(waiting, 0, is_job_over=True)
+
+
 def test_summary_of_failure_has_each_ranks_code_and_the_last_lines_of_the_one_to_blame() -> None:
     job = job_state(API["jobs"]["failed"])
     lost = replace(FAILED, uid="other", index=1, finished="2000-01-01T00:00:00Z")

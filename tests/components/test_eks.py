@@ -189,6 +189,12 @@ def test_reserved_nodes_are_recycled_without_further_ones() -> None:
     assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
 
 
+def test_reserved_nodes_are_not_in_a_new_placement_group() -> None:
+    _, template = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+    assert "placement" not in template
+    assert template["networkInterfaces"]
+
+
 def test_a_capacity_block_is_replaced_where_its_nodes_would_be_recycled() -> None:
     engine, _ = graph(eks({**P5, "capacity": "capacity-block:cr-0123456789abcdef0", "zones": "us-west-2b"}))
     assert list(engine.requests["pool-0-nodes"].replaceOnChanges) == ["launchTemplate", "version"]

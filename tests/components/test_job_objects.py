@@ -20,7 +20,7 @@ from tests.golden.manifests import (
     manifests,
 )
 from workloads.kinds.indexed_job import backoff_limit
-from workloads.kinds.parts import FINAL_EXIT_CODES
+from workloads.kinds.parts import FINAL_EXIT_CODES, LOST_EXIT_CODES
 from workloads.spec import JobKind
 
 
@@ -65,12 +65,28 @@ def test_queue_deadline_and_suspension_reach_every_kind(kind: JobKind) -> None:
 @pytest.mark.parametrize(("restarts", "hosts", "limit"), [(0, 4, 0), (1, 1, 1), (1, 2, 2), (3, 4, 12)])
 def test_a_restart_costs_one_pod_a_host(restarts: int, hosts: int, limit: int) -> None:
     assert backoff_limit(spec(restarts=restarts, hosts=hosts)) == limit
-    assert job(restarts=restarts, hosts=hosts)["spec"]["backoffLimit"] == limit
+    found = job(restarts=restarts, hosts=hosts)["spec"]
+    assert found["backoffLimit"] == limit
+    assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (restarts, 0)
+
+
+def test_an_elastic_job_fails_when_fewer_hosts_than_train_are_left() -> None:
+    found = job(elastic={"min_hosts": 2, "max_hosts": 5}, hosts=5, restarts=3)["spec"]
+    assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (3, 3)
+
+
+def test_a_launcher_that_ends_by_itself_ends_the_job() -> None:
+    (_, final) = job(restarts=1)["spec"]["podFailurePolicy"]["rules"]
+    assert final["action"] == "FailJob"
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("NotIn", list(LOST_EXIT_CODES))
+    (_, final) = job(restarts=0)["spec"]["podFailurePolicy"]["rules"]
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(FINAL_EXIT_CODES))
 
 
 def test_exit_codes_are_as_the_api_server_wants_them() -> None:
-    assert list(FINAL_EXIT_CODES) == sorted(set(FINAL_EXIT_CODES))
-    assert 0 not in FINAL_EXIT_CODES
+    for codes in (FINAL_EXIT_CODES, LOST_EXIT_CODES):
+        assert list(codes) == sorted(set(codes))
+        assert 0 not in codes
 
 
 def test_an_object_store_needs_no_volume() -> None:

@@ -52,6 +52,22 @@ def test_a_second_up_changes_nothing(checkout: Checkout) -> None:
     assert [pod["metadata"]["uid"] for pod in checkout.objects("pods")] == uids
 
 
+def test_up_of_a_finished_job_describes_it_and_shows_no_log(checkout: Checkout) -> None:
+    printed = checkout.run("make", "up")
+    assert re.search(r"^digits: complete after .*; it ended at \S+, before this command$", printed, flags=re.MULTILINE)
+    assert "raise `epochs` in its `flags`, then `make up`" in printed
+    assert "train epoch=" not in printed
+
+
+def test_up_creates_a_deleted_job_again(checkout: Checkout) -> None:
+    (before,) = checkout.objects("jobs")
+    checkout.kubectl("delete", "job", "digits")
+    printed = checkout.run("make", "up")
+    assert "stack local: creating again what was deleted: job digits" in printed
+    (after,) = checkout.objects("jobs")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
 @pytest.mark.parametrize(
     ("change", "shown"),
     [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
@@ -82,7 +98,7 @@ def test_a_wrong_setting_is_refused_before_anything_happens(checkout: Checkout) 
     assert state.stat().st_mtime_ns == written
 
 
-def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
+def test_killed_rank_restarts_in_its_pod_and_resumes(checkout: Checkout) -> None:
     checkout.run("make", "down")
     checkout.change(flags={"epochs": 4})
     up = subprocess.Popen(
@@ -108,6 +124,11 @@ def test_a_killed_rank_restarts_and_resumes(checkout: Checkout) -> None:
     assert up.returncode == 0, printed
     log = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--prefix")
     assert re.search(r"^.*resume step=\d+", log, flags=re.MULTILINE), log[-3000:]
+    assert "restart number=1 counted=1/1 failed_rank=1 exit_code=-9" in log
+    assert "restarts 1" in printed
+    (job,) = checkout.objects("jobs")
+    assert job["status"].get("failed", 0) == 0
+    assert len(checkout.objects("pods")) == 2
 
 
 def trainer_processes(host: str) -> list[int]:

@@ -115,9 +115,9 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
     """The objects of that job, of two hosts and one restart; of more where mpirun may be back before its worker."""
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in OF_THE_LAUNCHER else 1
-    spec = JobSpec.model_validate(
-        {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
-    )
+    own = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
+    # The program is no launcher, which would restart ranks in place and end the job by its exit codes.
+    spec = JobSpec.model_validate({**own, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)
     for made in found:
         made["metadata"].setdefault("name", f"{name}-runtime")

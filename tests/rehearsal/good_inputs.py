@@ -117,7 +117,7 @@ GOOD: dict[str, dict[str, Any]] = {
     },
     "aws:eks/cluster:Cluster": {
         "name": "train",
-        "roleArn": "eks",
+        "roleArn": "arn:aws:iam::123456789012:role/eks",
         "version": "1.34",
         "enabledClusterLogTypes": ["api"],
         "kubernetesNetworkConfig": {"serviceIpv4Cidr": "172.20.0.0/16"},
@@ -133,7 +133,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "clusterName": "train",
         "namespace": "training",
         "serviceAccount": "trainer",
-        "roleArn": "pods",
+        "roleArn": "arn:aws:iam::123456789012:role/pods",
     },
     "aws:iam/role:Role": {"name": "nodes", "assumeRolePolicy": POLICY},
     "aws:iam/rolePolicy:RolePolicy": {"role": "nodes", "policy": POLICY},

@@ -15,6 +15,7 @@ from tests.rehearsal import broken_aws, broken_gcp
 from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
 
 POOL, NODES = broken_gcp.POOL, broken_aws.NODES
+EKS = "aws:eks/cluster:Cluster"
 BROKEN = [*broken_gcp.BROKEN, *broken_aws.BROKEN]
 
 
@@ -59,7 +60,7 @@ def test_every_rule_over_inputs_has_a_test_that_breaks_it() -> None:
             "did you mean machineType",
         ),
         ("aws:eks/cluster:Cluster", {"roleArn": "r", "vpcConfig": {"subnetIds": "x"}}, "must be a list"),
-        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": 1}}, "must be text"),
+        ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": ["b"]}}, "must be text"),
     ],
 )
 def test_inputs_outside_the_schema_are_refused(type_: str, inputs: dict[str, Any], words: str) -> None:
@@ -128,13 +129,63 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         "cluster-role",
         "aws:eks/cluster:Cluster",
         GOOD["aws:eks/cluster:Cluster"],
-        [record("aws:iam/role:Role", "eks", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"))],
+        [
+            record(
+                "aws:iam/role:Role",
+                "eks",
+                arn="arn:aws:iam::123456789012:role/eks",
+                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
+            )
+        ],
     ),
     (
         "fabric-on-type-and-zone",
         NODES,
         GROUP,
         [record(TEMPLATE, "lt-1", networkInterfaces=[{"interfaceType": "efa"}, {"interfaceType": "efa-only"}])],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.35"},
+        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.33"})],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.33"},
+        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"})],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.35"},
+        [
+            record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"}),
+            record(NODES, "train:gpus", clusterName="train", version="1.33"),
+        ],
+    ),
+    (
+        "zones-stay",
+        EKS,
+        {**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-2"]}},
+        [
+            record(EKS, "train", **{**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-1"]}}),
+            record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a", vpcId="vpc-1"),
+            record("aws:ec2/subnet:Subnet", "subnet-2", availabilityZone="us-west-2b", vpcId="vpc-1"),
+        ],
+    ),
+    (
+        "group-not-above-cluster",
+        NODES,
+        {**GROUP, "version": "1.35"},
+        [record(EKS, GROUP["clusterName"], name=GROUP["clusterName"], version="1.34")],
+    ),
+    (
+        "block-is-in-the-template",
+        NODES,
+        {**GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
+        [record(TEMPLATE, "lt-1")],
     ),
     ("node-role", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
     ("addon-has-nodes", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
@@ -144,7 +195,10 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         GOOD["aws:eks/podIdentityAssociation:PodIdentityAssociation"],
         [
             record(
-                "aws:iam/role:Role", "pods", assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com")
+                "aws:iam/role:Role",
+                "pods",
+                arn="arn:aws:iam::123456789012:role/pods",
+                assumeRolePolicy=POLICY.replace("eks.amazonaws.com", "ec2.amazonaws.com"),
             )
         ],
     ),

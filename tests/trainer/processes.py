@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,19 +77,32 @@ class Printed:
 class Running:
     """A run in progress: one process where it has no launcher, else one launcher a host."""
 
-    def __init__(self, hosts: list[subprocess.Popen[str]]) -> None:
-        self.hosts = hosts
-        self._printed = [Printed(host) for host in hosts]
+    def __init__(self, start: Callable[[int], subprocess.Popen[str]], hosts: int) -> None:
+        self._start = start
+        self.hosts = [start(host) for host in range(hosts)]
+        self._printed = [Printed(host) for host in self.hosts]
+        self._lost: list[Printed] = []
         self._seen = 0
+
+    def lose_host(self, host: int) -> None:
+        """Kill every process of a host."""
+        os.killpg(self.hosts[host].pid, signal.SIGKILL)
+        self.hosts[host].wait()
+
+    def start_host(self, host: int) -> None:
+        """Start a host again that has ended."""
+        self._lost.append(self._printed[host])
+        self.hosts[host] = self._start(host)
+        self._printed[host] = Printed(self.hosts[host])
 
     def wait_for(self, start: str) -> str:
         """The first line of the first host that starts so, after the one that was waited for before."""
         self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
-    def wait_for_host(self, host: int, start: str) -> None:
-        """Wait until a host has printed a line that starts so."""
-        self._printed[host].wait_for(f"^{re.escape(start)}")
+    def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
+        """Wait until a host has printed a line that starts so, after so many; return the number of lines up to it."""
+        return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
 
     @property
     def lines(self) -> list[str]:
@@ -107,7 +120,7 @@ class Running:
 
     def end(self) -> Ended:
         """Wait for all hosts."""
-        output = "".join(printed.all() for printed in self._printed)
+        output = "".join(printed.all() for printed in (*self._lost, *self._printed))
         return Ended([host.wait(SECONDS) for host in self.hosts], output)
 
 
@@ -127,9 +140,11 @@ def started(
     """
     with TemporaryDirectory() as scratch:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
-        launchers = [
-            subprocess.Popen(
-                [sys.executable, "-u", "-m", *words, recipe, *flags],
+        commands = _commands(program.split(), hosts, processes, restarts)
+
+        def start(host: int) -> subprocess.Popen[str]:
+            return subprocess.Popen(
+                [sys.executable, "-u", "-m", *commands[host], recipe, *flags],
                 cwd=PROJECT,
                 env={**environment, "TRAINYARD_NODE": f"node-{host}"},
                 stdout=subprocess.PIPE,
@@ -137,13 +152,12 @@ def started(
                 text=True,
                 start_new_session=True,
             )
-            for host, words in enumerate(_commands(program.split(), hosts, processes, restarts))
-        ]
-        running = Running(launchers)
+
+        running = Running(start, hosts)
         try:
             yield running
         finally:
-            for launcher in launchers:
+            for launcher in running.hosts:
                 with suppress(ProcessLookupError):  # all have ended
                     os.killpg(launcher.pid, signal.SIGKILL)
             running.end()

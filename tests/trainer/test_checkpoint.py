@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,8 @@ import torch
 
 from tests.trainer.saving import newest, save, save_for_ever, saved, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.manifest import MANIFEST, seal, unseal
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.runtime import Runtime
@@ -91,6 +92,24 @@ def test_the_newest_is_found_as_it_was_saved(checkpoints: Checkpoints) -> None:
     for name, tensor in saved(3).tensors.items():
         assert found.tensors[name].dtype == tensor.dtype
         assert torch.equal(found.tensors[name], tensor)
+
+
+def test_load_takes_less_memory_than_the_files(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.checkpoints.tensor_files.PIECE_BYTES", 2**20)
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
+    tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
+    checkpoints.save(1, Saved(tensors=tensors, facts=saved(1).facts))
+    checkpoints.wait()
+    # Python's memory alone: the tensors that are loaded into are torch's.
+    tracemalloc.start()
+    found, _ = newest(checkpoints)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found
+    assert all(torch.equal(found.tensors[name], tensor) for name, tensor in tensors.items())
+    assert peak < 2**24 / 2, f"{peak} bytes for files of {2**24}"
 
 
 def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime) -> None:

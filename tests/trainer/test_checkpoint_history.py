@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from tests.conftest import ALL
+from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
 from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.checkpoints.manifest import MANIFEST
+from trainer.exit_codes import ConfigurationError, DataError, StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
@@ -40,3 +51,304 @@ def test_retention_checkpoint_with_a_damaged_manifest_is_not_counted(tmp_path: P
     truncate(tmp_path / "step-000000002" / MANIFEST)
     save(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
+
+
+def test_retention_listing_that_lags_deletes_no_whole_checkpoint(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    save(checkpoints, 1, 2)
+    names = Folder.names
+    # No storage here has such listings: the files are there, and only the steps are listed.
+    monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
+    monkeypatch.setattr(Folder, "sizes", lambda _: {})
+    save(checkpoints, 3)
+    found, skipped = newest(checkpoints)
+    assert found
+    assert (found.facts["step"], skipped) == (3, [])
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
+
+
+def flip(store: Store, step: int) -> None:
+    """Change one byte of the tensors: only a resume can see this."""
+    path = store.tensor_file(step)
+    content = store.files.cat_file(path)
+    store.edit(path, content[:-1] + bytes([content[-1] ^ 1]))
+
+
+def cut(store: Store, path: str, *, left: int = -1) -> None:
+    """Remove the end of a file."""
+    store.edit(path, store.files.cat_file(path)[:left])
+
+
+def put_folder(store: Store, path: str) -> None:
+    """Put a folder in the place of a file."""
+    store.remove(path)
+    store.edit(f"{path}/other", b"")
+
+
+def copy_to_next(store: Store, step: int) -> None:
+    """Copy a checkpoint to the name of the next step, and break the original."""
+    if store.files.exists(store.place(step + 1)):
+        store.remove(store.place(step + 1))
+    for name in store.names(step):
+        store.edit(f"{store.place(step + 1)}/{name}", store.files.cat_file(f"{store.place(step)}/{name}"))
+    store.remove(f"{store.place(step)}/{MANIFEST}")
+
+
+def put_file(store: Store, step: int) -> None:
+    """Put a file in the place of a checkpoint's folder."""
+    store.remove(store.place(step))
+    if store.is_local:
+        store.edit(store.place(step), b"no checkpoint")
+
+
+DAMAGE: dict[str, Callable[[Store, int], None]] = {
+    "flipped byte": flip,
+    "tensors cut short": lambda store, step: cut(store, store.tensor_file(step)),
+    "tensors empty": lambda store, step: cut(store, store.tensor_file(step), left=0),
+    "tensors missing": lambda store, step: store.remove(store.tensor_file(step)),
+    "folder for tensors": lambda store, step: put_folder(store, store.tensor_file(step)),
+    "manifest cut short": lambda store, step: cut(store, f"{store.place(step)}/{MANIFEST}"),
+    "manifest missing": lambda store, step: store.remove(f"{store.place(step)}/{MANIFEST}"),
+    "folder for the manifest": lambda store, step: put_folder(store, f"{store.place(step)}/{MANIFEST}"),
+    "file for the folder": put_file,
+    "copy of another step": copy_to_next,
+}
+
+
+class Histories(RuleBasedStateMachine):
+    """Runs of one job that save, crash, resume and take over, while checkpoints are damaged."""
+
+    def __init__(self, url: str, start: Callable[[int, str, int], Run]) -> None:
+        super().__init__()
+        self._start, self._url, self._store = start, url, Store(url)
+        self._run: Run | None = None
+        self._former: list[Run] = []
+        self._world = self._keep = 1
+        self._step = self._value = 0
+        self._flipped: set[int] = set()
+        """Steps with a changed byte that no resume has read yet: they still count."""
+
+    @initialize(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
+    def begin(self, world: int, keep: int) -> None:
+        """Start with three checkpoints."""
+        self.resume(world, keep)
+        for _ in range(3):
+            self.save(1)
+
+    @rule(
+        kinds=st.lists(st.sampled_from(sorted(DAMAGE)), min_size=1, max_size=2),
+        world=st.sampled_from([1, 2]),
+        keep=st.integers(2, 4),
+        saves=st.integers(0, 3),
+    )
+    def resume_damaged(self, kinds: list[str], world: int, keep: int, saves: int) -> None:
+        """Damage the newest checkpoints, resume, and save again from there."""
+        for kind in kinds:
+            if whole := self._store.whole():
+                self.damage_step(max(whole), kind)
+        self.resume(world, keep)
+        for _ in range(saves):
+            self.save(1)
+
+    @rule(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
+    def resume(self, world: int, keep: int) -> None:
+        """Start another run of the job; a run before it, if it still lives, has lost the folder."""
+        if self._run:
+            self._former.append(self._run)
+        whole, contents = self._store.whole(), self._store.contents()
+        self._world, self._keep = world, keep
+        self._run = self._start(world, self._url, keep)
+        try:
+            found = self._run.resume()
+        except DataError:
+            assert not whole
+            # A user moves them away, as the error says.
+            self._store.remove(self._store.path)
+            found = None
+        else:
+            assert self._store.contents() == contents, "resume changes nothing"
+        if found:
+            assert (found.step, found.value) == (max(whole), whole[found.step])
+            later = [step for step in self._store.steps() if step > found.step]
+            assert sorted(found.skipped) == [f"step-{step:09d}" for step in later]
+        else:
+            assert not whole
+        self._step = found.step if found else 0
+        self._flipped = {step for step in self._flipped if step < self._step}
+
+    @precondition(lambda self: self._run)
+    @rule(steps=st.integers(0, 2), crash=st.none() | st.integers(WRITING, 4))
+    def save_or_crash(self, steps: int, crash: int | None) -> None:
+        """Save, and crash in the middle."""
+        self.save(steps, crash)
+
+    @precondition(lambda self: self._run)
+    @rule(steps=st.integers(0, 2))
+    def end_with_save_pending(self, steps: int) -> None:
+        """End a run without waiting for its last save."""
+        run = self._run
+        assert run
+        self._check(self._begin_save(run, steps), run.drain)
+        self._run = None
+
+    def teardown(self) -> None:
+        """Let every held save end, also after a failure."""
+        for run in (*self._former, *([self._run] if self._run else [])):
+            run.release()
+
+    def save(self, steps: int, crash: int | None = None) -> None:
+        """Save after so many steps more, and check what is left."""
+        run = self._run
+        assert run
+
+        def wait() -> bool:
+            try:
+                run.wait()
+            except CrashError:
+                self._run = None
+                return False
+            return True
+
+        self._check(self._begin_save(run, steps, crash=crash), wait)
+
+    def _begin_save(self, run: Run, steps: int, **more: Any) -> Saving:
+        self._step, self._value = max(1, self._step + steps), self._value + 1
+        saving = Saving(self._step, float(self._value), self._store.whole(), set(self._flipped))
+        run.save(saving.step, saving.value, **more)
+        return saving
+
+    def _check(self, saving: Saving, end: Callable[[], bool | None]) -> None:
+        """Check that a save deletes nothing but what is broken or too old."""
+        is_done = end() is not False
+        step, after = saving.step, self._store.whole()
+        is_sealed = after.get(step) == saving.value
+        assert is_sealed or not is_done
+        others = {each: value for each, value in saving.whole.items() if each != step}
+        if is_sealed:
+            self._flipped.discard(step)
+            usable = sorted(each for each in {*others, *saving.flipped} if each < step)
+            newest = set(usable[max(0, len(usable) + 1 - self._keep) :])
+            lost = {each for each in others if each < step and each not in newest}
+        else:
+            lost = set()
+            if step in saving.whole:
+                assert after[step] == saving.whole[step], "a step is whole until it is replaced"
+        for each in others.keys() - lost:
+            assert after.get(each) == others[each], f"step {each} is lost"
+        if is_done:
+            assert {each for each in self._store.steps() if each < step} == newest
+            manifest = self._store.manifest(step)
+            assert manifest
+            files = {chunk["file"] for tensor in manifest["tensors"].values() for chunk in tensor["chunks"]}
+            assert self._store.names(step) == {MANIFEST, *files}
+        self._flipped &= set(self._store.steps())
+
+    @precondition(lambda self: self._run)
+    @rule(keep=st.integers(1, 4), steps=st.integers(0, 2), same=st.booleans())
+    def take_over_during_save(self, keep: int, steps: int, *, same: bool) -> None:
+        """Start another run while one writes; the first one may not seal, delete or overwrite anything."""
+        former = self._run
+        assert former
+        saving = self._begin_save(former, steps, held=True)
+        # Both in the same two processes would talk through one group.
+        self.resume(1 if self._world == 2 else 2, keep)
+        if same:
+            self.save(max(0, saving.step - self._step))
+        whole = self._store.whole()
+        former.release()
+        with pytest.raises((ConfigurationError, StorageError)):
+            former.wait()
+        assert self._store.whole() == whole
+
+    @precondition(lambda self: self._former)
+    @rule(data=st.data(), steps=st.integers(0, 2))
+    def save_without_lease(self, data: st.DataObject, steps: int) -> None:
+        """Save in a run that has lost the folder: nothing changes."""
+        former = data.draw(st.sampled_from(self._former))
+        contents = self._store.contents()
+        former.save(max(1, self._step + steps), -1.0)
+        with pytest.raises(ConfigurationError, match="taken by a run that was started later"):
+            former.wait()
+        assert self._store.contents() == contents
+
+    @precondition(lambda self: self._store.whole())
+    @rule(data=st.data(), kind=st.sampled_from(sorted(DAMAGE)))
+    def damage(self, data: st.DataObject, kind: str) -> None:
+        """Damage a whole checkpoint, as a rule one of the newest."""
+        self.damage_step(data.draw(st.sampled_from(sorted(self._store.whole(), reverse=True))), kind)
+
+    def damage_step(self, step: int, kind: str) -> None:
+        """Damage one checkpoint."""
+        DAMAGE[kind](self._store, step)
+        assert step not in self._store.whole()
+        if kind == "flipped byte":
+            self._flipped.add(step)
+        if kind == "copy of another step":
+            self._flipped.discard(step + 1)
+
+
+class Saving(NamedTuple):
+    """A save and what was stored when it began."""
+
+    step: int
+    value: float
+    whole: dict[int, float]
+    flipped: set[int]
+
+
+@pytest.fixture(scope="module")
+def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
+    """Start a run of one rank in this process, or of two ranks in processes of their own."""
+    with two_ranks() as pipes:
+
+        def start(world: int, url: str, keep: int) -> Run:
+            return TwoRanks(pipes, url, keep) if world == 2 else InProcess(url, keep, runtime)
+
+        yield start
+
+
+def check_histories(start: Callable[[int, str, int], Run], where: str, *, examples: int) -> None:
+    """Try histories, each in a folder of its own."""
+    numbers = count()
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+        lambda: Histories(f"{where}/{next(numbers)}", start),
+        settings=settings(
+            max_examples=examples * (20 if ALL else 1),
+            stateful_step_count=12,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_histories_on_a_disk_keep_the_newest_whole_checkpoints(
+    tmp_path: Path, start: Callable[[int, str, int], Run]
+) -> None:
+    check_histories(start, f"file://{tmp_path}", examples=40)
+
+
+def test_histories_in_a_store_of_objects_keep_the_newest_whole_checkpoints(runtime: Runtime) -> None:
+    # fsspec's store in this process's memory: two ranks cannot share it.
+    check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), "memory://history", examples=40)
+
+
+def test_history_in_a_bucket_keeps_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+    history = Histories(bucket, lambda _world, url, keep: InProcess(url, keep, runtime))
+    history.begin(world=1, keep=3)
+    history.damage_step(3, "tensors cut short")
+    history.resume(world=1, keep=3)
+    history.save(1)
+    history.save(1)
+    history.damage_step(3, "manifest missing")
+    history.take_over_during_save(keep=2, steps=1, same=True)
+    history.save(0, crash=1)
+    history.resume(world=1, keep=1)
+    history.save(0)
+    history.end_with_save_pending(1)
+
+
+@pytest.mark.long
+def test_histories_in_a_bucket_keep_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+    check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), bucket, examples=1)

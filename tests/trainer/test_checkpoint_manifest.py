@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.manifest import MANIFEST, seal, unseal
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
 from trainer.data.sampler import EpochSampler
 from trainer.runtime import Runtime
 from trainer.storage import Folder
@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
     "a part of fewer": (chunk(WEIGHT, sizes=[1, 3]), "the parts of model.0.weight have 3 numbers, not 12"),
     "a part of no dimension": (chunk(WEIGHT, offsets=[]), "a part of model.0.weight lies outside of it"),
     "a start in words": (chunk(WEIGHT, start=None), "none of this trainer: TypeError"),
-    "a start before": (chunk(WEIGHT, start=-5), "too short"),
+    "a start before": (chunk(WEIGHT, start=-5), "a part of model.0.weight starts before its file, at -5"),
     "a length without end": (chunk(WEIGHT, bytes=10**15), "has 12 numbers in 1000000000000000 bytes"),
     "wider weights": (tensor(WEIGHT, dtype="float64"), "has 12 numbers in 48 bytes"),
     "whole weights": (tensor(WEIGHT, dtype="int32"), "0.weight has another shape or type, or is missing"),

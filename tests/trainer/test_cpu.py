@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.trainer.processes import run
-from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, TrainerError
+from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
 from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 
@@ -55,28 +55,57 @@ def fail(error: Exception) -> Callable[[], None]:
     return do
 
 
+NCCL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error, NCCL version 2.28.9\nLast error:\n"
+BATCH = r"^flags.batch_size = 64, flags.accumulate = 1: "
+HOST_LIMIT = BATCH + r"the host ran out of memory \({}.*\); .* raise resources.memory, lower flags.batch_size"
+GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags.batch_size, raise flags.accumulate"
+
+
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("ask", "limit"),
     [
-        (lambda: torch.empty(2**60), "can't allocate memory: you tried to allocate"),
-        (fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")), "Tried to allocate 2.00 GiB"),
-        (fail(MemoryError()), "out of memory"),
+        (lambda: torch.empty(2**60), HOST_LIMIT.format(".*can't allocate memory: you tried to allocate")),
+        (fail(MemoryError()), HOST_LIMIT.format("MemoryError")),
+        (
+            fail(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore")),
+            GPU_LIMIT.format("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        ),
+        (fail(RuntimeError("CUDA error: out of memory\nCompile with")), GPU_LIMIT.format("CUDA error: out of memory")),
+        (
+            fail(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")),
+            GPU_LIMIT.format("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
+        ),
+        (
+            fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 2 'out of memory'")),
+            GPU_LIMIT.format("Cuda failure 2 'out of memory'"),
+        ),
+        (
+            fail(
+                torch.distributed.DistBackendError(
+                    f"{NCCL}Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No "
+                    "space left on device (28)"
+                )
+            ),
+            r"^shared_memory: /dev/shm of this host is full \(Error while .*\); .* raise shared_memory",
+        ),
     ],
-    ids=["host", "device", "Python"],
+    ids=["host", "Python", "GPU", "pinned", "cuBLAS", "NCCL", "shared"],
 )
-def test_memory_that_does_not_suffice_is_a_flag_that_cannot_be_obeyed(
-    ask: Callable[[], object], said: str, runtime: Runtime
+def test_watching_out_of_memory_before_the_first_step_names_the_limit(
+    ask: Callable[[], object], limit: str, runtime: Runtime
 ) -> None:
-    with (
-        pytest.raises(ConfigurationError, match=f"^batch_size is 64, in 1 parts; .* lower --batch-size, .*{said}"),
-        runtime.watching(),
-    ):
+    with pytest.raises(ConfigurationError, match=limit), runtime.watching():
         ask()
+
+
+def test_watching_another_error_is_not_out_of_memory(runtime: Runtime) -> None:
+    with pytest.raises(PeerGoneError), runtime.watching():
+        fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
 
 def test_memory_that_sufficed_for_a_step_may_suffice_again(runtime: Runtime) -> None:
     runtime.vote(Verdict.GO_ON)
-    with pytest.raises(TrainerError, match=r"^batch_size is 64, in 1 parts; ") as raised, runtime.watching():
+    with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.watching():
         torch.empty(2**60)
     assert raised.value.exit_code == 1
 
@@ -85,5 +114,5 @@ def test_a_batch_that_no_memory_holds_ends_a_run_with_a_sentence(tmp_path: Path)
     flags = ("--arch=resnet18", "--steps-per-epoch=1", "--batch-size=100000000", "--image-size=1000")
     ended = run(*flags, recipe="imagenet", data=tmp_path)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
-    assert "error: batch_size is 100000000, in 1 parts; allowed is what this rank's memory takes" in ended.output
+    assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in ended.output
     assert "Traceback" not in ended.output

@@ -126,7 +126,7 @@ def test_a_profile_has_the_kernels_of_the_gpu(digits: Path, tmp_path: Path) -> N
 def test_memory_that_does_not_suffice_is_a_bad_configuration(digits: Path) -> None:
     ended = run("--batch-size=5000000", f"--device={DEVICE}", recipe="imagenet", data=digits)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
-    assert "batch_size is 5000000, in 1 parts; allowed is what this rank's memory takes" in ended.output
+    assert "flags.batch_size = 5000000, flags.accumulate = 1: the accelerator ran out of memory (" in ended.output
 
 
 def test_more_ranks_than_gpus_are_refused(digits: Path) -> None:

@@ -102,7 +102,7 @@ except PreemptedError as error:
 """
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        running = Running([process])
+        running = Running(lambda _: process, hosts=1)
         running.wait_for("loading")
         began = time.monotonic()
         process.terminate()

@@ -12,10 +12,10 @@ from torch import nn
 from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.manifest import MANIFEST
 from trainer.checkpoints.owner import NAME, Owner
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.state import RunState
-from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import DigitsConfig
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
@@ -89,6 +89,7 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
             second.wait_for("resume")
             ended = first.end()
             assert ended.codes == [BAD_CONFIGURATION], ended.output
+            assert "UserWarning" not in ended.output
             assert f"error: file://{tmp_path}/training was taken by a run that was started later" in ended.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)

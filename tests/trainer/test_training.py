@@ -14,7 +14,8 @@ import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
-from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
+from trainer.checkpoints.manifest import MANIFEST, destination, unseal
+from trainer.checkpoints.tensor_files import TensorFilesReader
 from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR
 from trainer.storage import Folder
 

@@ -14,8 +14,18 @@ from hypothesis import strategies as st
 from tests.golden.manifests import examples
 from trainer import exit_codes
 from trainer.config import parse
-from workloads.command import IDLE, LAUNCHER, RETRYABLE_OFFSET, TORCHRUN, Command, FieldReference, host_command, program
-from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE
+from workloads.command import (
+    IDLE,
+    LAUNCHER,
+    RETRYABLE_OFFSET,
+    TORCHRUN,
+    Command,
+    FieldReference,
+    host_command,
+    program,
+    restarts_in_place,
+)
+from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE, LOST_EXIT_CODES
 from workloads.mpi import SSHD, launcher_command
 from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec, Recipe
@@ -105,7 +115,7 @@ def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert config.rdzv_configs["rank"] == 3
     assert config.run_id == "digits"
     assert config.shutdown_timeout == 55
-    assert config.max_restarts == 0
+    assert config.max_restarts == 1
     assert arguments == ["-u", "-m", "trainer", "digits", "--epochs=5", "--fake"]
 
 
@@ -128,6 +138,47 @@ def test_final_exit_codes_are_the_trainers() -> None:
     stays = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
     assert stays == FINAL_EXIT_CODES
     assert LEFT_EXIT_CODE == exit_codes.PREEMPTED
+
+
+def test_the_launcher_restarts_nothing_after_the_final_exit_codes() -> None:
+    # The trainer imports torch, which takes seconds; every other test here does without.
+    from trainer.restarts.agent import NO_RESTART_HELPS
+
+    assert frozenset(FINAL_EXIT_CODES) == NO_RESTART_HELPS
+
+
+def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> None:
+    own = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
+    # Ranks that end with SIGABRT, SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
+    assert not (own | {256 - signal for signal in (6, 7, 9, 11, 15)}) & set(LOST_EXIT_CODES)
+    assert LEFT_EXIT_CODE in LOST_EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_in_place"),
+    [
+        ({}, True),
+        ({"restarts": 0}, False),
+        ({"hosts": 64, "restarts": 7}, True),
+        ({"rendezvous": "c10d"}, False),
+        ({"elastic": {"min_hosts": 1, "max_hosts": 2}}, False),
+        ({"recipe": None, "script": "train.py"}, True),
+        ({"recipe": None, "script": "train.py", "torchrun": False}, False),
+        # torchrun of an image of the user's own.
+        ({"recipe": None, "script": "train.py", "image": "example.com/own:1"}, False),
+        *(({"kind": kind}, False) for kind in ("pytorch-job", "mpi-job", "jobset", "train-job")),
+    ],
+)
+def test_ranks_restart_in_place_where_launchers_of_an_indexed_job_run(
+    changes: dict[str, Any], is_in_place: bool
+) -> None:
+    spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
+    assert restarts_in_place(spec) is is_in_place
+    found = host_command(spec, topology(spec)).environment.get("PET_MAX_RESTARTS")
+    if is_in_place:
+        assert found == str(spec.restarts)
+    else:
+        assert found is None or spec.elastic
 
 
 def script(**changes: Any) -> Command:

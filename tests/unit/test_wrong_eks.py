@@ -83,6 +83,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
         ("placement_group", "by itself"),
     ),
+    "new placement group for a reservation": (
+        group(**P5, capacity=RESERVATION, zones="us-west-2a", placement_group=True),
+        ("placement_group", "no capacity in a new placement group"),
+    ),
     "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
     "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
     "two capacities on AWS": (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -23,11 +22,9 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from trainer.checkpoints.tensor_files import Facts
+    from trainer.checkpoints.manifest import Facts
 
 NAME = re.compile(r"step-(\d{9})")
-# One rank alone saves and loads without torch.distributed: we ask for that, and need not be told.
-warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +131,7 @@ class Checkpoints:
 
     def _delete_unsealed(self, name: str) -> None:
         """Delete what a failed save left, unless the folder holds a whole checkpoint of before."""
-        from trainer.checkpoints.tensor_files import is_whole
+        from trainer.checkpoints.manifest import is_whole
 
         self._permit()
         if not is_whole(self.folder.child(name)):
@@ -171,7 +168,8 @@ class Checkpoints:
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        from trainer.checkpoints.tensor_files import TensorFilesReader, destination
+        from trainer.checkpoints.manifest import destination
+        from trainer.checkpoints.tensor_files import TensorFilesReader
 
         manifest = self._manifest(folder)
         try:
@@ -196,14 +194,15 @@ class Checkpoints:
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
         """The manifest, read by one rank for all."""
-        from trainer.checkpoints.tensor_files import MANIFEST, unseal
+        from trainer.checkpoints.manifest import MANIFEST, unseal
 
         found: dict[str, Any] | Exception | None = None
         if self._runtime.rank == 0:
             try:
-                if MANIFEST not in folder.names():
-                    raise _NotSealedError("it was not finished")
                 found = unseal(folder.read(MANIFEST))
+            except MissingFileError as error:
+                # Something else may be in the place of the file.
+                found = error if MANIFEST in folder.names() else _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
         found = self._runtime.share(found)
@@ -214,7 +213,7 @@ class Checkpoints:
 
     def _delete_old(self, *, before: int) -> None:
         """Delete the checkpoints of steps before this one, except the newest whole ones and the younger ones."""
-        from trainer.checkpoints.tensor_files import MANIFEST, is_whole
+        from trainer.checkpoints.manifest import MANIFEST, is_whole
 
         kept = 1
         for name in self._newest_first():

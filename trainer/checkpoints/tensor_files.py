@@ -1,4 +1,4 @@
-"""How torch.distributed.checkpoint keeps tensors in a folder: a file a rank, and a manifest that seals them.
+"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file a rank, sealed by a manifest.
 
 Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a
 manifest of JSON in place of a pickle, which could run code when it is loaded.
@@ -7,35 +7,24 @@ manifest of JSON in place of a pickle, which could run code when it is loaded.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
-from torch.distributed.checkpoint.metadata import (
-    ChunkStorageMetadata,
-    Metadata,
-    MetadataIndex,
-    TensorProperties,
-    TensorStorageMetadata,
-)
+from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from trainer.checkpoints.manifest import FORMAT, MANIFEST, Facts, is_whole, read_metadata, seal
 from trainer.exit_codes import StorageError
-from trainer.storage import DeniedFileError, Folder, MissingFileError
+from trainer.storage import Folder, MissingFileError
 
-MANIFEST = "checkpoint.json"
-"""Written last: a folder without it holds no checkpoint."""
-FORMAT = 2
-"""Version of manifest and tensor files, raised when an older trainer could not read them."""
-Facts = dict[str, Any]
-"""What a checkpoint holds beside tensors: numbers and text, nested in dicts and lists."""
+PIECE_BYTES = 32 * 2**20
+"""Most bytes of a file to read at once, unless a single tensor is larger: a load must not take the memory twice."""
 
 
 class TensorFilesWriter(StorageWriter):
@@ -148,7 +137,7 @@ class TensorFilesReader(StorageReader):
 
     def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
         self._folder = folder
-        self._metadata = _metadata(manifest)
+        self._metadata = read_metadata(manifest)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Nothing is kept from one checkpoint to the next."""
@@ -169,23 +158,57 @@ class TensorFilesReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """Read each file once, check its tensors and hand them out."""
+        """Read the files piece by piece, check each tensor and copy it to its destination."""
         by_file: dict[str, list[ReadItem]] = defaultdict(list)
         for item in plan.items:
-            by_file[self._metadata.storage_data[item.storage_index]["file"]].append(item)
+            by_file[self._place(item)["file"]].append(item)
         for name, items in by_file.items():
-            content = memoryview(bytearray(self._folder.read(name)))
-            for item in items:
-                place = self._metadata.storage_data[item.storage_index]
-                stored = self._stored(item.storage_index, content[place["start"] : place["start"] + place["bytes"]])
-                for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-                    stored = stored.narrow(dimension, offset, length)
-                target = planner.resolve_tensor(item).detach()
-                target.copy_(stored)
-                planner.commit_tensor(item, target)
+            self._check_size(name, items)
+            for piece in self._pieces(items):
+                self._read_piece(name, piece, planner)
         done: Future[None] = Future()
         done.set_result(None)
         return done
+
+    def _place(self, item: ReadItem) -> dict[str, Any]:
+        return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
+
+    def _check_size(self, name: str, items: list[ReadItem]) -> None:
+        """Raise ValueError if the file ends before one of the tensors does: a bucket rejects a read past the end."""
+        size = self._folder.facts(name).size
+        for item in items:
+            place = self._place(item)
+            there = max(0, size - place["start"])
+            if there < place["bytes"]:
+                tensor = item.storage_index.fqn
+                raise ValueError(f"{name} is too short: {tensor} has {there} of {place['bytes']} bytes")
+
+    def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
+        """Yield the tensors of a file in groups of at most PIECE_BYTES; a larger tensor is a group of its own."""
+        piece: list[ReadItem] = []
+        start = 0
+        for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
+            place = self._place(item)
+            if piece and place["start"] + place["bytes"] - start > PIECE_BYTES:
+                yield piece
+                piece = []
+            if not piece:
+                start = place["start"]
+            piece.append(item)
+        yield piece
+
+    def _read_piece(self, name: str, items: list[ReadItem], planner: LoadPlanner) -> None:
+        start = self._place(items[0])["start"]
+        size = max(self._place(item)["start"] + self._place(item)["bytes"] for item in items) - start
+        content = memoryview(bytearray(self._folder.read_part(name, start, size) if size else b""))
+        for item in items:
+            place = self._place(item)
+            stored = self._stored(item.storage_index, content[place["start"] - start :][: place["bytes"]])
+            for dimension, (offset, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
+                stored = stored.narrow(dimension, offset, length)
+            target = planner.resolve_tensor(item).detach()
+            target.copy_(stored)
+            planner.commit_tensor(item, target)
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
@@ -204,82 +227,3 @@ class TensorFilesReader(StorageReader):
         if not len(content):
             return torch.empty(place["sizes"], dtype=found.properties.dtype)
         return torch.frombuffer(content, dtype=found.properties.dtype).view(place["sizes"])
-
-
-def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """Empty tensors for all that a checkpoint holds; on `meta` they take no memory."""
-    metadata = _metadata(manifest).state_dict_metadata
-    return {
-        name: torch.empty(found.size, dtype=found.properties.dtype, device=device)
-        for name, found in metadata.items()
-        if isinstance(found, TensorStorageMetadata)
-    }
-
-
-def seal(manifest: dict[str, Any]) -> bytes:
-    """The file of a manifest: its checksum on the first line, then JSON."""
-    content = json.dumps(manifest).encode("ascii")
-    return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
-
-
-def unseal(file: bytes) -> dict[str, Any]:
-    """The manifest in a file; raises ValueError saying what is wrong with it."""
-    digest, _, content = file.partition(b"\n")
-    if not file:
-        raise ValueError(f"{MANIFEST} is empty")
-    if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
-        raise ValueError(f"the checksum of {MANIFEST} is wrong")
-    manifest: Any = json.loads(content)
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise ValueError(f"its format is {found}, not {FORMAT}")
-    return cast("dict[str, Any]", manifest)
-
-
-def is_whole(folder: Folder) -> bool:
-    """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
-
-    Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
-    """
-    try:
-        sizes = folder.sizes()
-        if MANIFEST not in sizes:
-            return False
-        manifest = unseal(folder.read(MANIFEST))
-        places = _metadata(manifest).storage_data.values()
-        is_of_step = folder.url.endswith(f"/step-{manifest['facts']['step']:09d}")
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, MissingFileError, DeniedFileError):
-        return False
-    return is_of_step and all(sizes.get(place["file"], -1) >= place["start"] + place["bytes"] for place in places)
-
-
-def _metadata(manifest: dict[str, Any]) -> Metadata:
-    """The manifest in torch's words; raises ValueError where a tensor's parts do not make it up."""
-    tensors: dict[str, Any] = {}
-    places = {}
-    for name, found in manifest["tensors"].items():
-        chunks = [
-            ChunkStorageMetadata(offsets=torch.Size(chunk["offsets"]), sizes=torch.Size(chunk["sizes"]))
-            for chunk in found["chunks"]
-        ]
-        properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
-        tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        _check_parts(name, tensors[name])
-        for part, chunk in zip(chunks, found["chunks"], strict=True):
-            place = {**chunk, "start": int(chunk["start"]), "bytes": int(chunk["bytes"])}
-            if place["bytes"] != prod(part.sizes) * properties.dtype.itemsize:
-                raise ValueError(f"a part of {name} has {prod(part.sizes)} numbers in {place['bytes']} bytes")
-            places[MetadataIndex(name, part.offsets)] = place
-    return Metadata(tensors, storage_data=places)
-
-
-def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
-    """Raise ValueError for parts that lie outside of their tensor, or leave numbers of it without a value."""
-    for part in tensor.chunks:
-        edges = zip(part.offsets, part.sizes, tensor.size, strict=False)
-        inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
-        if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
-            raise ValueError(f"a part of {name} lies outside of it")
-    there, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
-    if there != needed:
-        raise ValueError(f"the parts of {name} have {there} numbers, not {needed}")

@@ -22,6 +22,7 @@ from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.meeting import from_launcher, meet
+from trainer.runtime.out_of_memory import memory_problem
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
@@ -29,8 +30,6 @@ SLACK = 20.0
 """Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
 LEAVING = "leaving"
 """What a rank writes into the store that was told to leave while the ranks do not meet at every step."""
-NO_MEMORY = "DefaultCPUAllocator: can't allocate memory"
-"""How torch says that the host's memory does not suffice, in an error that has no kind of its own."""
 Shared = TypeVar("Shared")
 
 
@@ -278,14 +277,9 @@ class Runtime:
             yield
         except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
-            if isinstance(error, MemoryError | torch.OutOfMemoryError) or NO_MEMORY in text:
-                # What is short after steps that it sufficed for may suffice for another start, from the checkpoint.
-                kind = TrainerError if self._has_stepped else ConfigurationError
-                raise kind(
-                    f"batch_size is {self._batch_size}, in {self._accumulate} parts; allowed is what this rank's "
-                    "memory takes: lower --batch-size, raise --accumulate, or give the job more memory or fewer ranks "
-                    f"a host; {self.device.type} says: {text or 'out of memory'}"
-                ) from error
+            if problem := memory_problem(error, batch_size=self._batch_size, accumulate=self._accumulate):
+                # Memory that sufficed for a step may suffice again after a restart from the checkpoint.
+                raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
             if self._compile and _from_compiler(error):
                 raise ConfigurationError(
                     "compile is True; allowed is False where torch.compile makes no kernels of this model: leave "

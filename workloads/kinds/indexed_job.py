@@ -1,7 +1,14 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
 
-Evictions and lost nodes do not count as restarts, and the final exit codes end the job at once. An elastic job is
-complete when as many hosts as train at least are: hosts that come back after the end have nothing to join.
+The launchers restart failed ranks in their pods where they can (trainer/restarts), and a pod fails when its host is
+lost. Otherwise every host's pod fails when a rank does. Evictions and lost nodes do not count as restarts, and the
+final exit codes end the job at once. An elastic job is complete when as many hosts as train at least are: hosts that
+come back after the end have nothing to join.
+
+Each host has a back-off of its own (`backoffLimitPerIndex`): the n-th pod of a host that fails is replaced after
+10 s x 2^(n - 1), at most 600 s, whatever the number of hosts. With `backoffLimit` alone the failed pods of all hosts
+count together: eight that fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
+https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go
 """
 
 from __future__ import annotations
@@ -11,7 +18,7 @@ from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, Succ
 from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
 
 from infra.naming import job_selector
-from workloads.command import RENDEZVOUS_PORT, host_command
+from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
 from workloads.kinds.parts import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
 from workloads.pod import CONTAINER, Placement, Pod, pod_template
 from workloads.spec import JobSpec
@@ -19,7 +26,7 @@ from workloads.topology import topology
 
 
 def backoff_limit(spec: JobSpec) -> int:
-    """Failed pods that the Job bears: when one host fails the others do too, so a restart costs one pod a host."""
+    """Return how many failed pods the Job allows: a restart of the whole job costs at most one pod a host."""
     return spec.restarts * spec.hosts
 
 
@@ -36,7 +43,8 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         ),
         opts=opts,
     )
-    pod = Pod(command=host_command(spec, topology(spec), placement.profile), subdomain=spec.name)
+    shape = topology(spec)
+    pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
     job = Job(
         f"{name}-job",
         metadata=metadata(spec, placement, CREATED_IS_READY),
@@ -45,9 +53,11 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
             completions=spec.hosts,
             parallelism=spec.hosts,
             backoff_limit=backoff_limit(spec),
+            backoff_limit_per_index=spec.restarts,
+            max_failed_indexes=shape.hosts - shape.fewest_hosts,
             active_deadline_seconds=spec.deadline_seconds,
             suspend=spec.suspend or None,
-            pod_failure_policy=failure_policy(CONTAINER),
+            pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
             success_policy=_success(spec),
             template=pod_template(spec, placement, pod),
         ),

@@ -24,6 +24,9 @@ FINAL_EXIT_CODES = (65, 66, 69, 78)
 """Exit codes after which a restart would end the same way: diverged, data error, slow link, bad configuration."""
 LEFT_EXIT_CODE = 75
 """Exit code of a host that was told to leave, or whose peers left."""
+LOST_EXIT_CODES = (LEFT_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
+"""Exit codes of a launcher that did not end the job itself: told to leave (75), not started (128), killed by a signal
+(128 and its number: abort, bus error, kill, segmentation fault, termination), or lost with its shim (255)."""
 
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """For what is not ready before the job's pods run."""
@@ -53,24 +56,28 @@ def companion(spec: JobSpec, placement: Placement, name: str | None, annotations
     return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations or None)
 
 
-def failure_policy(container: str, *, peers_leave: bool = False) -> PodFailurePolicyArgs:
+def failure_policy(
+    container: str, *, peers_leave: bool = False, launchers_restart: bool = False
+) -> PodFailurePolicyArgs:
     """Disruptions do not count towards the limit, and some exit codes end the job at once.
 
     `peers_leave` also ignores hosts that left because others did, where one more failure would restart the whole set.
+    With `launchers_restart` a pod whose launcher ends by itself ends the job: no restart is left, or none would help.
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
+    final = _codes(container, LOST_EXIT_CODES, "NotIn") if launchers_restart else _codes(container, FINAL_EXIT_CODES)
     rules = [
         PodFailurePolicyRuleArgs(action="Ignore", on_pod_conditions=[disrupted]),
-        PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=_codes(container, FINAL_EXIT_CODES)),
+        PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=final),
     ]
     if peers_leave:
         rules.append(PodFailurePolicyRuleArgs(action="Ignore", on_exit_codes=_codes(container, (LEFT_EXIT_CODE,))))
     return PodFailurePolicyArgs(rules=rules)
 
 
-def _codes(container: str, codes: tuple[int, ...]) -> PodFailurePolicyOnExitCodesRequirementArgs:
-    return PodFailurePolicyOnExitCodesRequirementArgs(container_name=container, operator="In", values=list(codes))
+def _codes(container: str, codes: tuple[int, ...], operator: str = "In") -> PodFailurePolicyOnExitCodesRequirementArgs:
+    return PodFailurePolicyOnExitCodesRequirementArgs(container_name=container, operator=operator, values=list(codes))
 
 
 @dataclass(frozen=True, kw_only=True)

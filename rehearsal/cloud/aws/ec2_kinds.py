@@ -24,9 +24,8 @@ def _ec2(type_: str, prefix: str, **more: Any) -> Kind:
     resource = type_.rpartition(":")[2].lower()
     outputs = {"arn": f"arn:aws:ec2:{{region}}:{ACCOUNT}:{resource}/{{id}}", "ownerId": ACCOUNT}
     outputs |= more.pop("outputs", {})
-    replaces = frozenset({"region", *more.pop("replaces", ())})
     id_ = more.pop("id", f"{prefix}-{{number}}")
-    return Kind(type=type_, id=id_, outputs=outputs, replaces=replaces, **more)
+    return Kind(type=type_, id=id_, outputs=outputs, **more)
 
 
 KINDS = (
@@ -34,7 +33,6 @@ KINDS = (
         VPC,
         "vpc",
         outputs={"defaultSecurityGroupId": "sg-{number}", "mainRouteTableId": "rtb-{number}"},
-        replaces={"cidrBlock"},
         rules=(network_rules.vpc_size,),
         seconds=12,
     ),
@@ -44,13 +42,11 @@ KINDS = (
         id="sg-{vpcId}",
         takes_over=True,
         references=(Reference(path="vpcId", types=(VPC,), owner=True),),
-        replaces={"vpcId"},
     ),
     _ec2(
         SUBNET,
         "subnet",
         references=(_IN_VPC,),
-        replaces={"vpcId", "cidrBlock", "availabilityZone"},
         rules=network_rules.SUBNET_RULES,
         seconds=3,
     ),
@@ -66,7 +62,6 @@ KINDS = (
         "nat",
         references=(Reference(path="subnetId", types=(SUBNET,)), Reference(path="allocationId", types=(ADDRESS,))),
         outputs={"publicIp": "203.0.113.10"},
-        replaces={"subnetId", "allocationId"},
         seconds=110,
         delete_seconds=60,
     ),
@@ -78,20 +73,17 @@ KINDS = (
             Reference(path="routes.gatewayId", types=(GATEWAY,)),
             Reference(path="routes.natGatewayId", types=(NAT,)),
         ),
-        replaces={"vpcId"},
     ),
     _ec2(
         "aws:ec2/routeTableAssociation:RouteTableAssociation",
         "rtbassoc",
         references=(Reference(path="routeTableId", types=(TABLE,)), Reference(path="subnetId", types=(SUBNET,))),
-        replaces={"subnetId"},
     ),
     _ec2(
         GROUP,
         "sg",
         autoname=Autoname(limit=255),
         references=(_IN_VPC,),
-        replaces={"vpcId", "name", "description"},
     ),
     _ec2(
         "aws:ec2/vpcEndpoint:VpcEndpoint",
@@ -102,7 +94,6 @@ KINDS = (
             Reference(path="securityGroupIds", types=(GROUP,)),
             Reference(path="routeTableIds", types=(TABLE,)),
         ),
-        replaces={"vpcId", "serviceName", "vpcEndpointType"},
         rules=(network_rules.endpoint_service,),
         seconds=90,
         delete_seconds=60,
@@ -112,7 +103,6 @@ KINDS = (
         "pg",
         id="{name}",
         autoname=Autoname(limit=255),
-        replaces={"name", "strategy"},
         rules=(network_rules.placement_strategy,),
     ),
     _ec2(
@@ -121,7 +111,6 @@ KINDS = (
         autoname=Autoname(limit=125),
         outputs={"latestVersion": lambda _found: 1, "defaultVersion": lambda _found: 1},
         references=(Reference(path="placement.groupName", types=(PLACEMENT,)),),
-        replaces={"name"},
         rules=network_rules.TEMPLATE_RULES,
     ),
 )

@@ -32,7 +32,6 @@ _EKS = (
         "{name}",
         autoname=Autoname(limit=100),
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:cluster/{{name}}", **cluster_rules.ACCESS},
-        replaces=frozenset({"name", "region", "roleArn", "encryptionConfig", "kubernetesNetworkConfig"}),
         references=(
             Reference(path="roleArn", types=(ROLE,)),
             Reference(path="vpcConfig.subnetIds", types=(SUBNET,)),
@@ -47,10 +46,6 @@ _EKS = (
         "{clusterName}:{nodeGroupName}",
         autoname=Autoname(property="nodeGroupName", limit=63),
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:nodegroup/{{id}}", "status": "ACTIVE"},
-        replaces=frozenset(
-            {"clusterName", "nodeGroupName", "region", "subnetIds", "nodeRoleArn", "amiType", "capacityType"}
-            | {"instanceTypes", "diskSize", "launchTemplate.id"}
-        ),
         references=(
             _IN_CLUSTER,
             Reference(path="nodeRoleArn", types=(ROLE,)),
@@ -66,7 +61,6 @@ _EKS = (
         "aws:eks/addon:Addon",
         "{clusterName}:{addonName}",
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:addon/{{id}}"},
-        replaces=frozenset({"clusterName", "addonName"}),
         references=(
             _IN_CLUSTER,
             Reference(path="podIdentityAssociations.roleArn", types=(ROLE,)),
@@ -78,21 +72,18 @@ _EKS = (
     _eks(
         "aws:eks/accessEntry:AccessEntry",
         "{clusterName}:{principalArn}",
-        replaces=frozenset({"clusterName", "principalArn", "type"}),
         references=(_IN_CLUSTER,),
         rules=(cluster_rules.access_entry,),
     ),
     _eks(
         "aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
         "{clusterName}#{principalArn}#{policyArn}",
-        replaces=frozenset({"clusterName", "principalArn", "policyArn"}),
         references=(_IN_CLUSTER,),
     ),
     _eks(
         "aws:eks/podIdentityAssociation:PodIdentityAssociation",
         "a-{number}",
         outputs={"associationId": "{id}"},
-        replaces=frozenset({"clusterName", "namespace", "serviceAccount"}),
         references=(_IN_CLUSTER, Reference(path="roleArn", types=(ROLE,))),
         rules=(cluster_rules.pod_role,),
     ),
@@ -104,7 +95,6 @@ _OTHER = (
         id="{name}",
         autoname=Autoname(limit=64),
         outputs={"arn": f"arn:aws:iam::{ACCOUNT}:role/{{name}}", "uniqueId": "AROA{number}"},
-        replaces=frozenset({"name", "path"}),
         rules=(other_rules.role_name, other_rules.trust_policy),
         seconds=2,
     ),
@@ -120,14 +110,12 @@ _OTHER = (
         type="aws:iam/rolePolicy:RolePolicy",
         id="{role}:{name}",
         autoname=Autoname(limit=128),
-        replaces=frozenset({"name", "role"}),
         references=(Reference(path="role", types=(ROLE,)),),
         rules=(other_rules.policy_document,),
     ),
     Kind(
         type="aws:iam/rolePolicyAttachment:RolePolicyAttachment",
         id="{role}/{policyArn}",
-        replaces=frozenset({"role", "policyArn"}),
         references=(
             Reference(path="role", types=(ROLE,)),
             Reference(path="policyArn", types=(POLICY,), prefix=f"arn:aws:iam::{ACCOUNT}:"),
@@ -138,7 +126,6 @@ _OTHER = (
         type=KEY,
         id="{number}",
         outputs={"arn": f"arn:aws:kms:{{region}}:{ACCOUNT}:key/{{id}}", "keyId": "{id}"},
-        replaces=frozenset({"region", "keyUsage", "customerMasterKeySpec"}),
         rules=(other_rules.key_deletion,),
         seconds=10,
     ),
@@ -154,7 +141,6 @@ _OTHER = (
         id="{name}",
         autoname=Autoname(limit=512),
         outputs={"arn": f"arn:aws:logs:{{region}}:{ACCOUNT}:log-group:{{name}}"},
-        replaces=frozenset({"name", "region"}),
         rules=(other_rules.log_retention,),
         seconds=1,
     ),
@@ -167,7 +153,6 @@ _OTHER = (
             "bucketDomainName": "{bucket}.s3.amazonaws.com",
             "bucketRegionalDomainName": "{bucket}.s3.{region}.amazonaws.com",
         },
-        replaces=frozenset({"bucket", "region"}),
         rules=(other_rules.s3_bucket_name,),
         seconds=2,
     ),
@@ -175,7 +160,6 @@ _OTHER = (
         Kind(
             type=f"aws:s3/{name[0].lower()}{name[1:]}:{name}",
             id="{bucket}",
-            replaces=frozenset({"bucket"}),
             references=(Reference(path="bucket", types=(BUCKET,)),),
             seconds=1,
         )
@@ -197,14 +181,12 @@ _OTHER = (
             "repositoryUrl": f"{ACCOUNT}.dkr.ecr.{{region}}.amazonaws.com/{{name}}",
             "registryId": ACCOUNT,
         },
-        replaces=frozenset({"name", "region", "encryptionConfigurations"}),
         rules=(other_rules.repository_name,),
         seconds=2,
     ),
     Kind(
         type="aws:ecr/lifecyclePolicy:LifecyclePolicy",
         id="{repository}",
-        replaces=frozenset({"repository"}),
         references=(Reference(path="repository", types=(REPOSITORY,)),),
         seconds=1,
     ),

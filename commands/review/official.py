@@ -1,0 +1,248 @@
+"""Plans of the official plugins, compared with Trainyard's own: a difference is a defect of Trainyard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from commands.review.difference import without_ignored
+from commands.review.new_outputs import with_unknown_outputs
+from commands.review.plan import Action, Step
+from commands.review.plugin import (
+    Plugin,
+    PluginDied,
+    PluginMissing,
+    PluginRefused,
+    Properties,
+    installed,
+    started,
+)
+from commands.review.recording import Record, key_of
+from setup.stand_ins.kubernetes.values import UNKNOWN, Unknown
+
+PACKAGES = ("gcp", "aws")
+PROVIDERS = "pulumi:providers:"
+ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
+"""Settings of a provider that it can only judge by asking the cloud."""
+REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
+DEFECT = "a defect of Trainyard: "
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginReview:
+    """What the official plugins said."""
+
+    asked: Mapping[str, int] = field(default_factory=dict)
+    """Plugin with its version -> resources that it checked and planned."""
+    refused: Sequence[str] = ()
+    """What a plugin rejects."""
+    differences: Sequence[str] = ()
+    """Resources for which it plans something else than Trainyard."""
+    warnings: Sequence[str] = ()
+    """What a plugin warns of."""
+    missing: Sequence[str] = ()
+    """Plugins that could not be asked, and why."""
+
+    @property
+    def failures(self) -> list[str]:
+        """Why the change must not be merged."""
+        return [f"{DEFECT}{each}" for each in (*self.refused, *self.differences)]
+
+    def lines(self) -> list[str]:
+        """Return the part of a report."""
+        found = [
+            f"- {name} checked and planned {count} resources{'' if self.failures else ' as Trainyard did'}."
+            for name, count in self.asked.items()
+        ]
+        found += [f"- **{each}**" for each in (*self.refused, *self.differences)]
+        found += [f"- warning: {each}" for each in self.warnings]
+        found += [f"- **Not checked** by {each}" for each in self.missing]
+        return ["", "Official plugins:", *found] if found else []
+
+
+def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: Iterable[Step]) -> PluginReview:
+    """Ask the plugins of the clouds in the records; `steps` is Trainyard's own plan."""
+    olds, news = list(before), list(after)
+    ours = {f"{each.type}::{each.name}": each.action for each in steps}
+    asked, refused, differences = dict[str, int](), list[str](), list[str]()
+    warnings, missing = list[str](), list[str]()
+    for package in PACKAGES:
+        if not any(_is_of(each, package) for each in (*olds, *news)):
+            continue
+        name = f"{package} {metadata.version(f'pulumi-{package}')}"
+        try:
+            with started(installed(package)) as plugin:
+                plan = _Plan(plugin, package, olds, news)
+                plan.make()
+        except (PluginMissing, PluginDied, PluginRefused) as error:
+            missing.append(f"{name}: {error}")
+            continue
+        asked[name] = len(plan.actions)
+        refused += plan.refused
+        differences += _differences(name, plan, ours)
+        warnings += plugin.warnings
+    return PluginReview(
+        asked=asked,
+        refused=tuple(refused),
+        differences=tuple(differences),
+        warnings=tuple(warnings),
+        missing=tuple(missing),
+    )
+
+
+def _is_of(record: Record, package: str) -> bool:
+    return record.type.startswith(f"{package}:")
+
+
+def _differences(name: str, plan: _Plan, ours: Mapping[str, Action]) -> list[str]:
+    found = []
+    for key, action in plan.actions.items():
+        mine = ours.get(key, "same")
+        if mine != action:
+            why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
+            found.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {mine}")
+    return found
+
+
+class _Plan:
+    """The plan of one plugin, resource by resource in the order of the program."""
+
+    def __init__(self, plugin: Plugin, package: str, before: list[Record], after: list[Record]) -> None:
+        self._plugin = plugin
+        self._package = package
+        self._before = {each.key: each for each in before}
+        self._after = {each.key: each for each in after}
+        self._first: dict[str, bool] = {}
+        self.actions: dict[str, Action] = {}
+        """Resource -> what the plugin would do."""
+        self.reasons: dict[str, list[str]] = {}
+        """Replaced resource -> inputs."""
+        self.refused: list[str] = []
+
+    def make(self) -> None:
+        """Check and plan everything. Raises PluginDied if the plugin cannot even be configured."""
+        self._plugin.configure(self._package, self._settings(self._after))
+        moved = self._providers_replaced()
+        for key, record in self._after.items():
+            if _is_of(record, self._package):
+                try:
+                    self._plan(record, self._before.get(key), moved)
+                except PluginRefused as error:
+                    self.refused.append(f"{record.name}: {self._package} rejects it: {error}")
+                except PluginDied as error:
+                    self.refused.append(f"{record.name}: the plugin crashes: {error}")
+                    return
+        for key, record in self._before.items():
+            if key not in self._after and _is_of(record, self._package):
+                self.actions[key] = "delete"
+
+    def _settings(self, records: Mapping[str, Record]) -> Properties:
+        for record in records.values():
+            if record.type == f"{PROVIDERS}{self._package}":
+                return {key: value for key, value in record.inputs.items() if key not in ACCOUNTS}
+        projects = [record.inputs["project"] for record in records.values() if record.inputs.get("project")]
+        return {"project": projects[0]} if self._package == "gcp" and projects else {}
+
+    def _providers_replaced(self) -> set[str]:
+        """Return the keys of the package's providers that a change of settings replaces."""
+        found = set()
+        for key, record in self._after.items():
+            old = self._before.get(key)
+            is_changed = record.type == f"{PROVIDERS}{self._package}" and old and old.inputs != record.inputs
+            if old and is_changed and self._plugin.diff_config(record, old.inputs, record.inputs).replaces:
+                found.add(key)
+        return found
+
+    def _plan(self, record: Record, old: Record | None, moved: set[str]) -> None:
+        inputs = dict(record.inputs)
+        if old:
+            inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
+        inputs, wrong = self._checked(record, inputs, self._after)
+        self.refused += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
+        if wrong:
+            return
+        if old is None:
+            self._plugin.planned(record, inputs)
+            self.actions[record.key] = "create"
+            return
+        olds, _ = self._checked(old, dict(old.inputs), self._before)
+        state = _known(self._plugin.planned(old, olds))
+        self._decide(record, state, olds, inputs)
+        if record.provider and key_of(record.provider) in moved:
+            self.actions[record.key] = "replace"
+        if self.actions[record.key] == "replace":
+            self._first.setdefault(record.key, record.deletes_first)
+
+    def _checked(
+        self, record: Record, inputs: Properties, records: Mapping[str, Record]
+    ) -> tuple[Properties, list[str]]:
+        """Return completed inputs and what is wrong, judged without the values that stand in for outputs."""
+        hidden = dict(inputs)
+        for name, urns in record.depends.items():
+            for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
+                if name in hidden:
+                    hidden[name] = with_unknown_outputs(hidden[name], other.outputs, whole=False)
+        checked, wrong = self._plugin.check(record, hidden)
+        return _shown(checked, inputs), wrong
+
+    def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
+        """Say what happens to a resource that is there, others that are replaced included."""
+        lost, removed = dict(inputs), dict(inputs)
+        for name, urns in record.depends.items():
+            for key in (key_of(urn) for urn in urns):
+                if self.actions.get(key) == "replace" and name in lost:
+                    lost[name] = with_unknown_outputs(lost[name], self._after[key].outputs)
+                    if self._first[key]:
+                        removed[name] = UNKNOWN
+        self.actions[record.key] = "same"
+        for news in [lost, *([removed] if removed not in (lost, inputs) else [])]:
+            found = self._plugin.diff(record, state, olds, news)
+            action, reasons = _action(found, record.replace_on_changes)
+            if action == "replace":
+                self.actions[record.key], self.reasons[record.key] = action, reasons
+                self._first[record.key] = record.deletes_first or found.deleteBeforeReplace
+                return
+            if news is lost:
+                self.actions[record.key], self.reasons[record.key] = action, reasons
+
+
+def _action(found: Any, replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
+    """Return what a plugin's answer means, Pulumi's option `replace_on_changes` included, and the inputs it names."""
+    kinds = {path: found.detailedDiff[path].Kind.Name(found.detailedDiff[path].kind) for path in found.detailedDiff}
+    replaces = [*found.replaces, *(path for path, kind in kinds.items() if kind in REPLACES)]
+    changed = list(dict.fromkeys([*kinds, *found.diffs]))
+    asked = [path for path in changed for each in replace_on_changes if _is_within(path, each)]
+    if replaces or asked:
+        return "replace", list(dict.fromkeys([*replaces, *asked]))
+    return ("update", changed) if found.changes == found.DIFF_SOME or changed else ("same", [])
+
+
+def _is_within(path: str, option: str) -> bool:
+    """Return True if an option of Pulumi that names inputs names a changed path or an input around it."""
+    return option in ("*", path) or path.startswith((f"{option}.", f"{option}["))
+
+
+def _shown(checked: Any, inputs: Any) -> Any:
+    """Return completed inputs with the values in place of the unknown ones."""
+    if isinstance(checked, Unknown):
+        return inputs
+    if isinstance(checked, dict):
+        return {
+            key: _shown(value, inputs.get(key) if isinstance(inputs, Mapping) else None)
+            for key, value in checked.items()
+        }
+    if isinstance(checked, list):
+        alike = inputs if isinstance(inputs, list) and len(inputs) == len(checked) else [None] * len(checked)
+        return [_shown(value, each) for value, each in zip(checked, alike, strict=True)]
+    return checked
+
+
+def _known(value: Any) -> Any:
+    """Return a state without what is unknown in it."""
+    if isinstance(value, dict):
+        return {key: _known(each) for key, each in value.items() if not isinstance(each, Unknown)}
+    if isinstance(value, list):
+        return [_known(each) for each in value if not isinstance(each, Unknown)]
+    return value

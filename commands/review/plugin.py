@@ -1,0 +1,236 @@
+"""An official Pulumi plugin, asked to check and plan resources with no credentials and no way to a cloud."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
+
+from commands.environment import stack_environment
+from commands.review.recording import Record
+from setup.pulumi_cli import RELEASE_HOST, has_cli
+from setup.stand_ins.kubernetes.values import from_wire, reveal, to_wire
+from setup.stand_ins.protocol import CHANNEL_OPTIONS
+
+START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
+CLOSED_PROXY = "http://127.0.0.1:9"
+"""No program listens there: a plugin that calls a cloud by mistake gets an error, not an answer."""
+CREDENTIALS = ("AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "PULUMI_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+"""Beginnings of the environment variables that a plugin does not get."""
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    # https://www.pulumi.com/registry/packages/gcp/installation-configuration/
+    "gcp": {"accessToken": "none", "skipRegionValidation": "true", "disableGlobalProjectWarning": "true"},
+    # https://www.pulumi.com/registry/packages/aws/installation-configuration/
+    "aws": {
+        "accessKey": "none",
+        "secretKey": "none",
+        "skipCredentialsValidation": "true",
+        "skipMetadataApiCheck": "true",
+        "skipRegionValidation": "true",
+        "skipRequestingAccountId": "true",
+    },
+}
+"""Package -> settings with which its plugin neither looks for credentials nor calls the cloud."""
+Properties = dict[str, Any]
+
+
+class PluginMissing(Exception):
+    """The plugin cannot be had here."""
+
+
+class PluginDied(Exception):
+    """The plugin ended, or gave no answer."""
+
+
+def installed(package: str) -> Path:
+    """Return the plugin of the package's SDK, installed by Pulumi if it is not there. Raises PluginMissing."""
+    version = metadata.version(f"pulumi-{package}")
+    home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
+    program = home / "plugins" / f"resource-{package}-v{version}" / f"pulumi-resource-{package}"
+    if program.exists():
+        return program
+    if not has_cli():
+        raise PluginMissing("there is no `pulumi` here to install it; `make setup` gets one")
+    try:
+        socket.getaddrinfo(RELEASE_HOST, 443)
+    except OSError as error:
+        raise PluginMissing(f"{RELEASE_HOST} cannot be reached ({error})") from error
+    words = ["pulumi", "plugin", "install", "resource", package, version]
+    try:
+        done = subprocess.run(
+            words, env=stack_environment(), capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PluginMissing(f"`{' '.join(words)}` took more than {INSTALL_SECONDS} s") from error
+    if done.returncode != 0 or not program.exists():
+        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise PluginMissing(f"`{' '.join(words)}` failed: {said}")
+    return program
+
+
+class _Engine(engine_pb2_grpc.EngineServicer):
+    """Keeps the warnings and errors that a plugin logs."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def Log(self, request: engine_pb2.LogRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Keep a message of a warning or an error."""
+        if request.severity in (engine_pb2.WARNING, engine_pb2.ERROR) and not request.ephemeral:
+            self.warnings.append(request.message.strip())
+        return empty_pb2.Empty()
+
+
+class Plugin:
+    """A running plugin."""
+
+    def __init__(self, stub: provider_pb2_grpc.ResourceProviderStub, engine: _Engine, stderr: Path) -> None:
+        self._stub = stub
+        self._engine = engine
+        self._stderr = stderr
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings so far, each once."""
+        return list(dict.fromkeys(self._engine.warnings))
+
+    def configure(self, package: str, settings: Mapping[str, Any]) -> None:
+        """Give the plugin its settings, without credentials. Raises PluginDied."""
+        every = {**settings, **SETTINGS.get(package, {})}
+        variables = {f"{package}:config:{key}": str(value) for key, value in every.items()}
+        self._call(
+            "Configure",
+            provider_pb2.ConfigureRequest(
+                variables=variables, args=to_wire(every, keep_secrets=False), sends_old_inputs=True
+            ),
+        )
+
+    def check(self, record: Record, news: Properties) -> tuple[Properties, list[str]]:
+        """Return the completed inputs and what is wrong with them."""
+        request = provider_pb2.CheckRequest(
+            urn=urn_of(record), news=to_wire(news, keep_secrets=False), randomSeed=bytes(32), **_names(record)
+        )
+        found = self._call("Check", request)
+        wrong = [f"{each.property}: {each.reason}" if each.property else each.reason for each in found.failures]
+        return reveal(from_wire(found.inputs)), wrong
+
+    def planned(self, record: Record, inputs: Properties) -> Properties:
+        """Return the state that a creation would make, with what the cloud computes unknown."""
+        request = provider_pb2.CreateRequest(
+            urn=urn_of(record), properties=to_wire(inputs, keep_secrets=False), preview=True, **_names(record)
+        )
+        found: Properties = reveal(from_wire(self._call("Create", request).properties))
+        return found
+
+    def diff(self, record: Record, state: Properties, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
+        """Return what the plugin would do about a change from `olds` to `news`."""
+        request = provider_pb2.DiffRequest(
+            id=f"{record.name}-id",
+            urn=urn_of(record),
+            olds=to_wire(state, keep_secrets=False),
+            old_inputs=to_wire(olds, keep_secrets=False),
+            news=to_wire(news, keep_secrets=False),
+            ignoreChanges=record.ignore_changes,
+            **_names(record),
+        )
+        found = self._call("Diff", request)
+        assert isinstance(found, provider_pb2.DiffResponse)
+        return found
+
+    def diff_config(self, record: Record, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
+        """Return what a change of the provider's own settings would do."""
+        request = provider_pb2.DiffRequest(
+            urn=urn_of(record),
+            olds=to_wire(olds, keep_secrets=False),
+            old_inputs=to_wire(olds, keep_secrets=False),
+            news=to_wire(news, keep_secrets=False),
+        )
+        found = self._call("DiffConfig", request)
+        assert isinstance(found, provider_pb2.DiffResponse)
+        return found
+
+    def _call(self, name: str, request: Any) -> Any:
+        try:
+            return getattr(self._stub, name)(request, timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise PluginDied(f"{name}: {error.details()}; {self._panic()}") from error
+            raise PluginRefused(str(error.details())) from error
+
+    def _panic(self) -> str:
+        """Return the line of standard error that names a crash, else the last one."""
+        lines = self._stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return next((line for line in lines if line.startswith("panic")), lines[-1] if lines else "it printed nothing")
+
+
+class PluginRefused(Exception):
+    """The plugin answered with an error."""
+
+
+def urn_of(record: Record) -> str:
+    """Return a URN for a recorded resource."""
+    return f"urn:pulumi:preview::trainyard::{record.type}::{record.name}"
+
+
+def _names(record: Record) -> dict[str, Any]:
+    return {"name": record.name, "type": record.type}
+
+
+@contextmanager
+def started(program: Path) -> Iterator[Plugin]:
+    """Run a plugin for a while. Raises PluginDied if it does not start."""
+    engine = _Engine()
+    server = grpc.server(ThreadPoolExecutor(max_workers=4))
+    engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    with tempfile.TemporaryDirectory(prefix="trainyard-plugin-") as folder:
+        stderr = Path(folder) / "stderr"
+        with stderr.open("wb") as errors:
+            process = subprocess.Popen(
+                [str(program), address],
+                cwd=folder,
+                env=_environment(folder),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
+        try:
+            channel = grpc.insecure_channel(f"127.0.0.1:{_port(process, stderr)}", options=CHANNEL_OPTIONS)
+            yield Plugin(provider_pb2_grpc.ResourceProviderStub(channel), engine, stderr)
+            channel.close()
+        finally:
+            process.kill()
+            process.communicate()
+            server.stop(None)
+
+
+def _environment(home: str) -> dict[str, str]:
+    """Return an environment without credentials and without a way out."""
+    kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(CREDENTIALS)}
+    closed = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), CLOSED_PROXY)
+    closed |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")
+    return {**kept, **closed, "HOME": home, "AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}
+
+
+def _port(process: subprocess.Popen[bytes], stderr: Path) -> int:
+    """Return the port that the plugin prints first."""
+    assert process.stdout is not None
+    ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+    line = process.stdout.readline().strip() if ready else b""
+    if not line.isdigit():
+        said = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise PluginDied(f"it did not start: {said[-1] if said else 'it printed nothing'}")
+    return int(line)

@@ -1,0 +1,68 @@
+"""A plugin for tests: it refuses, plans, warns and crashes as a file commands. Arguments: that file, engine address."""
+
+# ruff: noqa: ARG002 - the protocol gives every method a request and a context
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from setup.stand_ins.kubernetes.values import Unknown, from_wire
+from setup.stand_ins.protocol import Engine, serve
+
+
+class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
+    """Takes everything and plans updates, but for what the file says of a resource's name."""
+
+    def __init__(self, commands: dict[str, Any], engine: Engine) -> None:
+        self._commands = commands
+        self._engine = engine
+
+    def Configure(
+        self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConfigureResponse:
+        """Keep what the test looks at: settings and environment."""
+        seen = {"variables": dict(request.variables), "environment": dict(os.environ)}
+        Path(self._commands["seen"]).write_text(json.dumps(seen), encoding="utf-8")
+        if "warn" in self._commands:
+            self._engine.warning("", self._commands["warn"])
+        return provider_pb2.ConfigureResponse()
+
+    def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
+        """Refuse a resource that the file names."""
+        wrong = self._commands.get("refuse", {}).get(request.name)
+        failures = [provider_pb2.CheckFailure(property=wrong[0], reason=wrong[1])] if wrong else []
+        return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+
+    def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
+        """Plan a creation. A plugin that is asked to create for real has been asked too much."""
+        if not request.preview:
+            os._exit(3)
+        return provider_pb2.CreateResponse(properties=request.properties)
+
+    def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Replace a resource for the inputs that the file names, crash at an unknown one, else update."""
+        olds, news = from_wire(request.old_inputs), from_wire(request.news)
+        if isinstance(news.get(self._commands.get("crash_at_unknown", "")), Unknown):
+            print("panic: can't use ElementIterator on unknown value", file=sys.stderr, flush=True)
+            os._exit(2)
+        changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
+        replaces = [key for key in changed if key in self._commands.get("replace", {}).get(request.name, [])]
+        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
+
+    def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Nothing here waits."""
+        return empty_pb2.Empty()
+
+
+if __name__ == "__main__":
+    servicer = PluginOnCommand(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Engine(sys.argv[2]))
+    serve(lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server))

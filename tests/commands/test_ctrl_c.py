@@ -1,0 +1,109 @@
+"""Ctrl-C in the commands that look at a stack: one sentence, status 130, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from commands.environment import PROJECT
+from commands.interrupts import GOES_ON
+
+
+def stack_on(port: int, folder: Path) -> dict[str, str]:
+    """The environment of a stack that is up, by its outputs, on a server that listens at `port`."""
+    kubeconfig = folder / "kubeconfig"
+    content = {
+        "current-context": "there",
+        "clusters": [{"name": "there", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "me", "user": {}}],
+        "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
+    }
+    kubeconfig.write_text(json.dumps(content), encoding="utf-8")
+    outputs = {
+        "kubeconfig_path": str(kubeconfig),
+        "namespace": "training",
+        "jobs": ["digits"],
+        "bucket_url": f"file://{folder}",
+    }
+    resource = {
+        "urn": "urn:pulumi:tests::trainyard::pulumi:pulumi:Stack::trainyard-tests",
+        "type": "pulumi:pulumi:Stack",
+        "outputs": outputs,
+    }
+    manifest = {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""}
+    state = folder / "deployment.json"
+    state.write_text(
+        json.dumps({"version": 3, "deployment": {"manifest": manifest, "resources": [resource]}}), encoding="utf-8"
+    )
+    backend = folder / "backend"
+    backend.mkdir()
+    settings = {
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_CONFIG_PASSPHRASE": "for tests",
+        "SHELL": "/bin/sh",
+        "STACK": "tests",
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | settings
+    subprocess.run(
+        [sys.executable, "-m", "commands.shell"],
+        cwd=PROJECT,
+        env=environment,
+        input=f"pulumi stack import --file {state}",
+        stdout=subprocess.DEVNULL,
+        text=True,
+        check=True,
+    )
+    return environment
+
+
+@pytest.mark.parametrize("module", ["status", "follow", "exec"])
+def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, module: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        environment = stack_on(server.getsockname()[1], tmp_path)
+        words = [sys.executable, "-m", f"commands.{module}"]
+        with subprocess.Popen(
+            words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
+            # It has connected and waits for an answer, which never comes.
+            connection, _ = server.accept()
+            process.send_signal(signal.SIGINT)
+            text = process.communicate(timeout=60)[0]
+            connection.close()
+    assert process.returncode == 130, text
+    assert len(text.splitlines()) == 1, text
+    assert "stopped" in text
+    assert "job digits goes on" in text or GOES_ON in text
+
+
+def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:
+    environment = stack_on(9, tmp_path)
+    program = tmp_path / "tensorboard"
+    program.write_text("#!/bin/sh\necho serves\nexec sleep 600\n", encoding="utf-8")
+    program.chmod(0o755)
+    script = (
+        "import pathlib, sys; from commands import tensorboard; "
+        f"tensorboard.PROGRAM = pathlib.Path({str(program)!r}); "
+        "sys.exit(tensorboard.run_command('make tensorboard', tensorboard.main))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=PROJECT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "serves\n"
+        # A terminal sends it to every process of the command.
+        os.killpg(process.pid, signal.SIGINT)
+        text = process.communicate(timeout=60)[0]
+    assert (process.returncode, text) == (130, f"make tensorboard: stopped; {GOES_ON}\n")

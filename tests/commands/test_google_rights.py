@@ -1,0 +1,67 @@
+"""The roles that `commands.rights` prints for GKE are those for the calls of Google's provider, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from commands import rights
+from commands.review.recording import run
+from infra.gcp.cloud import build_cloud
+from infra.gcp.rights import LISTED
+from infra.gcp.rights import ROLES as ROLES_BY_TYPE
+from tests.commands.google_calls import CALLS, PERMISSIONS, ROLES
+from tests.commands.platforms import gke
+from tests.components.google_discovery import methods
+
+STACKS = {
+    "walk-through": gke("train"),
+    "fabric": gke("train", pools=[{"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}]),
+    "ironwood": gke("train", zone="us-central1-c", pools=[{"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}]),
+    "image elsewhere": gke("train", image={"prebuilt": f"example.com/trainer@sha256:{'1' * 64}"}),
+}
+
+
+def needed(types: set[str]) -> dict[str, set[str]]:
+    """Return type -> permissions for its creation, update, deletion and import."""
+    return {
+        kind: {each for method in CALLS[kind].methods for each in PERMISSIONS[method]} | set(CALLS[kind].more)
+        for kind in types
+    }
+
+
+def types_of(name: str) -> set[str]:
+    """Return the types of Google's resources in a stack."""
+    records = run(lambda: build_cloud(STACKS[name])).records
+    return {each.type for each in records if each.type.startswith("gcp:")}
+
+
+def test_every_type_has_its_calls() -> None:
+    assert set(CALLS) == set(ROLES_BY_TYPE)
+
+
+@pytest.mark.parametrize("kind", sorted(CALLS))
+def test_calls_are_methods_of_their_api(kind: str) -> None:
+    assert CALLS[kind].methods - methods(CALLS[kind].api) == set()
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_printed_roles_hold_every_call(name: str) -> None:
+    granted = {each["role"] for each in rights.google(STACKS[name])["bindings"]}
+    allowed = {permission for role in granted for permission in ROLES.get(role, ())}
+    assert {kind: lacking for kind, found in needed(types_of(name)).items() if (lacking := found - allowed)} == {}
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_no_printed_role_is_idle(name: str) -> None:
+    granted = {each["role"] for each in rights.google(STACKS[name])["bindings"]} - set(LISTED.values())
+    wanted = {permission for found in needed(types_of(name)).values() for permission in found}
+    for role in granted:
+        others = {permission for other in granted - {role} for permission in ROLES[other]}
+        assert wanted & set(ROLES[role]) - others, f"{role} adds nothing"
+
+
+@pytest.mark.parametrize("kind", sorted(CALLS))
+def test_roles_of_a_type_hold_its_own_calls(kind: str) -> None:
+    allowed = {permission for role in ROLES_BY_TYPE[kind] for permission in ROLES[role]}
+    # Every role but that of services has the permission to look at the project.
+    assert needed({kind})[kind] - allowed - {"resourcemanager.projects.get"} == set()

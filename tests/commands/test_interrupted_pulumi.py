@@ -1,0 +1,94 @@
+"""Pulumi itself, interrupted while it creates a resource: its lock, its state and what the command says of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands.orphans import orphans_of, run_mark
+from tests.commands.slow_stack import Slow
+from tests.end_to_end.conftest import is_pulumi_in, processes
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Slow]:
+    """The stack, in a folder backend."""
+    found = Slow(tmp_path, f"file://{tmp_path / 'state'}")
+    found.write()
+    yield found
+    found.close()
+    assert orphans_of(run_mark(tmp_path, "dev")) == []
+
+
+def test_interrupted_group_finishes_what_is_being_created(slow: Slow) -> None:
+    process = slow.start_and_wait()
+    os.killpg(process.pid, signal.SIGINT)
+    slow.until_said(process, "still waiting for creating first")
+    (slow.folder / "end").touch()
+    said = slow.end(process, 130)
+    assert "make up: stopped; the state of stack dev is complete; `make up STACK=dev` goes on from there" in said
+    assert (slow.created, slow.pending, slow.locks) == (["first"], [], [])
+    assert "second" in slow.end(slow.start(), 0)
+    assert slow.created == ["first", "second"]
+
+
+def test_interrupted_twice_names_what_is_pending(slow: Slow) -> None:
+    process = slow.start_and_wait()
+    process.send_signal(signal.SIGINT)
+    slow.until_said(process, "stopping: Pulumi finishes")
+    slow.until_said(process, "still waiting for creating first")
+    process.send_signal(signal.SIGINT)
+    said = slow.end(process, 130)
+    assert "stack dev has unfinished operations (creating first)" in said
+    assert (slow.created, slow.pending, slow.locks) == ([], ["first"], [])
+
+
+def test_interrupted_three_times_leaves_what_the_next_command_clears(slow: Slow) -> None:
+    process = slow.start_and_wait()
+    for text in ("still waiting for creating first", "giving up"):
+        process.send_signal(signal.SIGSTOP)
+        engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
+        os.kill(engine, signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
+        slow.until_said(process, text)
+    process.send_signal(signal.SIGINT)
+    assert "`pulumi` was killed and may have left its lock" in slow.end(process, 130)
+    assert len(slow.locks) == 1
+    (slow.folder / "end").touch()
+    assert "removed the lock of a `pulumi`" in slow.end(slow.start(), 0)
+    assert slow.locks == []
+
+
+def test_second_command_names_the_first(slow: Slow) -> None:
+    first = slow.start_and_wait()
+    said = slow.end(slow.start(), 1)
+    assert f"make up: stack dev: `make up` (pid {first.pid}) has been working on it since" in said
+    assert "cancel" not in said
+    (slow.folder / "end").touch()
+    slow.end(first, 0)
+
+
+def test_killed_engine_leaves_no_process_and_its_lock_goes(slow: Slow) -> None:
+    process = slow.start_and_wait()
+    engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
+    os.kill(engine, signal.SIGKILL)
+    slow.end(process, 1)
+    assert len(slow.locks) == 1
+    (slow.folder / "end").touch()
+    assert f"removed the lock of a `pulumi` (pid {engine}" in slow.end(slow.start(), 0)
+    assert slow.locks == []
+
+
+def test_killed_command_is_waited_for(slow: Slow) -> None:
+    process = slow.start_and_wait()
+    process.kill()
+    second = slow.start()
+    slow.until_said(second, "was killed; waiting for it to end")
+    (slow.folder / "end").touch()
+    slow.end(second, 0)
+    assert (slow.created, slow.locks) == (["first", "second"], [])

@@ -1,0 +1,144 @@
+"""Official plugins check and plan beside Trainyard: what they refuse, plan otherwise, warn of, or cannot be had for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.review import plugin
+from commands.review.difference import difference
+from commands.review.official import PluginReview, _shown, review_by_plugins
+from commands.review.recorded import recorded
+from commands.review.recording import Record
+from commands.review.report import as_json, markdown
+from setup.stand_ins.kubernetes.values import UNKNOWN
+from tests.commands.pull_requests import STACK, TODAY, changed, report
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = """#!/bin/sh
+PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.plugin_on_command {commands} "$@"
+"""
+VERSION = metadata.version("pulumi-gcp")
+
+
+class Home:
+    """A home of Pulumi with a plugin for Google that does what it is told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.seen = folder / "seen.json"
+        self._commands = folder / "commands.json"
+        program = folder / "plugins" / f"resource-gcp-v{VERSION}" / "pulumi-resource-gcp"
+        program.parent.mkdir(parents=True)
+        program.write_text(PLUGIN.format(root=ROOT, commands=self._commands), encoding="utf-8")
+        program.chmod(0o755)
+
+    def asked(self, after: dict[str, Any], **commands: Any) -> PluginReview:
+        """Return what the plugin says of a change of the stack when it gets these commands."""
+        self._commands.write_text(json.dumps({"seen": str(self.seen), **commands}), encoding="utf-8")
+        olds, news = recorded(STACK, ()), recorded(after, ())
+        return review_by_plugins(olds, news, difference(olds, news))
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """Return the home, which Pulumi's environment names."""
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    return Home(tmp_path)
+
+
+def test_agreeing_plugin_passes(home: Home) -> None:
+    found = home.asked(changed({"nodes": 4}))
+    assert found.failures == []
+    assert list(found.asked) == [f"gcp {VERSION}"]
+    assert found.asked[f"gcp {VERSION}"] > 20
+    assert found.lines()[-1].endswith("resources as Trainyard did.")
+
+
+def test_refusal_is_a_defect(home: Home) -> None:
+    wrong = ["upgradeSettings", "expected strategy to be one of SURGE, BLUE_GREEN"]
+    found = home.asked(changed({"nodes": 4}), refuse={"gpus-nodes": wrong})
+    [line] = found.failures
+    assert line == f"a defect of Trainyard: gpus-nodes: gcp rejects {wrong[0]}: {wrong[1]}"
+
+
+def test_other_plan_is_a_defect(home: Home) -> None:
+    found = home.asked(changed({"nodes": 4}), replace={"gpus-nodes": ["autoscaling"]})
+    [line] = found.differences
+    assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
+
+
+def test_replaced_resource_draws_along_what_depends_on_it(home: Home) -> None:
+    after = {**STACK, "platform": {**STACK["platform"], "network": {"nodes": "10.200.0.0/20"}}}
+    replaced = {"network-subnet": ["ipCidrRange"], "cluster-control-plane": ["subnetwork"], "gpus-nodes": ["cluster"]}
+    found = home.asked(after, replace=replaced)
+    plans = {each.partition(":")[0]: each for each in found.differences}
+    ours = {each.name: each.action for each in difference(recorded(STACK, ()), recorded(after, ()))}
+    for name, [key] in replaced.items():
+        said = f"{name}: gcp {VERSION} plans replace ({key}), Trainyard {ours[name]}"
+        assert plans.get(name) == (None if ours[name] == "replace" else said)
+
+
+def test_crash_is_a_defect_with_its_panic(home: Home) -> None:
+    after = {**STACK, "platform": {**STACK["platform"], "name": "other"}}
+    replaced = {"cluster-control-plane": ["name"]}
+    found = home.asked(after, replace=replaced, crash_at_unknown="cluster")
+    assert any(
+        "the plugin crashes: Diff" in line and "panic: can't use ElementIterator" in line for line in found.failures
+    )
+
+
+def test_plugin_gets_no_credentials_and_no_way_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_ACCESS_KEY_ID", "CLOUDSDK_CONFIG"):
+        monkeypatch.setenv(name, "secret")
+    home.asked(changed({"nodes": 4}))
+    seen = json.loads(home.seen.read_text(encoding="utf-8"))
+    assert "secret" not in seen["environment"].values()
+    assert seen["environment"]["HTTPS_PROXY"] == plugin.CLOSED_PROXY
+    assert seen["environment"]["HOME"] != str(Path.home())
+    assert seen["variables"]["gcp:config:project"] == "some-project"
+    assert seen["variables"]["gcp:config:accessToken"] == "none"
+
+
+def test_warning_is_shown_and_does_not_fail(home: Home) -> None:
+    found = home.asked(changed({"nodes": 4}), warn="this field is deprecated")
+    assert found.warnings == ("this field is deprecated",)
+    assert found.failures == []
+
+
+def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    monkeypatch.setattr(plugin, "RELEASE_HOST", "plugins.invalid")
+    monkeypatch.setattr(plugin, "has_cli", lambda: True)
+    olds = recorded(STACK, ())
+    found = review_by_plugins(olds, olds, ())
+    [line] = found.missing
+    assert line.startswith(f"gcp {VERSION}: plugins.invalid cannot be reached")
+    assert found.failures == []
+    assert "**Not checked** by gcp" in "\n".join(found.lines())
+
+
+def test_stack_without_cloud_asks_no_plugin() -> None:
+    assert review_by_plugins([], [Record("kubernetes:core/v1:Namespace", "training", {})], ()).lines() == []
+
+
+def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
+    found = replace(
+        report(changed({"nodes": 4})),
+        plugins=PluginReview(asked={"gcp 1": 3}, differences=["gpus-nodes: gcp 1 plans replace (x), Trainyard update"]),
+    )
+    text = markdown(found, TODAY)
+    assert "### Stack `dev` fails" in text
+    assert "a defect of Trainyard: gpus-nodes: gcp 1 plans replace (x), Trainyard update" in text
+    assert "- gcp 1 checked and planned 3 resources." in text
+    assert as_json(found, TODAY)["passes"] is False
+
+
+def test_values_that_stand_in_for_outputs_are_not_judged() -> None:
+    hidden = {"network": UNKNOWN, "name": "x", "list": [{"a": UNKNOWN}]}
+    given = {"network": "network-vpc-id", "name": "x", "list": [{"a": "b"}]}
+    assert _shown(hidden, given) == given

@@ -1,0 +1,406 @@
+"""The calls to AWS that the provider makes to create each resource of a recorded EKS stack, as botocore takes them.
+
+Each is that of the create function of its type in hashicorp/terraform-provider-aws internal/service. Calls refer to
+other resources by their ids in the recording; `make_calls.py` puts the real ones in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tests.recording import Record
+
+Inputs = dict[str, Any]
+Call = dict[str, Any]
+"""`service`, `operation`, `parameters`, and `gives`: value of the recording -> path of the real one in the response."""
+
+
+def call(service: str, operation: str, gives: Mapping[str, str] | None = None, **parameters: Any) -> Call:
+    """Return a call without the parameters that are not set."""
+    given = {key: value for key, value in parameters.items() if value is not None}
+    return {"service": service, "operation": operation, "parameters": given, "gives": dict(gives or {})}
+
+
+def calls_of(records: Iterable[Record]) -> list[Call]:
+    """Return the calls that create the resources, in the order of the recording."""
+    found: list[Call] = []
+    for record in records:
+        if record.type.startswith("aws:"):
+            found += CREATES[record.type](record, whole(record.inputs))
+    return found
+
+
+def upper(value: Any) -> Any:
+    """Return a value with its keys as EC2 writes them: `volumeSize` is `VolumeSize`."""
+    if isinstance(value, dict):
+        return {key[0].upper() + key[1:]: upper(each) for key, each in value.items()}
+    return [upper(each) for each in value] if isinstance(value, list) else value
+
+
+def whole(value: Any) -> Any:
+    """Return a value with its whole numbers as integers; a recording has them as floats, as Pulumi's wire does."""
+    if isinstance(value, dict):
+        return {key: whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _id(record: Record) -> str:
+    return f"{record.name}-id"
+
+
+def _tags(kind: str, inputs: Inputs) -> list[Any] | None:
+    tags = [{"Key": key, "Value": value} for key, value in (inputs.get("tags") or {}).items()]
+    return [{"ResourceType": kind, "Tags": tags}] if tags else None
+
+
+def _vpc(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "ec2",
+        "create_vpc",
+        {_id(record): "Vpc.VpcId"},
+        CidrBlock=inputs["cidrBlock"],
+        TagSpecifications=_tags("vpc", inputs),
+    )
+    for attribute in ("EnableDnsHostnames", "EnableDnsSupport"):
+        yield call("ec2", "modify_vpc_attribute", None, VpcId=_id(record), **{attribute: {"Value": True}})
+
+
+def _default_group(record: Record, inputs: Inputs) -> Iterator[Call]:
+    filters = [{"Name": "group-name", "Values": ["default"]}, {"Name": "vpc-id", "Values": [inputs["vpcId"]]}]
+    yield call("ec2", "describe_security_groups", {_id(record): "SecurityGroups.0.GroupId"}, Filters=filters)
+    by_group = [{"Name": "group-id", "Values": [_id(record)]}]
+    yield call("ec2", "describe_security_group_rules", Filters=by_group)
+    everything = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    yield call("ec2", "revoke_security_group_egress", GroupId=_id(record), IpPermissions=everything)
+
+
+def _gateway(record: Record, inputs: Inputs) -> Iterator[Call]:
+    gives = {_id(record): "InternetGateway.InternetGatewayId"}
+    yield call("ec2", "create_internet_gateway", gives, TagSpecifications=_tags("internet-gateway", inputs))
+    yield call("ec2", "attach_internet_gateway", InternetGatewayId=_id(record), VpcId=inputs["vpcId"])
+
+
+def _subnet(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "ec2",
+        "create_subnet",
+        {_id(record): "Subnet.SubnetId"},
+        VpcId=inputs["vpcId"],
+        CidrBlock=inputs["cidrBlock"],
+        AvailabilityZone=inputs["availabilityZone"],
+        TagSpecifications=_tags("subnet", inputs),
+    )
+
+
+def _address(record: Record, inputs: Inputs) -> Iterator[Call]:
+    gives = {_id(record): "AllocationId"}
+    yield call("ec2", "allocate_address", gives, Domain=inputs["domain"], TagSpecifications=_tags("elastic-ip", inputs))
+
+
+def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "ec2",
+        "create_nat_gateway",
+        {_id(record): "NatGateway.NatGatewayId"},
+        SubnetId=inputs["subnetId"],
+        # The recording knows no allocation id; the address was made just before.
+        AllocationId=inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-"),
+        TagSpecifications=_tags("natgateway", inputs),
+    )
+
+
+def _table(record: Record, inputs: Inputs) -> Iterator[Call]:
+    gives = {_id(record): "RouteTable.RouteTableId"}
+    yield call(
+        "ec2", "create_route_table", gives, VpcId=inputs["vpcId"], TagSpecifications=_tags("route-table", inputs)
+    )
+    for route in inputs["routes"]:
+        yield call(
+            "ec2",
+            "create_route",
+            RouteTableId=_id(record),
+            DestinationCidrBlock=route["cidrBlock"],
+            GatewayId=route.get("gatewayId"),
+            NatGatewayId=route.get("natGatewayId"),
+        )
+
+
+def _association(record: Record, inputs: Inputs) -> Iterator[Call]:
+    gives = {_id(record): "AssociationId"}
+    yield call("ec2", "associate_route_table", gives, RouteTableId=inputs["routeTableId"], SubnetId=inputs["subnetId"])
+
+
+def _group(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "ec2",
+        "create_security_group",
+        {_id(record): "GroupId"},
+        GroupName=f"{record.name}-0123456",
+        Description=inputs["description"],
+        VpcId=inputs["vpcId"],
+        TagSpecifications=_tags("security-group", inputs),
+    )
+    everything = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
+    yield call("ec2", "revoke_security_group_egress", GroupId=_id(record), IpPermissions=everything)
+    rules = [
+        {
+            "IpProtocol": rule["protocol"],
+            "FromPort": rule["fromPort"],
+            "ToPort": rule["toPort"],
+            "IpRanges": [{"CidrIp": network} for network in rule["cidrBlocks"]],
+        }
+        for rule in inputs["ingress"]
+    ]
+    yield call("ec2", "authorize_security_group_ingress", GroupId=_id(record), IpPermissions=rules)
+
+
+def _endpoint(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "ec2",
+        "create_vpc_endpoint",
+        {_id(record): "VpcEndpoint.VpcEndpointId"},
+        VpcId=inputs["vpcId"],
+        ServiceName=inputs["serviceName"],
+        VpcEndpointType=inputs["vpcEndpointType"],
+        RouteTableIds=inputs.get("routeTableIds"),
+        SubnetIds=inputs.get("subnetIds"),
+        SecurityGroupIds=inputs.get("securityGroupIds"),
+        PrivateDnsEnabled=inputs.get("privateDnsEnabled"),
+        TagSpecifications=_tags("vpc-endpoint", inputs),
+    )
+
+
+def _placement(record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call("ec2", "create_placement_group", GroupName=f"{record.name}-0123456", Strategy=inputs["strategy"])
+
+
+def _template(record: Record, inputs: Inputs) -> Iterator[Call]:
+    others = ("tags", "updateDefaultVersion", "tagSpecifications")
+    content = upper({key: value for key, value in inputs.items() if key not in others})
+    content["TagSpecifications"] = [
+        each for tagged in inputs["tagSpecifications"] for each in _tags(tagged["resourceType"], tagged) or []
+    ]
+    for mapping in content["BlockDeviceMappings"]:
+        mapping["Ebs"] |= {key: mapping["Ebs"][key] == "true" for key in ("Encrypted", "DeleteOnTermination")}
+    for interface in content.get("NetworkInterfaces") or []:
+        interface["Groups"] = interface.pop("SecurityGroups")
+        interface["DeleteOnTermination"] = interface["DeleteOnTermination"] == "true"
+    if "VpcSecurityGroupIds" in content:
+        content["SecurityGroupIds"] = content.pop("VpcSecurityGroupIds")
+    yield call(
+        "ec2",
+        "create_launch_template",
+        {_id(record): "LaunchTemplate.LaunchTemplateId"},
+        LaunchTemplateName=f"{record.name}-0123456",
+        LaunchTemplateData=content,
+        TagSpecifications=_tags("launch-template", inputs),
+    )
+
+
+def _role(record: Record, inputs: Inputs) -> Iterator[Call]:
+    name = f"{record.name}-0123456"
+    gives = {f"arn:aws:iam::123456789012:role/{name}": "Role.Arn"}
+    yield call("iam", "create_role", gives, RoleName=name, AssumeRolePolicyDocument=inputs["assumeRolePolicy"])
+
+
+def _attachment(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call("iam", "attach_role_policy", RoleName=inputs["role"], PolicyArn=inputs["policyArn"])
+
+
+def _policy(record: Record, inputs: Inputs) -> Iterator[Call]:
+    policy = inputs["policy"]
+    yield call("iam", "put_role_policy", RoleName=inputs["role"], PolicyName=record.name, PolicyDocument=policy)
+
+
+def _key(record: Record, inputs: Inputs) -> Iterator[Call]:
+    tags = [{"TagKey": key, "TagValue": value} for key, value in inputs["tags"].items()]
+    gives = {_id(record): "KeyMetadata.KeyId", f"arn:aws:mock:{record.name}": "KeyMetadata.Arn"}
+    yield call("kms", "create_key", gives, Description=inputs["description"], Tags=tags)
+    yield call("kms", "enable_key_rotation", KeyId=_id(record))
+
+
+def _log_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call("logs", "create_log_group", logGroupName=inputs["name"])
+    yield call("logs", "put_retention_policy", logGroupName=inputs["name"], retentionInDays=inputs["retentionInDays"])
+
+
+def _cluster(record: Record, inputs: Inputs) -> Iterator[Call]:
+    logging = [{"types": inputs["enabledClusterLogTypes"], "enabled": True}]
+    encryption = inputs["encryptionConfig"]
+    yield call(
+        "eks",
+        "create_cluster",
+        {_id(record): "cluster.name"},
+        name=inputs["name"],
+        roleArn=inputs["roleArn"],
+        version=inputs["version"],
+        deletionProtection=inputs["deletionProtection"],
+        upgradePolicy=inputs["upgradePolicy"],
+        bootstrapSelfManagedAddons=inputs["bootstrapSelfManagedAddons"],
+        accessConfig=inputs["accessConfig"],
+        encryptionConfig=[encryption],
+        logging={"clusterLogging": logging},
+        kubernetesNetworkConfig=inputs["kubernetesNetworkConfig"],
+        resourcesVpcConfig=inputs["vpcConfig"],
+    )
+
+
+def _node_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "eks",
+        "create_nodegroup",
+        clusterName=inputs["clusterName"],
+        nodegroupName=inputs["nodeGroupName"],
+        nodeRole=inputs["nodeRoleArn"],
+        subnets=inputs["subnetIds"],
+        version=inputs["version"],
+        amiType=inputs["amiType"],
+        capacityType=inputs["capacityType"],
+        instanceTypes=inputs.get("instanceTypes"),
+        launchTemplate={**inputs["launchTemplate"], "version": "1"},
+        scalingConfig=inputs["scalingConfig"],
+        updateConfig=inputs["updateConfig"],
+        nodeRepairConfig=inputs["nodeRepairConfig"],
+        labels=inputs["labels"],
+        taints=inputs.get("taints"),
+        tags=inputs["tags"],
+    )
+
+
+def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    yield call(
+        "eks",
+        "create_addon",
+        clusterName=inputs["clusterName"],
+        addonName=inputs["addonName"],
+        addonVersion=inputs.get("addonVersion"),
+        resolveConflicts=inputs["resolveConflictsOnCreate"],
+        configurationValues=inputs.get("configurationValues"),
+        podIdentityAssociations=inputs.get("podIdentityAssociations"),
+    )
+
+
+def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
+    """Return calls whose parameters have the names of the inputs."""
+
+    def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
+        yield call(service, operation, **inputs)
+
+    return calls
+
+
+def _bucket(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    name = inputs.get("bucket") or f"{_record.name}-0123456"
+    yield call("s3", "create_bucket", Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+
+
+def _lifecycle(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    names = {"id": "ID", "abortIncompleteMultipartUpload": "AbortIncompleteMultipartUpload"}
+    rules = []
+    for rule in inputs["rules"]:
+        content = {names.get(key, key[0].upper() + key[1:]): upper(value) for key, value in rule.items()}
+        rules.append(content)
+    yield call(
+        "s3",
+        "put_bucket_lifecycle_configuration",
+        Bucket=inputs["bucket"],
+        LifecycleConfiguration={"Rules": rules},
+    )
+
+
+def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    rules = [
+        {
+            "ApplyServerSideEncryptionByDefault": {
+                "SSEAlgorithm": rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"]
+            }
+        }
+        for rule in inputs["rules"]
+    ]
+    configuration = {"Rules": rules}
+    yield call("s3", "put_bucket_encryption", Bucket=inputs["bucket"], ServerSideEncryptionConfiguration=configuration)
+
+
+def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Record, Inputs], Iterator[Call]]:
+    """Return calls that put one setting of a bucket."""
+
+    def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
+        value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}
+        yield call("s3", operation, Bucket=inputs["bucket"], **{parameter: value if key == "policy" else upper(value)})
+
+    return calls
+
+
+def _ownership(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    controls = {"Rules": [upper(inputs["rule"])]}
+    yield call("s3", "put_bucket_ownership_controls", Bucket=inputs["bucket"], OwnershipControls=controls)
+
+
+def _repository(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    (encryption,) = inputs["encryptionConfigurations"]
+    yield call(
+        "ecr",
+        "create_repository",
+        repositoryName=inputs["name"],
+        imageTagMutability=inputs["imageTagMutability"],
+        imageScanningConfiguration=inputs["imageScanningConfiguration"],
+        encryptionConfiguration=encryption,
+    )
+
+
+def _lifecycle_policy(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    # The recording calls a repository without a name of its own by its resource.
+    yield call("ecr", "put_lifecycle_policy", repositoryName=inputs["repository"], lifecyclePolicyText=inputs["policy"])
+
+
+CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
+    "aws:ec2/vpc:Vpc": _vpc,
+    "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _default_group,
+    "aws:ec2/internetGateway:InternetGateway": _gateway,
+    "aws:ec2/subnet:Subnet": _subnet,
+    "aws:ec2/eip:Eip": _address,
+    "aws:ec2/natGateway:NatGateway": _nat,
+    "aws:ec2/routeTable:RouteTable": _table,
+    "aws:ec2/routeTableAssociation:RouteTableAssociation": _association,
+    "aws:ec2/securityGroup:SecurityGroup": _group,
+    "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
+    "aws:ec2/placementGroup:PlacementGroup": _placement,
+    "aws:ec2/launchTemplate:LaunchTemplate": _template,
+    "aws:iam/role:Role": _role,
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": _attachment,
+    "aws:iam/rolePolicy:RolePolicy": _policy,
+    "aws:kms/key:Key": _key,
+    "aws:cloudwatch/logGroup:LogGroup": _log_group,
+    "aws:eks/cluster:Cluster": _cluster,
+    "aws:eks/nodeGroup:NodeGroup": _node_group,
+    "aws:eks/addon:Addon": _addon,
+    "aws:eks/accessEntry:AccessEntry": _same("eks", "create_access_entry"),
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": _same("eks", "associate_access_policy"),
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation": _same("eks", "create_pod_identity_association"),
+    "aws:s3/bucket:Bucket": _bucket,
+    "aws:s3/bucketVersioning:BucketVersioning": _bucket_part(
+        "put_bucket_versioning", "VersioningConfiguration", "versioningConfiguration"
+    ),
+    "aws:s3/bucketOwnershipControls:BucketOwnershipControls": _ownership,
+    "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": _bucket_part(
+        "put_public_access_block", "PublicAccessBlockConfiguration"
+    ),
+    "aws:s3/bucketPolicy:BucketPolicy": _bucket_part("put_bucket_policy", "Policy", "policy"),
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": _encryption,
+    "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _lifecycle,
+    "aws:ecr/repository:Repository": _repository,
+    "aws:ecr/lifecyclePolicy:LifecyclePolicy": _lifecycle_policy,
+}
+"""Type -> the calls that create a resource of it."""
+
+
+def upgrade(cluster: str, groups: Iterable[str], version: str) -> list[Call]:
+    """Return the calls of an upgrade by one minor version: the control plane, then each node group."""
+    found = [call("eks", "update_cluster_version", name=cluster, version=version)]
+    return found + [
+        call("eks", "update_nodegroup_version", clusterName=cluster, nodegroupName=group, version=version, force=False)
+        for group in groups
+    ]

@@ -1,0 +1,118 @@
+"""Pulumi's inputs as the provider sends them to Google: fields that it renames, moves or keeps for itself.
+
+Read in terraform-provider-google-beta 93c65b2d, the expand functions of google-beta/services.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SCHEMAS: Mapping[str, tuple[str, str]] = {
+    "gcp:artifactregistry/repository:Repository": ("artifactregistry.v1", "Repository"),
+    "gcp:compute/firewall:Firewall": ("compute.beta", "Firewall"),
+    "gcp:compute/network:Network": ("compute.beta", "Network"),
+    "gcp:compute/resourcePolicy:ResourcePolicy": ("compute.beta", "ResourcePolicy"),
+    "gcp:compute/router:Router": ("compute.beta", "Router"),
+    "gcp:compute/routerNat:RouterNat": ("compute.beta", "RouterNat"),
+    "gcp:compute/subnetwork:Subnetwork": ("compute.beta", "Subnetwork"),
+    "gcp:container/cluster:Cluster": ("container.v1beta1", "Cluster"),
+    "gcp:container/nodePool:NodePool": ("container.v1beta1", "NodePool"),
+    "gcp:storage/bucket:Bucket": ("storage.v1", "Bucket"),
+}
+"""Pulumi's type -> API with version, schema of the body of a creation."""
+
+NOT_SENT: Mapping[str, tuple[str, ...]] = {
+    # In the URL, or the provider's own.
+    "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
+    "gcp:compute/routerNat:RouterNat": ("region", "router"),
+    "gcp:container/cluster:Cluster": ("deletionProtection", "networkingMode", "removeDefaultNodePool"),
+    "gcp:container/nodePool:NodePool": ("cluster", "location"),
+    "gcp:storage/bucket:Bucket": ("forceDestroy",),
+}
+
+MOVED: Mapping[str, Mapping[str, str]] = {
+    "gcp:compute/firewall:Firewall": {"allows": "allowed", "allows.protocol": "allows.IPProtocol"},
+    "gcp:compute/network:Network": {"routingMode": "routingConfig.routingMode"},
+    "gcp:container/cluster:Cluster": {
+        "datapathProvider": "networkConfig.datapathProvider",
+        "enableLegacyAbac": "legacyAbac.enabled",
+        "enableMultiNetworking": "networkConfig.enableMultiNetworking",
+        "enableShieldedNodes": "shieldedNodes.enabled",
+        "loggingConfig.enableComponents": "loggingConfig.componentConfig.enableComponents",
+        "maintenancePolicy.recurringWindow.startTime": "maintenancePolicy.window.recurringWindow.window.startTime",
+        "maintenancePolicy.recurringWindow.endTime": "maintenancePolicy.window.recurringWindow.window.endTime",
+        "maintenancePolicy.recurringWindow.recurrence": "maintenancePolicy.window.recurringWindow.recurrence",
+        "minMasterVersion": "initialClusterVersion",
+        "monitoringConfig.enableComponents": "monitoringConfig.componentConfig.enableComponents",
+        "monitoringConfig.managedPrometheus": "monitoringConfig.managedPrometheusConfig",
+        "nodeLocations": "locations",
+    },
+    "gcp:container/nodePool:NodePool": {
+        "maxPodsPerNode": "maxPodsConstraint.maxPodsPerNode",
+        "nodeConfig.guestAccelerators": "nodeConfig.accelerators",
+        "nodeConfig.guestAccelerators.count": "nodeConfig.guestAccelerators.acceleratorCount",
+        "nodeConfig.guestAccelerators.type": "nodeConfig.guestAccelerators.acceleratorType",
+        "nodeConfig": "config",
+        "nodeCount": "initialNodeCount",
+        "nodeLocations": "locations",
+    },
+    "gcp:storage/bucket:Bucket": {
+        "lifecycleRules": "lifecycle.rule",
+        "lifecycleRules.condition.matchesPrefixes": "lifecycleRules.condition.matchesPrefix",
+        "publicAccessPrevention": "iamConfiguration.publicAccessPrevention",
+        "uniformBucketLevelAccess": "iamConfiguration.uniformBucketLevelAccess.enabled",
+    },
+}
+"""Pulumi's type -> path of an input -> path of the field, the innermost first where they are in each other."""
+
+
+def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body with which the provider would create a resource."""
+    found = {key: value for key, value in inputs.items() if key not in ("project", *NOT_SENT.get(kind, ()))}
+    if kind.endswith("Repository"):
+        found["cleanupPolicies"] = {each["id"]: each for each in found.get("cleanupPolicies", [])}
+    moves = MOVED.get(kind, {})
+    for old in sorted(moves, key=lambda path: -path.count(".")):
+        found = _moved(found, old.split("."), moves[old].split("."))
+    if kind.endswith("Cluster"):
+        exclusions = found["maintenancePolicy"].pop("maintenanceExclusions", [])
+        found["maintenancePolicy"]["window"]["maintenanceExclusions"] = {
+            each["exclusionName"]: {
+                "startTime": each["startTime"],
+                "maintenanceExclusionOptions": each["exclusionOptions"],
+            }
+            for each in exclusions
+        }
+    return found
+
+
+def _moved(value: Any, old: list[str], new: list[str]) -> Any:
+    """Return a copy with a field in another place; each element of a list is changed."""
+    if isinstance(value, list):
+        return [_moved(each, old, new) for each in value]
+    if not isinstance(value, dict) or old[0] not in value:
+        return value
+    found = dict(value)
+    if len(old) > 1 and len(new) > 1 and old[0] == new[0]:
+        found[old[0]] = _moved(found[old[0]], old[1:], new[1:])
+        return found
+    found, moved = _taken(found, old)
+    return _with(found, new, moved) if moved is not None else value
+
+
+def _taken(value: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
+    found = dict(value)
+    if len(path) == 1:
+        return found, found.pop(path[0], None)
+    inner, moved = _taken(found[path[0]], path[1:])
+    found[path[0]] = inner
+    if not inner:
+        del found[path[0]]
+    return found, moved
+
+
+def _with(value: dict[str, Any], path: list[str], moved: Any) -> dict[str, Any]:
+    if len(path) == 1:
+        return {**value, path[0]: moved}
+    return {**value, path[0]: _with(value.get(path[0], {}), path[1:], moved)}

@@ -1,0 +1,130 @@
+"""Every call that creates an EKS stack passes botocore's models, and moto in the order of the program.
+
+What moto 5.2.5 does not implement is `NOT_IN_MOTO`: of these calls the parameters alone are checked.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from commands.rights import NAMES, SERVICES
+from infra.aws.rights import ACTIONS
+from setup.stores import s3_server
+from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
+from tests.components.cloud_program import graph
+from tests.components.test_eks import P5, eks
+from tests.recording import Record
+
+PROJECT = Path(__file__).resolve().parents[2]
+MAKE_CALLS = Path(__file__).with_name("make_calls.py")
+NOT_IN_MOTO = [
+    "ec2.create_placement_group",
+    "eks.associate_access_policy",
+    "eks.create_access_entry",
+    "eks.create_addon",
+    "eks.create_pod_identity_association",
+    "eks.update_cluster_version",
+    "eks.update_nodegroup_version",
+]
+S3_ACTIONS = {
+    "put_bucket_encryption": "PutEncryptionConfiguration",
+    "put_bucket_lifecycle_configuration": "PutLifecycleConfiguration",
+    "put_public_access_block": "PutBucketPublicAccessBlock",
+}
+"""Calls of S3 whose action has another name:
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/using-with-s3-policy-actions.html
+"""
+RESERVED = {**P5, "zones": "us-west-2b"}
+STACKS: dict[str, dict[str, Any]] = {
+    "the one of the repository": yaml.safe_load((PROJECT / "Pulumi.eks.yaml").read_text(encoding="utf-8"))["config"][
+        "trainyard:platform"
+    ],
+    "each way to get nodes": eks(
+        P5,
+        {"machine_type": "g5.xlarge", "capacity": "spot"},
+        {**RESERVED, "capacity": "capacity-block:cr-0123456789abcdef0"},
+        {**RESERVED, "capacity": "reservation:cr-0123456789abcdef0"},
+    ),
+    "each setting of the platform": eks(
+        {"machine_type": "m7i.2xlarge", "disk_type": "io2", "disk_size_gb": 500},
+        admins=["arn:aws:iam::123456789012:role/team"],
+        authorized_networks=["198.51.100.0/24"],
+        network={"nat_per_zone": True, "services": "10.100.0.0/16", "vpc": "192.168.0.0/16"},
+        bucket={"name": "checkpoints-of-ours", "checkpoint_days": 9},
+        addon_versions={"coredns": "v1.12.3-eksbuild.1"},
+        deletion_protection=True,
+    ),
+}
+
+
+def made(*stacks: list[Call]) -> list[dict[str, Any]]:
+    """What happens when the calls of each stack are made."""
+    python = s3_server().with_name("python")
+    text = json.dumps(stacks)
+    done = subprocess.run([python, MAKE_CALLS], input=text, capture_output=True, text=True, check=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def records(name: str) -> list[Record]:
+    """The resources of AWS in a stack."""
+    return [each for each in graph(STACKS[name])[0].records if each.type.startswith("aws:")]
+
+
+def damaged(operation: str, **changes: Any) -> Call:
+    """A call of a stack with other parameters."""
+    calls = calls_of(records("each way to get nodes"))
+    call = next(each for each in calls if each["operation"] == operation)
+    return {**call, "parameters": {**call["parameters"], **changes}, "gives": {}}
+
+
+DAMAGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "amiType": ("create_nodegroup", {"amiType": "AL2023_NVIDIA"}),
+    "desiredSize": ("create_nodegroup", {"scalingConfig": {"minSize": 1, "maxSize": 2, "desiredSize": "2"}}),
+    "addonName": ("create_addon", {"addonName": None}),
+    "CIDR": ("create_subnet", {"CidrBlock": "172.31.0.0/18"}),
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> list[tuple[list[Call], dict[str, Any]]]:
+    """The calls of each stack, one with an upgrade and one with damaged calls at its end, and what became of them."""
+    stacks = [calls_of(records(name)) for name in STACKS]
+    stacks[0] += upgrade("eks-dist", ["system", "t4", "cpu"], "1.37")
+    stacks[1] += [damaged(operation, **changes) for operation, changes in DAMAGES.values()]
+    return list(zip(stacks, made(*stacks), strict=True))
+
+
+def test_all_calls_of_each_stack_are_taken_or_not_in_moto(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
+    for index, (calls, found) in enumerate(results):
+        damages = len(DAMAGES) if index == 1 else 0
+        assert found["refused"] == found["refused"][-damages:] if damages else found["refused"] == []
+        unseen = sum(f"{call['service']}.{call['operation']}" in NOT_IN_MOTO for call in calls[: len(calls) - damages])
+        assert found["taken"] == len(calls) - unseen - damages
+    assert sorted({name for _calls, found in results for name in found["lacking"]}) == NOT_IN_MOTO
+
+
+def test_damaged_calls_are_refused(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
+    refused = results[1][1]["refused"]
+    assert len(refused) == len(DAMAGES)
+    for name, line in zip(DAMAGES, refused, strict=True):
+        assert name in line
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_rights_allow_every_call_that_creates_a_stack(name: str) -> None:
+    for record in records(name):
+        for call in CREATES[record.type](record, record.inputs):
+            words = S3_ACTIONS.get(call["operation"], "".join(map(str.capitalize, call["operation"].split("_"))))
+            action = f"{SERVICES.get(call['service'], call['service'])}:{words}"
+            assert NAMES.get(action, action) in ACTIONS[record.type], record.type
+
+
+def test_every_type_with_rights_has_its_calls() -> None:
+    assert set(CREATES) == set(ACTIONS)

@@ -1,0 +1,278 @@
+"""Runs that save and resume small checkpoints, in this process or as two ranks, and crash where a test says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Protocol
+
+import fsspec
+import torch
+
+from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.manifest import MANIFEST
+from trainer.checkpoints.owner import Owner
+from trainer.config import parse
+from trainer.exit_codes import TrainerError
+from trainer.runtime import Runtime, start_runtime
+from trainer.storage import Folder
+
+FLAGS = ["digits", "--device=cpu", "--process-group-timeout=60"]
+WRITING = -1
+"""Crash while the tensors are written. A number from 0 on crashes at that check of the lease instead."""
+
+
+class CrashError(TrainerError):
+    """The end of a run inside a save."""
+
+
+class Resumed(NamedTuple):
+    """The checkpoint that a run resumed from."""
+
+    step: int
+    value: float
+    skipped: list[str]
+
+
+class Run(Protocol):
+    """One run of the job: it takes the lease when it is made."""
+
+    def resume(self) -> Resumed | None:
+        """Load the newest usable checkpoint."""
+
+    def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
+        """Begin to save; `held` returns in the middle of writing, which goes on at `release`."""
+
+    def release(self) -> None:
+        """Let a held save go on."""
+
+    def wait(self) -> None:
+        """Wait for the save; raises what it raised."""
+
+    def drain(self) -> None:
+        """Let the background thread finish, as the interpreter does at its exit."""
+
+
+class InProcess:
+    """A run of this rank."""
+
+    def __init__(self, url: str, keep: int, runtime: Runtime) -> None:
+        self._owner = Owner(Folder(url), "node")
+        if runtime.rank == 0:
+            self._owner.take()
+        runtime.barrier()
+        self._rank = runtime.rank
+        self._crash: int | None = None
+        self._gate, self._is_writing = threading.Event(), threading.Event()
+        self._checkpoints = Checkpoints(
+            Folder(url).child("checkpoints"), runtime, keep=keep, permit=self._permit, check=self._check
+        )
+
+    def _permit(self) -> None:
+        if self._crash == 0:
+            raise CrashError("crash at a check of the lease")
+        if self._crash is not None:
+            self._crash -= 1
+        self._owner.check()
+
+    def _check(self, _step: int, _name: str, _tensor: torch.Tensor) -> None:
+        self._is_writing.set()
+        self._gate.wait()
+        if self._crash == WRITING:
+            raise CrashError("crash while writing")
+
+    def resume(self) -> Resumed | None:
+        skipped: list[str] = []
+        found = self._checkpoints.newest(fits=lambda _: None, skipped=lambda name, _: skipped.append(name))
+        if found is None:
+            return None
+        (value,) = {value for tensor in found.tensors.values() for value in set(tensor.tolist())}
+        return Resumed(found.facts["step"], value, skipped)
+
+    def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
+        self._crash = crash
+        self._is_writing.clear()
+        if held:
+            self._gate.clear()
+        else:
+            self._gate.set()
+        names = ("weights", "moments", "bias", f"random.{self._rank}")
+        tensors = {name: torch.full((40,), value) for name in names}
+        self._checkpoints.save(step, Saved(tensors=tensors, facts={"step": step}))
+        if held:
+            self._is_writing.wait()
+
+    def release(self) -> None:
+        self._gate.set()
+
+    def wait(self) -> None:
+        self._checkpoints.wait()
+
+    def drain(self) -> None:
+        self._checkpoints._thread.submit(lambda: None).result()
+
+
+class TwoRanks:
+    """A run of two ranks in processes that outlive it."""
+
+    def __init__(self, pipes: list[Connection], url: str, keep: int) -> None:
+        self._pipes = pipes
+        self._number: int = self._call("", url, keep)
+
+    def _call(self, method: str, *words: Any, **more: Any) -> Any:
+        for pipe in self._pipes:
+            pipe.send((getattr(self, "_number", None), method, words, more))
+        answers = [pipe.recv() for pipe in self._pipes]
+        assert type(answers[0]) is type(answers[1]), answers
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
+
+    def resume(self) -> Resumed | None:
+        found: Resumed | None = self._call("resume")
+        return found
+
+    def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
+        self._call("save", step, value, crash=crash, held=held)
+
+    def release(self) -> None:
+        self._call("release")
+
+    def wait(self) -> None:
+        self._call("wait")
+
+    def drain(self) -> None:
+        self._call("drain")
+
+
+def serve_rank(rank: int, port: int, pipe: Connection) -> None:
+    """Be one of two ranks: make runs and call their methods until the pipe is closed."""
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    runtime = start_runtime(parse(FLAGS))
+    runs: list[InProcess] = []
+    while True:
+        try:
+            number, method, words, more = pipe.recv()
+        except EOFError:
+            return
+        try:
+            if method:
+                pipe.send(getattr(runs[number], method)(*words, **more))
+            else:
+                url, keep = words
+                runs.append(InProcess(url, keep, runtime))
+                pipe.send(len(runs) - 1)
+        except TrainerError as error:
+            pipe.send(error)
+
+
+@contextmanager
+def two_ranks() -> Iterator[list[Connection]]:
+    """Start two ranks and yield a pipe to each."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.trainer.history", "torch.distributed.checkpoint"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    pipes, processes = [], []
+    for rank in range(2):
+        here, there = context.Pipe()
+        processes.append(context.Process(target=serve_rank, args=(rank, port, there)))
+        processes[-1].start()
+        there.close()
+        pipes.append(here)
+    try:
+        yield pipes
+    finally:
+        for pipe in pipes:
+            pipe.close()
+        for process in processes:
+            process.join(10)
+            process.kill()
+
+
+class Store:
+    """The checkpoints as they are stored, read and damaged without the trainer's code."""
+
+    def __init__(self, url: str) -> None:
+        # Makes fsspec use obstore for buckets.
+        Folder(url)
+        self.files, path = fsspec.url_to_fs(url)
+        self.path = f"{path}/checkpoints"
+        self.is_local = url.startswith("file:")
+
+    def place(self, step: int) -> str:
+        """Path of a step's folder."""
+        return f"{self.path}/step-{step:09d}"
+
+    def steps(self) -> list[int]:
+        """Steps of which anything is there, whole or not."""
+        self.files.invalidate_cache()
+        if not self.files.exists(self.path):
+            return []
+        return sorted(int(path.rstrip("/").rsplit("-", 1)[-1]) for path in self.files.ls(self.path, detail=False))
+
+    def manifest(self, step: int) -> dict[str, Any] | None:
+        """Return the manifest, or None if it is missing or damaged."""
+        path = f"{self.place(step)}/{MANIFEST}"
+        if not self.files.isfile(path):
+            return None
+        digest, _, content = self.files.cat_file(path).partition(b"\n")
+        if hashlib.sha256(content).hexdigest().encode() != digest:
+            return None
+        found: dict[str, Any] = json.loads(content)
+        return found if found["facts"]["step"] == step else None
+
+    def value(self, step: int) -> float | None:
+        """Return the value that every tensor holds, or None if the checkpoint is not whole."""
+        manifest = self.manifest(step)
+        if manifest is None:
+            return None
+        values: set[float] = set()
+        for tensor in manifest["tensors"].values():
+            for chunk in tensor["chunks"]:
+                path = f"{self.place(step)}/{chunk['file']}"
+                content = self.files.cat_file(path) if self.files.isfile(path) else b""
+                part = content[chunk["start"] : chunk["start"] + chunk["bytes"]]
+                if hashlib.sha256(part).hexdigest() != chunk["sha256"]:
+                    return None
+                values |= set(torch.frombuffer(bytearray(part), dtype=torch.float32).tolist())
+        (value,) = values
+        return value
+
+    def whole(self) -> dict[int, float]:
+        """Value of each whole checkpoint, by step."""
+        values = {step: self.value(step) for step in self.steps()}
+        return {step: value for step, value in values.items() if value is not None}
+
+    def names(self, step: int) -> set[str]:
+        """Names of the files of a step."""
+        self.files.invalidate_cache()
+        return {path.rsplit("/", 1)[-1] for path in self.files.ls(self.place(step), detail=False)}
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file, by its path."""
+        self.files.invalidate_cache()
+        return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
+
+    def tensor_file(self, step: int) -> str:
+        """Path of the file that holds the weights of a whole checkpoint."""
+        manifest = self.manifest(step)
+        assert manifest
+        return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
+
+    def edit(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        self.files.pipe_file(path, content)
+
+    def remove(self, path: str) -> None:
+        """Delete a file or a folder."""
+        self.files.rm(path, recursive=True)

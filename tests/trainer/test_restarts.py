@@ -1,0 +1,130 @@
+"""Ranks, launchers and hosts that are killed: the launchers of the other hosts stay, and training goes on.
+
+A host is a launcher on this machine. That no launcher ends is what keeps a pod from failing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.processes import Ended, Running, run, started
+from tests.trainer.test_training import LAST, LENGTH, TWO_RANKS, assert_same, saved
+from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
+
+SIGKILL_EXIT_CODE = 256 - signal.SIGKILL
+ENDLESS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=5", "--batch-size=8")
+
+
+def steps(ended: Ended, name: str) -> list[int]:
+    """Steps of the events of one name that rank 0 printed."""
+    return [int(event["step"]) for event in ended.events(name) if event["rank"].startswith("0/")]
+
+
+def kill(running: Running, ranks: Sequence[int]) -> None:
+    """Kill ranks at once, when a checkpoint has been saved."""
+    running.wait_for("checkpoint ")
+    for process in [running.rank_process(rank) for rank in ranks]:
+        os.kill(process, signal.SIGKILL)
+
+
+def assert_goes_on(running: Running) -> None:
+    """Wait until rank 0 has resumed and takes steps, and assert that no launcher has ended."""
+    running.wait_for("resume ")
+    running.wait_for("train ")
+    assert [host.poll() for host in running.hosts] == [None] * len(running.hosts)
+
+
+@pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0], [0, 1])), (4, ([3], [1, 2])), (8, ([7],))])
+def test_killed_ranks_start_again_while_all_launchers_stay(
+    hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, digits: Path
+) -> None:
+    flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=hosts, processes=1, restarts=len(kills), data=digits, recipe="digits") as running:
+        for ranks in kills:
+            kill(running, ranks)
+            assert_goes_on(running)
+        os.kill(running.rank_process(hosts - 1), signal.SIGTERM)
+        ended = running.end()
+    # Told to leave when no restart is left: host 0, or another one, sees it first.
+    assert set(ended.codes) <= {PREEMPTED, 71}, ended.output
+    assert len(ended.events("resume")) == hosts * len(kills)
+    checkpoints = {0, *steps(ended, "checkpoint")}
+    assert set(steps(ended, "resume")) <= checkpoints
+
+
+def test_restarts_in_place_change_nothing_in_the_end(tmp_path: Path, digits: Path) -> None:
+    whole = tmp_path / "undisturbed"
+    run(*TWO_RANKS, f"--bucket=file://{whole}", hosts=2, processes=1, data=digits, recipe="digits")
+    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=2, data=digits, recipe="digits") as running:
+        for ranks in ([1], [0]):
+            kill(running, ranks)
+            running.wait_for("resume ")
+        ended = running.end()
+    assert ended.codes == [DONE, DONE], ended.output
+    assert_same(saved(tmp_path, LAST), saved(whole, LAST))
+
+
+def test_a_rank_killed_once_more_than_the_job_restarts_ends_the_job(tmp_path: Path, digits: Path) -> None:
+    flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+        kill(running, [1])
+        assert_goes_on(running)
+        kill(running, [1])
+        ended = running.end()
+    assert ended.codes == [PREEMPTED, SIGKILL_EXIT_CODE], ended.output
+    assert "error: rank 1 ended with signal 9; all 1 restarts of the job are used up" in ended.output
+    assert "another host ended the job: rank 1 ended with signal 9" in ended.output
+
+
+def test_a_rank_that_no_restart_helps_ends_the_job_at_once(digits: Path) -> None:
+    with started("--no-such-flag", hosts=2, processes=1, restarts=5, data=digits, recipe="digits") as running:
+        ended = running.end()
+    assert BAD_CONFIGURATION in ended.codes, ended.output
+    assert set(ended.codes) <= {BAD_CONFIGURATION, PREEMPTED}
+    assert "restart 1 of 5" not in ended.output
+
+
+@pytest.mark.parametrize("host", [1, 0])
+def test_the_launchers_of_other_hosts_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
+    flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+        running.wait_for("checkpoint ")
+        running.lose_host(host)
+        running.start_host(host)
+        running.wait_for_host(host, "resume ")
+        ended = running.end()
+    assert ended.codes == [DONE, DONE], ended.output
+
+
+def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_path: Path, digits: Path) -> None:
+    flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+        running.wait_for("checkpoint ")
+        running.hosts[1].terminate()
+        assert running.hosts[1].wait() == PREEMPTED
+        running.start_host(1)
+        running.wait_for_host(1, "resume ")
+        # The one restart is still there.
+        os.kill(running.rank_process(1), signal.SIGKILL)
+        ended = running.end()
+    assert ended.codes == [DONE, DONE], ended.output
+    left = [line for line in ended.output.splitlines() if "told to leave at step" in line]
+    (step,) = {line.partition("at step ")[2].split()[0] for line in left}
+    assert step in map(str, steps(ended, "resume"))
+
+
+def test_a_rank_that_is_stopped_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
+    flags = (*ENDLESS, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+        running.wait_for("checkpoint ")
+        stopped = running.rank_process(1)
+        os.kill(stopped, signal.SIGSTOP)
+        assert_goes_on(running)
+        assert running.rank_process(1) != stopped
+        assert not Path(f"/proc/{stopped}").exists()

@@ -1,0 +1,242 @@
+"""How the launchers of all hosts agree on restarts, without ranks: each host is a thread here, the store is real."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+from torch._C._distributed_c10d import TCPStore
+
+from trainer.restarts.rounds import JobEnded, Rounds
+from trainer.restarts.store import State
+
+SECONDS = 120
+HOST = """
+import sys, time
+from trainer.restarts.rounds import JobEnded, Rounds
+host, port, hosts, restarts = map(int, sys.argv[1:])
+rounds = Rounds(
+    address="127.0.0.1", port=port, host=host, hosts=hosts, run_id="job", max_restarts=restarts, join_seconds=120
+)
+print("up", flush=True)
+while True:
+    rounds.next_rendezvous()
+    print(rounds.joined.round, rounds.joined.restarts, flush=True)
+    while not rounds.is_superseded:
+        time.sleep(0.01)
+"""
+"""A host that only follows: a process of its own, which can be killed."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class Hosts:
+    """The launchers of a job."""
+
+    def __init__(self, hosts: int, restarts: int, *, apart: int | None = None) -> None:
+        self.port, self.number, self.restarts = free_port(), hosts, restarts
+        self.pool = ThreadPoolExecutor(hosts)
+        self.all = {host: self.new(host) for host in range(hosts) if host != apart}
+
+    def new(self, host: int) -> Rounds:
+        """Return a launcher of a host that has just been started."""
+        return Rounds(
+            address="127.0.0.1",
+            port=self.port,
+            host=host,
+            hosts=self.number,
+            run_id="job",
+            max_restarts=self.restarts,
+            join_seconds=SECONDS,
+        )
+
+    def each(self, act: Callable[[Rounds], object]) -> list[Future[object]]:
+        """Have every host do something, all at the same time."""
+        return [self.pool.submit(act, rounds) for rounds in self.all.values()]
+
+    def meet(self) -> State:
+        """Wait until all hosts are in the same round; return its state."""
+        for one in self.each(Rounds.next_rendezvous):
+            one.result(SECONDS)
+        (state,) = {(rounds.joined.round, rounds.joined.restarts) for rounds in self.all.values()}
+        return State(round=state[0], restarts=state[1])
+
+    def until_superseded(self, *hosts: int) -> None:
+        """Wait until these hosts know that another round begins, or that host 0 is lost."""
+        self.until(lambda: all(self.all[host].is_superseded for host in hosts))
+
+    def has_joined(self, host: int) -> bool:
+        """Return True if a host has joined the first round."""
+        try:
+            store = TCPStore("127.0.0.1", self.port, is_master=False, wait_for_workers=False)
+        except RuntimeError:  # host 0 is not there yet
+            return False
+        return store.check([f"0/host/{host}"])
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds."""
+        waiting, deadline = threading.Event(), time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            waiting.wait(0.01)
+
+
+@contextmanager
+def job(hosts: int, restarts: int, *, apart: int | None = None) -> Iterator[Hosts]:
+    found = Hosts(hosts, restarts, apart=apart)
+    yield found
+    for rounds in found.all.values():
+        rounds.shutdown()
+    found.pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def process_of(host: int, hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
+    words = [sys.executable, "-c", HOST, str(host), str(hosts.port), str(hosts.number), str(hosts.restarts)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [1, 2, 8, 64])
+def test_a_failure_on_one_host_restarts_all_hosts_and_counts_once(number: int) -> None:
+    with job(number, restarts=3) as hosts:
+        assert hosts.meet() == State(round=0)
+        for restart in (1, 2, 3):
+            hosts.all[number - 1].restart("rank ended", can_help=True, is_own=True)
+            hosts.until_superseded(*hosts.all)
+            assert hosts.meet() == State(round=restart, restarts=restart)
+
+
+@pytest.mark.parametrize("number", [2, 64])
+def test_failures_of_all_hosts_at_once_count_once(number: int) -> None:
+    with job(number, restarts=1) as hosts:
+        hosts.meet()
+        for one in hosts.each(lambda rounds: rounds.restart("rank ended", can_help=True, is_own=True)):
+            assert one.result(SECONDS) == State(round=1, restarts=1)
+        assert hosts.meet() == State(round=1, restarts=1)
+
+
+def test_the_job_ends_on_every_host_when_its_restarts_are_used_up() -> None:
+    with job(4, restarts=1) as hosts:
+        hosts.meet()
+        hosts.all[1].restart("rank 1 ended", can_help=True, is_own=True)
+        hosts.meet()
+        with pytest.raises(JobEnded, match="rank 2 ended; all 1 restarts of the job are used up") as ended:
+            hosts.all[2].restart("rank 2 ended", can_help=True, is_own=True)
+        assert ended.value.is_mine
+        hosts.until_superseded(*hosts.all)
+        for host in (0, 1, 3):
+            with pytest.raises(JobEnded, match="rank 2 ended; all") as ended:
+                hosts.all[host].next_rendezvous()
+            assert not ended.value.is_mine
+
+
+def test_a_host_that_only_lost_its_peers_leaves_the_last_word_to_the_one_that_failed() -> None:
+    with job(2, restarts=1) as hosts:
+        hosts.meet()
+        hosts.all[1].restart("first", can_help=True, is_own=True)
+        hosts.meet()
+        peer = hosts.pool.submit(hosts.all[0].restart, "its peer left", can_help=True, is_own=False)
+        with pytest.raises(JobEnded) as ended:
+            hosts.all[1].restart("rank 1 ended with signal 9", can_help=True, is_own=True)
+        assert ended.value.is_mine
+        with pytest.raises(JobEnded, match="rank 1 ended with signal 9"):
+            peer.result(SECONDS)
+
+
+def test_a_failure_that_no_restart_helps_ends_the_job_though_another_round_has_begun() -> None:
+    with job(2, restarts=3) as hosts:
+        hosts.meet()
+        hosts.all[0].restart("its peer left", can_help=True, is_own=False)
+        with pytest.raises(JobEnded, match="diverged"):
+            hosts.all[1].restart("diverged", can_help=False, is_own=True)
+        with pytest.raises(JobEnded, match="diverged"):
+            hosts.all[0].next_rendezvous()
+
+
+def test_a_host_that_is_told_to_leave_costs_no_restart() -> None:
+    with job(3, restarts=1) as hosts:
+        hosts.meet()
+        hosts.all[2].leave()
+        hosts.all[0].restart("its peer left", can_help=True, is_own=False)
+        hosts.all[2] = hosts.new(2)
+        assert hosts.meet() == State(round=1, restarts=0)
+
+
+def test_a_new_launcher_of_a_host_begins_a_round_though_no_rank_has_failed_yet() -> None:
+    with job(3, restarts=2) as hosts:
+        hosts.meet()
+        hosts.all[1] = hosts.new(1)
+        new = hosts.pool.submit(hosts.all[1].next_rendezvous)
+        hosts.until_superseded(0, 2)
+        others = [hosts.pool.submit(hosts.all[host].next_rendezvous) for host in (0, 2)]
+        for one in (new, *others):
+            one.result(SECONDS)
+        assert {rounds.joined for rounds in hosts.all.values()} == {State(round=1, restarts=1)}
+
+
+def test_a_launcher_that_dies_before_the_ranks_are_started_costs_no_restart() -> None:
+    with job(3, restarts=1, apart=1) as hosts:
+        first = hosts.pool.submit(hosts.all[0].next_rendezvous)
+        with process_of(1, hosts) as lost:
+            hosts.until(lambda: hosts.has_joined(1))
+            lost.kill()
+        hosts.all[1] = hosts.new(1)
+        late = [hosts.pool.submit(hosts.all[host].next_rendezvous) for host in (1, 2)]
+        for one in (first, *late):
+            one.result(SECONDS)
+        assert {rounds.joined for rounds in hosts.all.values()} == {State(round=1, restarts=0)}
+
+
+def test_a_new_host_0_learns_the_round_and_the_count_from_the_others() -> None:
+    with job(3, restarts=3, apart=0) as hosts:
+        with process_of(0, hosts) as first:
+            assert hosts.meet() == State(round=0)
+            hosts.all[1].restart("rank ended", can_help=True, is_own=True)
+            assert hosts.meet() == State(round=1, restarts=1)
+            first.kill()
+            hosts.until_superseded(1, 2)
+        with process_of(0, hosts) as second:
+            assert hosts.meet() == State(round=2, restarts=2)
+            assert second.stdout
+            assert [second.stdout.readline().strip() for _ in range(2)] == ["up", "2 2"]
+
+
+def test_the_loss_of_host_0_ends_the_job_when_no_restart_is_left() -> None:
+    with job(2, restarts=1, apart=0) as hosts:
+        with process_of(0, hosts) as first:
+            hosts.meet()
+            hosts.all[1].restart("rank ended", can_help=True, is_own=True)
+            hosts.meet()
+            first.kill()
+            hosts.until_superseded(1)
+        with pytest.raises(JobEnded, match="host 0 was lost; all 1 restarts") as ended:
+            hosts.all[1].next_rendezvous()
+        assert ended.value.is_mine
+
+
+def test_hosts_that_are_done_wait_for_the_others_and_join_them_when_they_fail() -> None:
+    with job(2, restarts=1) as hosts:
+        hosts.meet()
+        done = hosts.pool.submit(hosts.all[0].finish)
+        hosts.all[1].restart("rank ended", can_help=True, is_own=True)
+        assert done.result(SECONDS) is False
+        assert hosts.meet() == State(round=1, restarts=1)
+        assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True]

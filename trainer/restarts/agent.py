@@ -1,0 +1,176 @@
+"""Start the ranks of a host again in place when a rank of the job fails; the pods of all hosts stay.
+
+Kubernetes' Job controller starts N failed pods again after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
+https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go counts every failed pod.
+Here a pod fails only when its host is lost, its job's restarts are used up, or a restart cannot help.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import DEFAULT_ROLE, RunResult, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.launcher.api import LaunchConfig
+
+from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, RESTARTS_USED, SLOW_LINK
+from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
+
+NO_RESTART_HELPS = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
+"""Exit codes after which the same ranks would fail again."""
+STOP_SECONDS = 5
+"""Seconds that ranks have to leave once another rank is lost: they have nothing that they could save without it."""
+SHUTDOWN_SECONDS = 30
+"""Seconds that ranks of a host which is told to leave have, where torchrun takes no --shutdown-timeout."""
+EXIT_CODES = 256
+"""Number of exit codes: a process that ends with -9 is seen with 247."""
+
+
+def applies(arguments: argparse.Namespace) -> bool:
+    """Return True if, by torchrun's arguments, the job has restarts and its hosts stay the same."""
+    is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
+    return bool(is_fixed and arguments.max_restarts > 0)
+
+
+def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str]) -> int:
+    """Run this host's ranks until they are done; return the launcher's exit code."""
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
+    # All hosts have equally many ranks, so that no host has to be asked (torch's _assign_worker_ranks).
+    os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
+    address, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
+    rounds = Rounds(
+        address=address,
+        port=port,
+        host=int(config.rdzv_configs["rank"]),
+        hosts=config.max_nodes,
+        run_id=config.run_id,
+        max_restarts=config.max_restarts,
+        join_seconds=float(config.rdzv_configs.get("timeout", 600)),
+    )
+    agent = InPlaceAgent(_worker_spec(config, entrypoint, words, rounds), rounds, config)
+    try:
+        agent.run()
+    except JobEnded as ended:
+        rounds.end()
+        _say(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
+        return agent.exit_code(is_mine=ended.is_mine)
+    except HostsMissing as missing:
+        _say(f"error: {missing}")
+        return PREEMPTED
+    finally:
+        rounds.shutdown()
+    return DONE
+
+
+def _worker_spec(
+    config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str], rounds: Rounds
+) -> WorkerSpec:
+    # The names that both have differ between versions of torch; images have 2.9, 2.10 and 2.15.
+    shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
+    return WorkerSpec(
+        local_world_size=config.nproc_per_node,
+        entrypoint=entrypoint,
+        args=tuple(words),
+        rdzv_handler=rounds,
+        **{name: getattr(config, name) for name in shared},
+    )
+
+
+class InPlaceAgent(LocalElasticAgent):
+    """torchrun's agent of one host, which restarts its ranks when a round of the job is over."""
+
+    def __init__(self, spec: WorkerSpec, rounds: Rounds, config: LaunchConfig) -> None:
+        assert config.logs_specs
+        super().__init__(
+            spec=spec,
+            logs_specs=config.logs_specs,
+            start_method=config.start_method,
+            log_line_prefix_template=config.log_line_prefix_template,
+        )
+        # Not every version of torch that an image has takes it as a parameter.
+        self._shutdown_timeout = getattr(config, "shutdown_timeout", SHUTDOWN_SECONDS)
+        self._rounds = rounds
+        self._failed_with: int | None = None
+
+    def exit_code(self, *, is_mine: bool) -> int:
+        """Return the exit code of a launcher whose job the launchers ended.
+
+        A signal is given as 256 minus its number: 128 and more is a launcher that was killed itself, which Kubernetes
+        starts again. A host that only lost others leaves the code of the failure to the host that has it.
+        """
+        code = self._failed_with
+        if code is None or code == PREEMPTED:
+            return RESTARTS_USED if is_mine else PREEMPTED
+        return code % EXIT_CODES
+
+    def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        del role
+        group = self._worker_group
+        try:
+            while True:
+                # So that the ranks of all hosts have the same TORCHELASTIC_RESTART_COUNT, the number of the round.
+                self._initialize_workers(group)
+                if result := self._supervise():
+                    return result
+                self._stop_workers(group)
+        except SignalException:
+            self._rounds.leave()
+            raise
+
+    def _rendezvous(self, worker_group: Any) -> None:
+        super()._rendezvous(worker_group)
+        self._remaining_restarts = self._worker_group.spec.max_restarts - self._rounds.joined.round
+
+    def _start_workers(self, worker_group: Any) -> dict[int, Any]:
+        found: dict[int, Any] = super()._start_workers(worker_group)
+        assert self._pcontext
+        # torch gives the other ranks of a host 30 seconds when one fails.
+        self._pcontext.close = partial(_close, self._pcontext.close)  # type: ignore[method-assign]
+        return found
+
+    def _stop_workers(self, worker_group: Any) -> None:
+        del worker_group
+        self._shutdown(signal.SIGTERM, STOP_SECONDS)
+
+    def _supervise(self) -> RunResult | None:
+        """Wait until the ranks of all hosts are done; return None when the round is over before."""
+        self._failed_with = None
+        while True:
+            time.sleep(self._worker_group.spec.monitor_interval)
+            result = self._monitor_workers(self._worker_group)
+            self._worker_group.state = result.state
+            if result.state == WorkerState.SUCCEEDED:
+                return result if self._rounds.finish() else None
+            if result.state in (WorkerState.UNHEALTHY, WorkerState.FAILED):
+                self._restart_after(result)
+                return None
+            if self._rounds.is_superseded:
+                return None
+
+    def _restart_after(self, result: RunResult) -> None:
+        """Begin another round after a failure; raises JobEnded if the job ends instead."""
+        rank, failure = ChildFailedError("", result.failures).get_first_failure()
+        code = self._failed_with = failure.exitcode
+        reason = f"rank {rank} ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
+        following = self._rounds.restart(reason, can_help=code not in NO_RESTART_HELPS, is_own=code != PREEMPTED)
+        counted = f"{following.restarts}/{self._rounds.max_restarts}"
+        print(f"restart number={following.round} counted={counted} failed_rank={rank} exit_code={code}", flush=True)
+
+
+def _close(close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int = STOP_SECONDS) -> None:
+    close(death_sig, timeout)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,312 @@
+"""Agree over all hosts of a job on when its ranks start, start again, and end.
+
+A round is one start of all ranks. The launchers of all hosts meet before a round, in a store that host 0's keeps, and
+follow the job's state in it during the round. They count the restarts of the whole job there, and each remembers the
+count: a new host 0 has an empty store and learns the count from the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from typing import TypeVar
+
+from torch._C._distributed_c10d import PrefixStore, TCPStore  # torch.distributed's own; exported there without types
+from torch.distributed.elastic.rendezvous.api import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+
+from trainer.restarts.store import (
+    POLL_SECONDS,
+    POLL_SECONDS_PER_HOST,
+    SILENCE_SECONDS,
+    Link,
+    State,
+    bring_up_to_date,
+    read,
+    swap,
+)
+
+CONNECT_SECONDS = 10.0
+"""Seconds of an attempt to connect; the next one resolves the name of host 0 again, whose new pod has a new address."""
+BLAME_SECONDS = 3.0
+"""Seconds for which a host waits for another one to report the first failure."""
+FAREWELL_SECONDS = 3.0
+"""Seconds for which host 0 keeps the store of a job that has ended, so that every host reads why."""
+LEAVE_SECONDS = 2.0
+"""Seconds that a host which is told to leave takes to tell the others."""
+FINISH_SECONDS = 300.0
+"""Seconds for which a host whose ranks are done waits for the others, as torchrun does (exit_barrier_timeout)."""
+Answer = TypeVar("Answer")
+
+
+class StoreLost(Exception):
+    """The store of host 0 does not answer."""
+
+
+class HostsMissing(Exception):
+    """Not all hosts came in time."""
+
+
+class JobEnded(Exception):
+    """The launchers ended the job: its text says why."""
+
+    def __init__(self, reason: str, *, is_mine: bool = False) -> None:
+        super().__init__(reason)
+        self.is_mine = is_mine
+        """True if this host ended it."""
+
+
+class Rounds(RendezvousHandler):
+    """One host's part in the rounds; torchrun's agent asks it where the ranks meet."""
+
+    def __init__(
+        self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
+    ) -> None:
+        self._address, self._port, self.host, self.hosts, self._run_id = address, port, host, hosts, run_id
+        self.max_restarts = max_restarts
+        self._join_seconds = join_seconds
+        self._identity = uuid.uuid4().hex
+        self._servers: list[TCPStore] = []
+        self._link: Link | None = None
+        self.joined = State(round=-1)
+        """State of the round that this host joined last."""
+        self._has_started = False
+
+    # What torchrun's agent asks.
+
+    def get_backend(self) -> str:
+        """Return the name of this kind of rendezvous."""
+        return "static"
+
+    @property
+    def use_agent_store(self) -> bool:
+        """True: the launcher of host 0 keeps the ranks' store too, which outlives rank 0."""
+        return True
+
+    def get_run_id(self) -> str:
+        """Return the id of the job."""
+        return self._run_id
+
+    def is_closed(self) -> bool:
+        """Return False: rounds go on until the job ends."""
+        return False
+
+    def set_closed(self) -> None:
+        """Do nothing: a job ends by its state."""
+
+    def num_nodes_waiting(self) -> int:
+        """Return 0: the number of hosts is fixed."""
+        return 0
+
+    def shutdown(self) -> bool:
+        """Disconnect."""
+        if self._link:
+            self._link.close()
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Wait until all hosts are here; return where their ranks meet.
+
+        Raises JobEnded, and HostsMissing where a host does not come.
+        """
+        deadline = time.monotonic() + self._join_seconds
+        while True:
+            try:
+                self._connect(deadline)
+                return self._join(deadline)
+            except StoreLost:
+                self._disconnect()
+
+    # What this host's agent says and asks during a round.
+
+    @property
+    def is_superseded(self) -> bool:
+        """True if the present round is over for this host: another one begins, or host 0 is lost."""
+        self._follow()
+        link = self._link
+        return link is None or link.is_lost or link.state.round > self.joined.round or bool(link.state.over)
+
+    def restart(self, reason: str, *, can_help: bool, is_own: bool) -> State:
+        """Begin another round because ranks of this host failed; raises JobEnded if the job ends instead.
+
+        `can_help` is False where the same ranks would fail again. `is_own` is False where the ranks of this host only
+        lost others: the host that has the first failure knows better why the job ends.
+        """
+        if can_help and not is_own and self.joined.restarts >= self.max_restarts:
+            _wait_until(lambda: self.is_superseded or self.joined.is_left, BLAME_SECONDS)
+        try:
+            return self._ask(lambda link: self._change(link, reason, can_help=can_help))
+        except StoreLost:
+            self._disconnect()
+            if not can_help:
+                raise JobEnded(reason, is_mine=True) from None
+            return self.joined.following(has_started=True)
+
+    def leave(self) -> None:
+        """Tell the others that this host was told to leave, which does not count as a failure."""
+
+        def mark(link: Link) -> None:
+            while (state := read(link)).round == self.joined.round and not (state.is_left or state.over):
+                swap(link, state, replace(state, is_left=True))
+
+        with suppress(StoreLost):
+            self._ask(mark, seconds=LEAVE_SECONDS)
+
+    def finish(self) -> bool:
+        """Wait until the ranks of all hosts are done; return False if another round begins instead."""
+        done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
+        deadline = time.monotonic() + FINISH_SECONDS
+        # A host 0 that is gone was done: it waits for the others, but not for them to read that all are done.
+        with suppress(StoreLost):
+            self._ask(lambda link: link.store.set(done[self.host], "1"))
+            while not self._ask(lambda link: link.store.check(done)) and time.monotonic() < deadline:
+                if self.is_superseded:
+                    return False
+                time.sleep(POLL_SECONDS)
+        return True
+
+    def end(self) -> None:
+        """Keep the store, on host 0, until every host has read that the job has ended."""
+        everyone = [f"over/{host}" for host in range(self.hosts)]
+        with suppress(StoreLost):
+            self._ask(lambda link: link.store.set(everyone[self.host], "1"))
+            if self.host == 0:
+                _wait_until(lambda: self._ask(lambda link: link.store.check(everyone)), FAREWELL_SECONDS)
+
+    # How.
+
+    def _connect(self, deadline: float) -> None:
+        """Connect to host 0's store, and tell it of the rounds that this host has seen."""
+        while self._link is None:
+            known = self.joined.following(has_started=self._has_started)
+            if known.restarts > self.max_restarts:
+                raise JobEnded(f"host 0 was lost; {self._used_up}", is_mine=True)
+            if time.monotonic() > deadline:
+                raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer")
+            try:
+                self._link = Link(self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST))
+            except RuntimeError:  # torch's DistError is one
+                time.sleep(POLL_SECONDS)
+                continue
+            self._ask(lambda link, known=known: bring_up_to_date(link, known))  # type: ignore[misc]
+
+    def _store(self) -> TCPStore:
+        store = TCPStore(
+            self._address,
+            self._port,
+            is_master=self.host == 0,
+            timeout=timedelta(seconds=CONNECT_SECONDS),
+            wait_for_workers=False,
+            multi_tenant=True,
+        )
+        if self.host == 0:
+            self._servers.append(store)
+        return store
+
+    def _disconnect(self) -> None:
+        if self._link:
+            self._follow()
+            self._link.close()
+        self._link = None
+
+    def _follow(self) -> None:
+        """Note what the state says of the round that this host is in."""
+        if self._link and self._link.state.round == self.joined.round:
+            self.joined = self._link.state
+
+    def _ask(self, question: Callable[[Link], Answer], seconds: float = SILENCE_SECONDS) -> Answer:
+        """Return the store's answer; raises StoreLost where it gives none.
+
+        It is asked from a thread: a call that waits for a dead node would keep this process from hearing signals.
+        """
+        link = self._link
+        if link is None or link.is_lost:
+            raise StoreLost
+        answers: list[Answer] = []
+        errors: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                answers.append(question(link))
+            except BaseException as error:
+                errors.append(error)
+
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(seconds)
+        if answers:
+            return answers[0]
+        if errors and not isinstance(errors[0], RuntimeError):
+            raise errors[0]
+        raise StoreLost from (errors[0] if errors else None)
+
+    @property
+    def _used_up(self) -> str:
+        return f"all {self.max_restarts} restarts of the job are used up"
+
+    def _change(self, link: Link, reason: str, *, can_help: bool) -> State:
+        """Begin the round after this host's and return its state; raises JobEnded if the job ends or has ended."""
+        while not (state := read(link)).over:
+            if state.round > self.joined.round and can_help:
+                return state
+            following = state.following(has_started=link.store.check([f"{state.round}/started"]))
+            if can_help and following.restarts <= self.max_restarts:
+                swap(link, state, following)
+                continue
+            over = f"{reason}; {self._used_up}" if can_help else reason
+            if swap(link, state, replace(state, over=over)):
+                raise JobEnded(over, is_mine=True)
+        raise JobEnded(state.over)
+
+    def _join(self, deadline: float) -> RendezvousInfo:
+        """Wait until all hosts have joined the same round; return where its ranks meet."""
+        while not (state := self._ask(read)).over:
+            self.joined, self._has_started = state, False
+            key = f"{state.round}/host/{self.host}"
+            found = self._ask(lambda link, key=key: link.store.compare_set(key, "", self._identity))  # type: ignore[misc]
+            if found.decode() != self._identity:
+                # Another launcher of this host was in the round: it is gone, and so are its ranks.
+                self._ask(lambda link: self._change(link, f"host {self.host} was lost", can_help=True))
+                continue
+            if self.host == 0:
+                self._serve_ranks(state)
+            if self._is_complete(state, deadline):
+                return self._start(state)
+        raise JobEnded(state.over)
+
+    def _start(self, state: State) -> RendezvousInfo:
+        port = int(self._ask(lambda link: link.store.get(f"{state.round}/port")))
+        self._ask(lambda link: link.store.set(f"{state.round}/started", "1"))
+        self._has_started = True
+        assert self._link
+        store = PrefixStore(f"{state.round}", self._link.store)
+        return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
+
+    def _is_complete(self, state: State, deadline: float) -> bool:
+        """Wait until all hosts have joined; return False if another round begins instead."""
+        keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
+        while not self._ask(lambda link: link.store.check([*keys, f"{state.round}/port"])):
+            if self.is_superseded:
+                return False
+            if time.monotonic() > deadline:
+                here = [self._ask(lambda link, key=key: link.store.check([key])) for key in keys]  # type: ignore[misc]
+                missing = [str(host) for host, is_here in enumerate(here) if not is_here]
+                raise HostsMissing(f"hosts that did not come: {', '.join(missing)}")
+            time.sleep(POLL_SECONDS / 2)
+        return True
+
+    def _serve_ranks(self, state: State) -> None:
+        """Keep a new store for the ranks of a round: none of them reads what those before it left."""
+        server = TCPStore(self._address, 0, is_master=True, wait_for_workers=False)
+        self._servers[1:] = [server]
+        self._ask(lambda link: link.store.set(f"{state.round}/port", str(server.port)))
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until:
+        time.sleep(POLL_SECONDS / 4)
