@@ -18,13 +18,22 @@ from typing import TextIO
 from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
+from commands.watching.jobs import (
+    Cluster,
+    NoKubeconfig,
+    NoStack,
+    NotAllowed,
+    StackOutputs,
+    Unreachable,
+    Untrusted,
+    stack_outputs,
+)
 from commands.watching.local_cluster import LocalCluster
 from commands.watching.log_lines import Progress
 from commands.watching.log_stream import LogStreams
 from commands.watching.node_state import silent_since, what_to_do
 from commands.watching.pod_state import STUCK, PodState, latest_by_place, seconds_between
-from commands.watching.screen import Screen, describe, describe_many, progress_text, spell, summary
+from commands.watching.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
 from infra.make_command import make_command
 
 INTERRUPTED = 130
@@ -75,6 +84,7 @@ class Follower:
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._hosts_before: dict[str, frozenset[tuple[str, int]]] = {}
         self._nodes_at = 0.0
+        self._is_disturbed = False
 
     def run(self) -> int:
         """Follow to the end; 0 when every job is complete, 1 when one failed or was given up."""
@@ -111,14 +121,17 @@ class Follower:
     def _take(self, pod: PodState, text: str) -> None:
         """Keep and show one line of a log."""
         self._tails.setdefault(pod.uid, deque(maxlen=TAIL_LINES)).append(text)
-        self._progress.setdefault(pod.job, Progress()).read(text)
+        event = self._progress.setdefault(pod.job, Progress()).read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
         self._screen.line(pod, text, ranks)
+        if event is not None and event.name == "restart" and (ended := restart_reason(pod, event)):
+            self._screen.note(f"{pod.job}: {ended}")
 
     def _poll(self, now: float) -> None:
         """Ask for jobs and pods, and report what has changed."""
         for end in self._local.program_ends() if self._local else []:
             self._screen.note(str(end))
+            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
             self._look_at_nodes(pods, now)
@@ -164,15 +177,16 @@ class Follower:
 
     def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
         """Report that the API server answers again, and whether each job's hosts ran on meanwhile."""
-        if "unreachable" in self._said:
-            outage = spell(now - self._since["unreachable"])
-            self._screen.note(f"the API server answers again after {outage}")
+        if self._is_disturbed or "unreachable" in self._said:
+            outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
+            self._screen.note(f"the API server answers again{outage}")
             after = _hosts_in(("running", "succeeded"), jobs.values(), pods)
             for name, hosts in self._hosts_before.items():
                 lost = len(hosts - after.get(name, frozenset()))
                 text = f"{lost} of its {len(hosts)} hosts stopped" if lost else "all of its hosts ran on"
                 if hosts:
                     self._screen.note(f"{name}: {text} meanwhile")
+        self._is_disturbed = False
         for key in ("unreachable", "stopped", "untrusted"):
             self._forget(key)
 
@@ -326,6 +340,9 @@ def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str =
         return 0
     try:
         return Follower(_cluster(found), names, screen, up).run()
+    except NoKubeconfig as error:
+        screen.note(str(error), "red")
+        return 1
     except Unreachable as error:
         screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1

@@ -53,6 +53,8 @@ class Child:
     stderr: str
     is_stopped: bool
     """True if a signal came while it ran, also where it ended before it could be told."""
+    is_abandoned: bool = False
+    """True if a second signal made it end before it had finished what it had begun."""
 
 
 _received: list[int] = []
@@ -152,7 +154,11 @@ def run_child(
                     process.wait(POLL_SECONDS)
                 stopping.step(_requests())
             return Child(
-                status=process.returncode, stdout=output.text(), stderr=errors.text(), is_stopped=stopping.is_wanted
+                status=process.returncode,
+                stdout=output.text(),
+                stderr=errors.text(),
+                is_stopped=stopping.is_wanted,
+                is_abandoned=stopping.is_abandoned,
             )
         finally:
             _holds.pop()
@@ -184,6 +190,11 @@ class _Stopping:
     def is_wanted(self) -> bool:
         """True if the child was to stop."""
         return self._wanted > 0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True if the child was to end without finishing."""
+        return self._level > 1
 
     @property
     def _wanted(self) -> int:

@@ -39,10 +39,11 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
-    """Have the state know what the cloud has of them; returns the URNs of those that must be looked for by hand.
+    """Add to the state what the cloud has of them; returns the URNs of those that must be looked for by hand.
 
-    Each is put into the state under its id, which follows from its name or is what `find` gives, and a refresh asks
-    the cloud: what is there stays, what is not goes. By hand are those without an id that follows where `find` is None.
+    Each gets the id that follows from its name, or that `find` gives, and a refresh asks the cloud: what is there
+    stays, what is not goes. By hand are those without an id that follows where `find` is None. Operations stay pending
+    until the refresh is done, so that the next command repeats one that was interrupted.
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -50,28 +51,49 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
     others = [each for each in operations if each["type"] != "creating"]
     if len(others) == len(operations):
         return []
-    adopted, unknown = [], []
-    taken = frozenset(each["id"] for each in resources if each.get("id"))
+    ids = {each["urn"]: each["id"] for each in resources if each.get("id")}
+    adopted, unknown, refreshed = list[dict[str, Any]](), list[str](), set[str]()
     for each in pending_creates(deployment):
-        inputs = each.get("inputs") or {}
+        inputs, urn = each.get("inputs") or {}, each["urn"]
+        taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
         try:
             id_ = known_id(each["type"], inputs) or (find or _nowhere)(each["type"], inputs, taken)
         except LookupError:
-            unknown.append(each["urn"])
+            unknown.append(urn)
             continue
-        if id_:
+        if id_ and urn not in ids:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
-    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": others}
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({**exported, "deployment": edited}, file)
-        file.flush()
-        done = run("stack", "import", "--file", file.name)
-    targets = [word for each in adopted for word in ("--target", each["urn"])]
-    if done and targets:
-        done = run("refresh", "--yes", "--skip-preview", *targets)
+        if id_ and ids.get(urn, id_) == id_:
+            refreshed.add(urn)  # If it is in the state already, an earlier command did not finish its refresh.
+        elif id_:
+            unknown.append(urn)  # It replaces one that is still there.
+    kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in refreshed]
+    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
+    done = _import({**exported, "deployment": edited}, run)
+    if done and refreshed:
+        targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
+        done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
     if not done:
         raise RuntimeError("what the last update had begun is not adopted: `pulumi refresh` failed")
     return unknown
+
+
+def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(exported, file)
+        file.flush()
+        return run("stack", "import", "--file", file.name)
+
+
+def _forget_creates(run: Callable[..., bool]) -> bool:
+    """Remove the pending creations from the state as it is now."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        if not run("stack", "export", "--file", file.name):
+            return False
+        exported = json.loads(Path(file.name).read_text(encoding="utf-8"))
+    operations = exported["deployment"].get("pending_operations") or []
+    exported["deployment"]["pending_operations"] = [each for each in operations if each["type"] != "creating"]
+    return _import(exported, run)
 
 
 def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:

@@ -58,12 +58,16 @@ def amazon(platform: EksConfig) -> Document:
     roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in records if record.type == "aws:iam/role:Role"]
     here = {"StringEquals": {"aws:RequestedRegion": platform.region}}
     to = {"StringEquals": {"iam:PassedToService": sorted(_trusted(records))}}
+    # Route 53 has no regions. AWS asks it with the caller's rights for an endpoint with private names:
+    # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
+    names = {each for each in changing if each.startswith("route53:")}
     service = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
     return {
         "Version": "2012-10-17",
         "Statement": [
             _statement("Look", reading),
-            _statement("Change", (each for each in changing if not each.startswith("iam:")), Condition=here),
+            _statement("Change", (each for each in changing - names if not each.startswith("iam:")), Condition=here),
+            _statement("NameEndpoints", names),
             _statement("ChangeItsRoles", (each for each in changing if each.startswith("iam:")), roles),
             _statement("PassItsRoles", [passed], roles, Condition=to),
             _statement("LetServicesIn", [linked], Condition=service),

@@ -104,6 +104,8 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if pending:
         names = ", ".join(pending)
         raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
+    if done.is_abandoned and _backend_folder() is None:
+        raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
 

@@ -34,6 +34,8 @@ class Report:
     """Ids by type, of what the clouds had at the end of `up`."""
     up_failed: bool = False
     """Whether `up` came to no end: what needs a whole stack is not known then."""
+    unchecked: dict[str, list[str]] = field(default_factory=dict)
+    """Inputs, by type, that the provider checks in a way that the rehearsal does not know."""
     without_rules: list[str] = field(default_factory=list)
     """Types that were held to their SDK's classes alone."""
     nodes: list[Node] = field(default_factory=list)
@@ -98,9 +100,16 @@ class Report:
                 else ""
             )
             lines.append(f"After destroy nothing was left in the clouds and on this machine{rest}.")
+        lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self._unknown()), ""]
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
         return "\n".join(lines)
+
+    def _unknown(self) -> list[str]:
+        unchecked = [
+            f"the provider's check of {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
+        ]
+        return [*UNKNOWN, *unchecked]
 
     def _bucket(self, name: str) -> str:
         return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
@@ -134,6 +143,13 @@ class Report:
         return [f"Pods: {len(self.pods)}", *rows, *waited]
 
 
+UNKNOWN = (
+    "whether the account has the quota and the permissions, and the zones the capacity",
+    "what the cloud's API refuses or changes by rules that neither its provider nor its documentation states",
+    "whether images, drivers and network adapters work on the real nodes, and how fast",
+    "how long the cloud takes: durations here are typical ones",
+)
+"""What no rehearsal shows, for the end of its report."""
 SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
 """Variables that the text shows."""
 

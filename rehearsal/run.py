@@ -31,6 +31,8 @@ from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
 from rehearsal import folder as folders
 from rehearsal.checkpoints import look_at_buckets, write_checkpoints
+from rehearsal.cloud.fact_check import unchecked
+from rehearsal.cloud.fact_table import fact_table
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Properties, new_state, read_state
@@ -155,6 +157,7 @@ class Rehearsal:
     def _look(self, report: Report) -> None:
         state = read_state(self.folder)
         report.resources = _by_type(state)
+        report.unchecked = _unchecked(state)
         report.without_rules = sorted({each.type for each in state.resources.values() if not has_rules(each.type)})
         report.quota = quota_used(state)
         self._durations(report, state)
@@ -280,6 +283,14 @@ class Rehearsal:
 
     def _say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def _unchecked(state: CloudState) -> dict[str, list[str]]:
+    found: dict[str, set[str]] = {}
+    for record in state.resources.values():
+        if (table := fact_table(record.type)) and (inputs := unchecked(table, record.inputs)):
+            found.setdefault(record.type, set()).update(inputs)
+    return {type_: sorted(inputs) for type_, inputs in sorted(found.items())}
 
 
 def _by_type(state: CloudState) -> dict[str, list[str]]:

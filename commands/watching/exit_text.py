@@ -70,8 +70,9 @@ def explain_exit(code: int, container: Container) -> str:
     if code in SHELL_CODES:
         return SHELL_CODES[code]
     if code == LOST_SHIM_CODE:
-        lost = f"the container's runtime process (containerd-shim) on {container.node or 'its node'} died"
-        return f"the script's own code, or {lost}" if container.runs_script else f"{lost}: the real code is lost"
+        node = container.node or "its node"
+        lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
+        return f"the script's own code, or {lost}" if container.runs_script else lost
     if container.runs_script:
         return _script_code(code, container)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)

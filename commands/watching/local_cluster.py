@@ -22,11 +22,14 @@ class ProgramEnd:
     name: str
     """Name of the program, or of the node if all of a node ended."""
     node: str
-    """Node that it belongs to; empty for the control plane and for a node itself."""
+    """Node that it belongs to, or is; empty for the control plane."""
     code: int
     """Exit code; negative, or 128 more than its number, for a signal."""
 
     def __str__(self) -> str:
+        if self.name == self.node:
+            lost = "with the hosts on it, which restart as their jobs' `restarts` allow"
+            return f"node {self.name} ended at {self.time} {lost}; the node starts again"
         place = f" of {self.node}" if self.node else ""
         signal = -self.code if self.code < 0 else self.code - 128
         how = f"signal {signal}" if signal > 0 else f"exit code {self.code}"
@@ -68,7 +71,7 @@ class LocalCluster:
             whole = text[: text.rfind(b"\n") + 1]
             self._offsets[log] = self._offsets.get(log, 0) + len(whole)
             node = self._node_of(log)
-            found += [_program_end(match, node) for match in _END.finditer(whole)]
+            found += [self._program_end(match, node) for match in _END.finditer(whole)]
         return sorted(found, key=lambda end: end.time)
 
     def _logs(self) -> list[Path]:
@@ -79,7 +82,7 @@ class LocalCluster:
         """Name of the node whose log it is; empty for the control plane's log."""
         return "" if log.parent == self._folder else f"{self._name}-{log.parent.name.removeprefix('node-')}"
 
-
-def _program_end(match: re.Match[bytes], node: str) -> ProgramEnd:
-    time, name, code = (match[group].decode() for group in ("time", "name", "code"))
-    return ProgramEnd(time=time, name=name, node=node, code=int(code))
+    def _program_end(self, match: re.Match[bytes], node: str) -> ProgramEnd:
+        time, name, code = (match[group].decode() for group in ("time", "name", "code"))
+        is_node = re.fullmatch(rf"{re.escape(self._name)}-\d+", name) is not None
+        return ProgramEnd(time=time, name=name, node=name if is_node else node, code=int(code))

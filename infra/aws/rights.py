@@ -53,7 +53,8 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:ec2/vpc:Vpc": """ec2:CreateVpc ec2:DeleteVpc ec2:DescribeVpcs ec2:ModifyVpcAttribute
             ec2:DescribeVpcAttribute ec2:DescribeNetworkAcls ec2:DescribeRouteTables ec2:DescribeSecurityGroups""",
         "aws:ec2/vpcEndpoint:VpcEndpoint": """ec2:CreateVpcEndpoint ec2:ModifyVpcEndpoint ec2:DeleteVpcEndpoints
-            ec2:DescribeVpcEndpoints ec2:DescribePrefixLists""",
+            ec2:DescribeVpcEndpoints ec2:DescribePrefixLists ec2:DescribeNetworkInterfaces
+            route53:AssociateVPCWithHostedZone route53:DisassociateVPCFromHostedZone""",
         "aws:ecr/lifecyclePolicy:LifecyclePolicy": """ecr:PutLifecyclePolicy ecr:GetLifecyclePolicy
             ecr:DeleteLifecyclePolicy""",
         "aws:ecr/repository:Repository": """ecr:CreateRepository ecr:DeleteRepository ecr:DescribeRepositories
@@ -63,7 +64,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
             eks:DeleteAccessEntry""",
         "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": """eks:AssociateAccessPolicy
             eks:DisassociateAccessPolicy eks:ListAssociatedAccessPolicies""",
-        "aws:eks/addon:Addon": """eks:CreateAddon eks:DescribeAddon eks:UpdateAddon eks:DeleteAddon
+        "aws:eks/addon:Addon": """eks:CreateAddon eks:DescribeAddon eks:UpdateAddon eks:DeleteAddon eks:DescribeUpdate
             eks:CreatePodIdentityAssociation eks:DescribePodIdentityAssociation eks:UpdatePodIdentityAssociation
             eks:DeletePodIdentityAssociation iam:PassRole iam:GetRole""",
         "aws:eks/cluster:Cluster": """eks:CreateCluster eks:DescribeCluster eks:UpdateClusterConfig
@@ -77,7 +78,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
             iam:PassRole iam:GetRole""",
         "aws:iam/role:Role": """iam:CreateRole iam:GetRole iam:UpdateRole iam:UpdateAssumeRolePolicy iam:DeleteRole
             iam:TagRole iam:UntagRole iam:ListRolePolicies iam:ListAttachedRolePolicies
-            iam:ListInstanceProfilesForRole""",
+            iam:ListInstanceProfilesForRole iam:GetRolePolicy""",
         "aws:iam/rolePolicy:RolePolicy": "iam:PutRolePolicy iam:GetRolePolicy iam:DeleteRolePolicy",
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment": """iam:AttachRolePolicy iam:DetachRolePolicy
             iam:ListAttachedRolePolicies""",

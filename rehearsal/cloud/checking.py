@@ -121,6 +121,21 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     )
 
 
+def counted_outputs(token: str) -> list[str]:
+    """Return the outputs that count the updates of a resource of this type."""
+    table = fact_table(token)
+    return [each["output"] for each in table.rules_of("new_output")] if table else []
+
+
+def new_outputs(token: str, olds: Properties, news: Properties) -> list[str]:
+    """Return the outputs that an update computes again, such as the latest version of a launch template."""
+    table = fact_table(token)
+    if table is None:
+        return []
+    changed = set(changes(token, olds, news).changed)
+    return [each["output"] for each in table.rules_of("new_output") if changed - {*each["unless"]}]
+
+
 def _changes_without_facts(token: str, olds: Properties, news: Properties) -> Changes:
     kind = kind_of(token)
     keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]

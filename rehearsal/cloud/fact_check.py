@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rehearsal.cloud.fact_checks import failure
-from rehearsal.cloud.fact_rules import broken_rules
+from rehearsal.cloud.fact_checks import failure, is_known
+from rehearsal.cloud.fact_rules import broken_rules, is_set
 from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.fact_values import DESCRIPTIONS, converted, parts
 from rehearsal.cloud.findings import Finding
@@ -25,6 +25,12 @@ def findings(table: FactTable, inputs: Properties) -> list[Finding]:
     """Return everything that the provider's schema and its rules refuse."""
     found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
     return [Finding(property=where, reason=why, rule=RULE, source=table.source(line)) for where, why, line in found]
+
+
+def unchecked(table: FactTable, inputs: Properties) -> list[str]:
+    """Return the inputs that the provider checks in a way that is not simulated here."""
+    checked = ((path, name) for path, fact in table.inputs.items() for name in _listed(fact.get("check")))
+    return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
 
 
 def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Problem]:

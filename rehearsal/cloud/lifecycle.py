@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rehearsal.cloud import faults
+from rehearsal.cloud.checking import counted_outputs, new_outputs
 from rehearsal.cloud.kind import Kind, Reference, filled, number, references_of
 from rehearsal.cloud.kinds import kind_of
 from rehearsal.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
@@ -106,9 +107,11 @@ class Cloud:
                 if faults.strikes(state, "denied", record.type):
                     refusal = faults.MESSAGES["denied"]
                 if not refusal:
+                    again = new_outputs(kind.type, record.inputs, inputs)
+                    counted = {name: record.outputs[name] + (name in again) for name in counted_outputs(kind.type)}
                     record.inputs = inputs
                     record.refers_to = [each.key for each in _targets(state, kind, inputs)]
-                    record.outputs = _outputs(state, kind, inputs, id_)
+                    record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
                     operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
                     state.operations.append(operation)
         if refusal or record is None:

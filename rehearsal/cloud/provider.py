@@ -18,7 +18,7 @@ from rehearsal.cloud import checking, functions
 from rehearsal.cloud.lifecycle import Cloud, GaveUp, Refused
 from rehearsal.cloud.schema import NoSuchType
 from rehearsal.cloud.state import Properties, Record
-from setup.stand_ins.kubernetes.values import from_wire, reveal, to_wire
+from setup.stand_ins.kubernetes.values import UNKNOWN, from_wire, reveal, to_wire
 
 PLACE_VARIABLES = {
     "project": ("GOOGLE_PROJECT", "GOOGLE_CLOUD_PROJECT"),
@@ -129,7 +129,10 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = reveal(from_wire(request.news))
         if request.preview:
             old = reveal(from_wire(request.olds))
-            return provider_pb2.UpdateResponse(properties=to_wire({**old, **_previewed(inputs)}, keep_secrets=False))
+            token = request.type or _type_of(request.urn)
+            again = checking.new_outputs(token, reveal(from_wire(request.old_inputs)), inputs)
+            found = {**old, **_previewed(inputs), **dict.fromkeys(again, UNKNOWN)}
+            return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
         with _told_to_the_user(context):
             record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
         return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))

@@ -96,8 +96,8 @@ def test_a_killed_api_server_loses_no_line(
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
     told = [line for line in out.getvalue().splitlines() if "train" not in line]
     assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
-    assert any(line.endswith("; the job's hosts run on meanwhile; trying again") for line in told), told
-    assert any(line.startswith("the API server answers again after ") for line in told), told
+    # The new server may hold requests until it is ready, so that none fails.
+    assert any(line.startswith("the API server answers again") for line in told), told
     assert "killed: all of its hosts ran on meanwhile" in told
 
 
@@ -113,7 +113,7 @@ def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
     process = traces.node_process(local.folder, local.node_names.index(pod.node))
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    said = re.compile(rf"^{pod.node} ended at [\d:]{{8}} \(signal 9\) and starts again$", re.MULTILINE)
+    said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)
     wait_for("the node's end is shown", lambda: bool(said.search(out.getvalue())))
     wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
 
@@ -185,6 +185,15 @@ def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
     status, text = run(cluster, "memory")
     assert status == 1
     assert "OOMKilled" in text
+
+
+def test_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Cluster, apply: Apply) -> None:
+    document = job("in-place", "echo 'restart number=1 counted=1/3 failed_rank=0 exit_code=-9'")
+    document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"memory": "40Mi"}
+    apply(document)
+    _, text = run(cluster, "in-place")
+    assert "in-place: restarted after rank 0 ended with exit code -9: ended by SIGKILL: the container reached" in text
+    assert "raise `resources.memory` of job in-place from 40Mi to more" in text
 
 
 def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
@@ -297,7 +306,7 @@ def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Clust
 
 
 def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="cannot be used"):
+    with pytest.raises(Unreachable, match="is missing"):
         Cluster(str(tmp_path / "none"), "default")
     out = io.StringIO()
     assert follow(str(tmp_path / "none"), "default", ["x"], out) == 1

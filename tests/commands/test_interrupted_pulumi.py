@@ -2,163 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from commands.orphans import orphans_of, run_mark
+from tests.commands.slow_stack import Slow
 from tests.end_to_end.conftest import is_pulumi_in, processes
-
-ROOT = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 120.0
-PROGRAM = """
-import os
-import pulumi
-from pulumi import dynamic
-
-class Provider(dynamic.ResourceProvider):
-    def create(self, props):
-        import time
-        from pathlib import Path
-        folder = Path(props["folder"])
-        (folder / "creating").touch()
-        while not (folder / "end").exists():
-            time.sleep(0.02)
-        return dynamic.CreateResult("first", props)
-
-class Slow(dynamic.Resource):
-    def __init__(self, name, opts=None):
-        super().__init__(Provider(), name, {"folder": os.getcwd()}, opts)
-
-first = Slow("first")
-Slow("second", pulumi.ResourceOptions(depends_on=[first]))
-"""
-COMMAND = """
-import sys
-from pathlib import Path
-from commands import interrupts, stack, stack_lock
-stack.PROJECT = Path(sys.argv[1])
-stack_lock.STATE = stack.PROJECT / "own"
-interrupts.REPORT_SECONDS = 0.5
-
-def main():
-    try:
-        with stack_lock.only_command("dev", "`make up`"):
-            stack.recover("dev")
-            stack.ensure_stack("dev")
-            stack.pulumi("up", "--yes", "--skip-preview", "--stack", "dev")
-    except stack.PulumiFailed as error:
-        print(f"make up: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-sys.exit(interrupts.run_command("make up", main))
-"""
-
-
-@dataclass
-class Slow:
-    """A project whose first resource is being created until a file is there."""
-
-    folder: Path
-    _started: list[subprocess.Popen[str]] = field(default_factory=list)
-
-    def start(self) -> subprocess.Popen[str]:
-        """Start an `up`."""
-        # A session of its own, so that a test can interrupt its group as a terminal does.
-        process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, str(self.folder)],
-            cwd=ROOT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self._started.append(process)
-        return process
-
-    def start_and_wait(self) -> subprocess.Popen[str]:
-        """Start an `up`; returns when its first resource is being created."""
-        process = self.start()
-        self.until((self.folder / "creating").exists)
-        return process
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "PULUMI_BACKEND_URL": f"file://{self.folder / 'state'}",
-            "PULUMI_CONFIG_PASSPHRASE": "for tests",
-            "PULUMI_HOME": str(self.folder / "home"),
-            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        }
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def until_said(self, process: subprocess.Popen[str], text: str) -> None:
-        """Read what the command says until it has said this."""
-        assert process.stdout is not None
-        for line in process.stdout:
-            if text in line:
-                return
-        raise AssertionError(f"the command ended with {process.wait()} and never said {text!r}")
-
-    def end(self, process: subprocess.Popen[str], status: int) -> str:
-        """Wait for the command's end; returns the rest of what it said."""
-        said, _ = process.communicate(timeout=LIMIT_SECONDS)
-        assert process.returncode == status, said
-        assert "Traceback" not in said
-        return said
-
-    @property
-    def locks(self) -> list[Path]:
-        return sorted((self.folder / "state" / ".pulumi" / "locks").glob("**/*.json"))
-
-    @property
-    def deployment(self) -> dict[str, Any]:
-        file = self.folder / "state" / ".pulumi" / "stacks" / "slow" / "dev.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"]
-        return found
-
-    @property
-    def created(self) -> list[str]:
-        return [each["urn"].rpartition("::")[2] for each in self.deployment["resources"] if each.get("id") == "first"]
-
-    @property
-    def pending(self) -> list[str]:
-        return [each["resource"]["urn"].rpartition("::")[2] for each in self.deployment.get("pending_operations") or []]
 
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Slow]:
-    runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-    (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "slow", "runtime": runtime}), encoding="utf-8")
-    (tmp_path / "__main__.py").write_text(PROGRAM, encoding="utf-8")
-    (tmp_path / "state").mkdir()
-    found = Slow(tmp_path)
+    """The stack, in a folder backend."""
+    found = Slow(tmp_path, f"file://{tmp_path / 'state'}")
+    found.write()
     yield found
-    (tmp_path / "end").touch()
-    for process in found._started:
-        process.kill()
-        process.communicate()
-    for pid in processes():
-        if is_pulumi_in(pid, tmp_path):
-            os.kill(pid, signal.SIGKILL)
+    found.close()
     assert orphans_of(run_mark(tmp_path, "dev")) == []
 
 

@@ -126,7 +126,7 @@ def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
 @pytest.mark.parametrize("runs_script", [False, True])
 def test_code_255_names_the_runtime_process(runs_script: bool) -> None:
     text = explain_exit(255, Container(node="local-1", runs_script=runs_script, reason="Error"))
-    assert "the container's runtime process (containerd-shim) on local-1 died" in text
+    assert "the container's runtime process (containerd-shim) or all of local-1 died" in text
     assert ("the script's own code, or" in text) == runs_script
 
 

@@ -62,6 +62,11 @@ def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
     assert not [each for statement in found.values() for each in statement["Action"] if "*" in each]
     assert "ec2:CreateVpc" in found["Change"]["Action"]
     assert found["Change"]["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-west-2"}}
+    assert found["NameEndpoints"]["Action"] == [
+        "route53:AssociateVPCWithHostedZone",
+        "route53:DisassociateVPCFromHostedZone",
+    ]
+    assert "Condition" not in found["NameEndpoints"], "Route 53 has no regions"
     roles = found["ChangeItsRoles"]
     assert "iam:CreateRole" in roles["Action"]
     assert roles["Resource"] == found["PassItsRoles"]["Resource"]
@@ -81,9 +86,11 @@ LATER: dict[str, set[str]] = {
         "ec2:DescribeSecurityGroupRules",
     },
     "aws:ec2/routeTable:RouteTable": {"ec2:DisassociateRouteTable"},  # ec2/vpc_route_table.go, delete
+    # ec2/vpc_endpoint.go, read; names of its own, by Route 53.
+    "aws:ec2/vpcEndpoint:VpcEndpoint": {"ec2:DescribeNetworkInterfaces", "route53:AssociateVPCWithHostedZone"},
     "aws:s3/bucket:Bucket": {"s3:TagResource", "s3:UntagResource", "s3:ListTagsForResource"},  # s3/tags.go since 6.23
     "aws:eks/nodeGroup:NodeGroup": {"eks:UpdateNodegroupVersion", "eks:DescribeUpdate"},  # eks/node_group.go, update
-    "aws:eks/addon:Addon": {"eks:UpdatePodIdentityAssociation"},  # eks/addon.go, podIdentityAssociations
+    "aws:eks/addon:Addon": {"eks:UpdatePodIdentityAssociation", "eks:DescribeUpdate"},  # eks/addon.go, update
     "aws:cloudwatch/logGroup:LogGroup": {"logs:DeleteRetentionPolicy"},  # logs/group.go, update
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,14 +81,10 @@ def test_stopped_cluster_ends_following_with_the_next_command(
 def test_cluster_with_new_keys_is_followed_on(away: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_module, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(follow_module, "GONE_SECONDS", 60.0)
-
-    def rebuild(out: io.StringIO) -> None:
-        before = away.kubeconfig.read_bytes()
-        lifecycle.start(replace(away, nodes=2), lambda _text: None)
-        assert away.kubeconfig.read_bytes() != before
-        wait_for("it answers again", lambda: "the API server answers again after" in out.getvalue())
-        threading.Thread(target=lifecycle.stop, args=(away,)).start()
-
-    status, lines = followed_while(away, rebuild)
+    before = away.kubeconfig.read_bytes()
+    status, lines = followed_while(away, lambda _out: lifecycle.start(replace(away, nodes=2), lambda _text: None))
+    assert away.kubeconfig.read_bytes() != before
+    # The job's host ended with the cluster, and the job has no retries.
     assert status == 1
-    assert "the stack's cluster was removed" in lines[-1]
+    assert any(line.startswith("the API server answers again after ") for line in lines), lines
+    assert any(line.startswith("waits: failed after ") for line in lines), lines

@@ -92,10 +92,8 @@ class Checkout:
         return kept
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """Make the checkout; what a test leaves running in it is taken down."""
-    folder = tmp_path_factory.mktemp("checkout") / "project"
+def copy_project(folder: Path) -> None:
+    """Copy the project's files, tracked and new ones, as a new checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -108,6 +106,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    """Make the checkout; what a test leaves running in it is taken down."""
+    folder = tmp_path_factory.mktemp("checkout") / "project"
+    copy_project(folder)
     made = Checkout(folder)
     content = yaml.safe_load(made.stack_file.read_text(encoding="utf-8"))
     content["config"]["trainyard:platform"].update(name=CLUSTER)

@@ -1,6 +1,6 @@
 """`make up` and `make down` interrupted at random moments: no lock, process or traceback is left, and both go on.
 
-A few tries by default, fifty with TRAINYARD_TESTS=all; TRAINYARD_SEED repeats the moments of a run.
+A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.conftest import ALL
 from tests.end_to_end.conftest import Checkout
 from tests.end_to_end.interrupting import WAYS, interrupt, left_by_runs
 
-TRIES = 50 if ALL else 5
+TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 5))
 BEGINS = {"up": "Updating (", "down": "Destroying ("}
 """What Pulumi prints when it begins."""
 LONGEST_SECONDS = {"": 5.0, "Updating (": 15.0, "Destroying (": 4.0}

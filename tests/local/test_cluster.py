@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -14,7 +14,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +104,7 @@ def test_keys_are_private_and_strangers_stay_out(cluster: ClusterSettings) -> No
     assert refused.value.code in (401, 403)
 
 
-def pod(name: str, node: str) -> dict[str, object]:
+def pod(name: str, node: str) -> dict[str, Any]:
     """A pod with the pause image on one node."""
     container = {"name": "pause", "image": PAUSE_IMAGE}
     return {
@@ -149,17 +151,49 @@ def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSetti
     kubectl("get", *service)
 
 
-def test_a_dead_cluster_of_another_project_is_not_taken_over(cluster: ClusterSettings, kubectl: Kubectl) -> None:
-    kubectl("create", "configmap", "theirs")
+def test_deleted_kubeconfig_is_written_again_while_the_cluster_goes_on(cluster: ClusterSettings) -> None:
+    before, processes = cluster.kubeconfig.read_bytes(), traces.node_process(cluster.folder, 0)
+    cluster.kubeconfig.unlink()
+    lifecycle.start(cluster, lambda _text: None)
+    assert cluster.kubeconfig.read_bytes() == before
+    assert traces.node_process(cluster.folder, 0) == processes
+
+
+def test_deleted_key_restarts_the_cluster_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    kubectl("create", "configmap", "key-test", "--from-literal=a=b")
+    (cluster.keys / "apiserver.key").unlink()
+    assert not lifecycle.is_running(cluster)
+    lifecycle.start(cluster, lambda _text: None)
+    assert kubectl("get", "configmap", "key-test", "-o", "jsonpath={.data.a}") == "b"
+
+
+def test_deleted_folder_of_a_running_cluster_gives_a_new_one(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
-    other = dataclasses.replace(cluster, owner="another project")
-    with pytest.raises(RuntimeError, match="run `make down` there"):
-        lifecycle.start(other, lambda _text: None)
-    traces.end_processes(cluster.folder)
-    lifecycle.start(other, lambda _text: None)
-    assert lifecycle.identity(other) != identity
-    assert "theirs" not in kubectl("get", "configmaps")
-    lifecycle.stop(other)
+    shutil.rmtree(cluster.folder, ignore_errors=True)
+    lifecycle.start(cluster, lambda _text: None)
+    assert lifecycle.identity(cluster) != identity
+    assert all_ready(cluster)
+
+
+def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: ClusterSettings) -> None:
+    others = [
+        replace(cluster, stack="second", nodes=1, port=0),
+        replace(cluster, owner="another checkout", nodes=1, port=0),
+    ]
+    before = set(traces.processes(cluster.folder))
+    try:
+        for other in others:
+            lifecycle.start(other, lambda _text: None)
+        assert len({each.open_port for each in (cluster, *others)}) == 3
+        assert all(all_ready(each) for each in (cluster, *others))
+        assert lifecycle.stop(others[0])
+        assert lifecycle.leftovers(others[0]) == []
+        assert all_ready(cluster)
+        assert all_ready(others[1])
+        assert before <= set(traces.processes(cluster.folder))
+    finally:
+        for other in others:
+            lifecycle.stop(other)
 
 
 def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
@@ -168,6 +202,19 @@ def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
     os.kill(lost, signal.SIGKILL)
     wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, lost))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
+
+
+def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    document = pod("lost-container", "tests-1")
+    document["spec"]["restartPolicy"] = "Never"
+    kubectl("apply", "--server-side", "-f", "-", document=document)
+    kubectl("wait", "pod/lost-container", "--for=condition=Ready", "--timeout=60s")
+    process = traces.node_process(cluster.folder, 1)
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    phase = ("get", "pod", "lost-container", "-o", "jsonpath={.status.phase}")
+    wait_for("the pod is failed", lambda: kubectl(*phase) == "Failed")
+    kubectl("delete", "pod", "lost-container")
 
 
 def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> None:
@@ -207,7 +254,7 @@ except OSError as error:
 
 def test_fewer_nodes_keep_the_data_and_forget_the_others(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
-    one = dataclasses.replace(cluster, nodes=1)
+    one = replace(cluster, nodes=1)
     lifecycle.start(one, lambda _text: None)
     assert lifecycle.identity(one) == identity
     assert [node["metadata"]["name"] for node in request(one, "GET", "/api/v1/nodes")["items"]] == ["tests-0"]
@@ -219,7 +266,7 @@ def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSet
     kubectl("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
     assert cgroup_folders(cluster.cgroup)
     assert lifecycle.stop(cluster) is True
-    assert traces.leftovers(cluster.folder, cluster.cgroup) == []
+    assert lifecycle.leftovers(cluster) == []
     assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
 
@@ -232,4 +279,4 @@ def test_a_taken_port_is_refused_naming_key_and_remedy(settings: ClusterSettings
         (problem,) = check_machine(settings)
     assert "platform.port" in problem
     assert str(settings.port) in problem
-    assert "set another port" in problem
+    assert "remove platform.port for a free port" in problem

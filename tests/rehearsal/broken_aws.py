@@ -24,7 +24,6 @@ BROKEN: list[tuple[str, str, dict[str, Any]]] = [
     ("eks-version", "aws:eks/cluster:Cluster", {"version": "1.34.2"}),
     ("log-types", "aws:eks/cluster:Cluster", {"enabledClusterLogTypes": ["kubelet"]}),
     ("has-an-endpoint", "aws:eks/cluster:Cluster", {"vpcConfig": {"subnetIds": [], "endpointPublicAccess": False}}),
-    ("service-range", "aws:eks/cluster:Cluster", {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "8.8.8.0/24"}}),
     ("node-group-name", NODES, {"nodeGroupName": "g" * 64}),
     ("scaling", NODES, {"scalingConfig": {"minSize": 3, "desiredSize": 2, "maxSize": 2}}),
     ("instance-type", NODES, {"instanceTypes": ["g4dn.13xlarge"]}),

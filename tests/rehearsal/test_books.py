@@ -128,3 +128,12 @@ def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
 def test_an_unknown_fault_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="FAULT"):
         faults.check(wrong)
+
+
+def test_a_changed_template_has_another_latest_version(tmp_path: Path) -> None:
+    cloud, template = begin(tmp_path), "aws:ec2/launchTemplate:LaunchTemplate"
+    made = cloud.create(urn("t"), template, {"name": "t", "region": "us-west-2"})
+    described = cloud.update(urn("t"), template, made.id, {**made.inputs, "description": "nodes"})
+    assert described.outputs["latestVersion"] == 1
+    changed = cloud.update(urn("t"), template, made.id, {**described.inputs, "userData": "Zm9v"})
+    assert changed.outputs["latestVersion"] == 2

@@ -17,15 +17,12 @@ from tests.components.cloud_program import graph
 from tests.components.test_cloud_keys import EKS, GKE
 from tests.recording import Record
 from tests.rehearsal.good_inputs import GOOD
-from tests.rehearsal.good_inputs import PROJECT as GOOD_PROJECT
+from tests.rehearsal.refused_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER
+from tests.rehearsal.refused_by_google import BASE, CLUSTER, GKE_RULES, POOL
 from tests.rehearsal.varied_stacks import STACKS
 
 PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
 TABLES = sorted(FOLDER.glob("*/*.json"))
-POOL, CLUSTER = "gcp:container/nodePool:NodePool", "gcp:container/cluster:Cluster"
-FIREWALL, NETWORK = "gcp:compute/firewall:Firewall", "gcp:compute/network:Network"
-NAT, SUBNET = "gcp:compute/routerNat:RouterNat", "gcp:compute/subnetwork:Subnetwork"
-POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
 
 
 def platforms() -> Iterator[dict[str, Any]]:
@@ -59,151 +56,6 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
         inputs = checking.completed(each.type, urn, b"", {}, each.inputs, PLACES)
         refused |= {f"{each.type} {found.property} {found}" for found in fact_check.findings(table, inputs)}
     assert refused == set()
-
-
-GKE_RULES: list[tuple[str, dict[str, Any], str]] = [
-    # Section 3a of the findings of issue 26: the real provider refuses these.
-    (POOL, {"upgradeSettings": {"strategy": "SHORT_LIVED"}}, "upgradeSettings.strategy"),
-    (POOL, {"nodeCount": 2, "initialNodeCount": 1}, "nodeCount"),
-    (POOL, {"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "upgradeSettings.maxSurge"),
-    (POOL, {"upgradeSettings": {"strategy": "BLUE_GREEN", "maxUnavailable": 1}}, "upgradeSettings.maxUnavailable"),
-    (POOL, {"autoscaling": {"locationPolicy": "SOME"}}, "autoscaling.locationPolicy"),
-    (POOL, {"autoscaling": {"minNodeCount": -1}}, "autoscaling.minNodeCount"),
-    (
-        POOL,
-        {"nodeConfig": {"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}},
-        "nodeConfig.taints[0].effect",
-    ),
-    (POOL, {"nodeConfig": {"workloadMetadataConfig": {"mode": "GKE"}}}, "nodeConfig.workloadMetadataConfig.mode"),
-    (
-        POOL,
-        {"nodeConfig": {"kubeletConfig": {"insecureKubeletReadonlyPortEnabled": "false"}}},
-        "nodeConfig.kubeletConfig.insecureKubeletReadonlyPortEnabled",
-    ),
-    (
-        POOL,
-        {"nodeConfig": {"reservationAffinity": {"consumeReservationType": "SPECIFIC"}}},
-        "nodeConfig.reservationAffinity.consumeReservationType",
-    ),
-    (CLUSTER, {"nodeConfig": {"diskSizeGb": 9}}, "nodeConfig.diskSizeGb"),
-    (CLUSTER, {"maintenancePolicy": {}}, "maintenancePolicy.dailyMaintenanceWindow"),
-    (
-        CLUSTER,
-        {
-            "maintenancePolicy": {
-                "dailyMaintenanceWindow": {"startTime": "03:00"},
-                "recurringWindow": {
-                    "startTime": "2026-01-01T00:00:00Z",
-                    "endTime": "2026-01-01T04:00:00Z",
-                    "recurrence": "FREQ=DAILY",
-                },
-            }
-        },
-        "maintenancePolicy.recurringWindow",
-    ),
-    (
-        CLUSTER,
-        {"maintenancePolicy": {"dailyMaintenanceWindow": {"startTime": "3:00"}}},
-        "maintenancePolicy.dailyMaintenanceWindow.startTime",
-    ),
-    (
-        CLUSTER,
-        {
-            "maintenancePolicy": {
-                "recurringWindow": {"startTime": "2026-01-01", "endTime": "2026-01-01T04:00:00Z", "recurrence": "x"}
-            }
-        },
-        "maintenancePolicy.recurringWindow.startTime",
-    ),
-    (
-        CLUSTER,
-        {
-            "maintenancePolicy": {
-                "dailyMaintenanceWindow": {"startTime": "03:00"},
-                "maintenanceExclusions": [
-                    {
-                        "exclusionName": "a",
-                        "startTime": "2026-01-01T00:00:00Z",
-                        "exclusionOptions": {"scope": "ALL", "endTimeBehavior": "UNTIL_END_OF_SUPPORT"},
-                    }
-                ],
-            }
-        },
-        "maintenancePolicy.maintenanceExclusions[0].exclusionOptions.scope",
-    ),
-    (CLUSTER, {"networkingMode": "VPC"}, "networkingMode"),
-    (CLUSTER, {"datapathProvider": "CALICO"}, "datapathProvider"),
-    (CLUSTER, {"securityPostureConfig": {"mode": "ON"}}, "securityPostureConfig.mode"),
-    (CLUSTER, {"databaseEncryption": {"state": "ON"}}, "databaseEncryption.state"),
-    (CLUSTER, {"loggingConfig": {"enableComponents": ["PODS"]}}, "loggingConfig.enableComponents[0]"),
-    (
-        CLUSTER,
-        {"ipAllocationPolicy": {"clusterSecondaryRangeName": "pods", "clusterIpv4CidrBlock": "10.4.0.0/14"}},
-        "ipAllocationPolicy.clusterIpv4CidrBlock",
-    ),
-    (CLUSTER, {"clusterIpv4Cidr": "10.4.0.0/14"}, "clusterIpv4Cidr"),
-    (CLUSTER, {"enableAutopilot": True}, "removeDefaultNodePool"),
-    (CLUSTER, {"enableAutopilot": True, "enableShieldedNodes": True}, "enableShieldedNodes"),
-    (
-        CLUSTER,
-        {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": "198.51.100.1/24"}]}},
-        "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock",
-    ),
-    (CLUSTER, {"privateClusterConfig": {}}, "privateClusterConfig.enablePrivateEndpoint"),
-    (CLUSTER, {"addonsConfig": {}}, "addonsConfig.agentSandboxConfig"),
-    (CLUSTER, {"nodeLocations": ["us-central1-a", "us-central1-b"]}, "nodeLocations"),
-    (FIREWALL, {"denies": [{"protocol": "tcp"}]}, "denies"),
-    (FIREWALL, {"allows": None}, "allows"),
-    (FIREWALL, {"sourceRanges": None}, "sourceRanges"),
-    (FIREWALL, {"direction": "IN"}, "direction"),
-    (NETWORK, {"routingMode": "LOCAL"}, "routingMode"),
-    (NAT, {"natIpAllocateOption": "AUTO"}, "natIpAllocateOption"),
-    (NAT, {"sourceSubnetworkIpRangesToNat": "ALL"}, "sourceSubnetworkIpRangesToNat"),
-    (NAT, {"logConfig": {"enable": True, "filter": "ERRORS"}}, "logConfig.filter"),
-    (NAT, {"name": "n"}, "name"),
-    (
-        SUBNET,
-        {"secondaryIpRanges": [{"rangeName": "Pods", "ipCidrRange": "10.4.0.0/14"}]},
-        "secondaryIpRanges[0].rangeName",
-    ),
-    (POLICY, {"workloadPolicy": {"type": "FAST"}}, "workloadPolicy.type"),
-    (
-        POLICY,
-        {
-            "workloadPolicy": {
-                "type": "HIGH_THROUGHPUT",
-                "acceleratorTopology": "4x4",
-                "maxTopologyDistance": "BLOCK",
-            }
-        },
-        "workloadPolicy.acceleratorTopology",
-    ),
-    (POLICY, {"region": None}, "region"),
-    ("gcp:serviceaccount/iAMMember:IAMMember", {"serviceAccountId": "train-jobs"}, "serviceAccountId"),
-    ("gcp:storage/bucket:Bucket", {"labels": {"a b": "c"}}, "labels"),
-    (
-        "gcp:artifactregistry/repository:Repository",
-        {"cleanupPolicies": [{"id": "keep", "action": "DROP"}]},
-        "cleanupPolicies[0].action",
-    ),
-    (
-        "gcp:artifactregistry/repository:Repository",
-        {"cleanupPolicies": [{"id": "keep", "condition": {"tagState": "OLD"}}]},
-        "cleanupPolicies[0].condition.tagState",
-    ),
-]
-BASE: dict[str, dict[str, Any]] = {
-    **GOOD,
-    FIREWALL: {
-        "project": GOOD_PROJECT,
-        "name": "inside",
-        "network": "vpc",
-        "direction": "INGRESS",
-        "sourceRanges": ["10.0.0.0/8"],
-        "allows": [{"protocol": "tcp"}],
-    },
-    POLICY: {"project": GOOD_PROJECT, "region": "us-central1", "name": "close"},
-}
 
 
 def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
@@ -246,3 +98,19 @@ def test_each_table_is_whole(file: Any) -> None:
     for rule in table.rules:
         named = [*rule.get("inputs", ()), *rule.get("when", {}), *([rule["input"]] if "input" in rule else [])]
         assert set(named) <= set(table.inputs), rule
+
+
+@pytest.mark.parametrize(("type_", "change", "where"), AWS_RULES)
+def test_check_refuses_what_awss_provider_refuses(type_: str, change: dict[str, Any], where: str) -> None:
+    table = fact_table(type_)
+    assert table is not None
+    assert fact_check.findings(table, AWS_BASE[type_]) == []
+    found = {each.property: str(each) for each in fact_check.findings(table, {**AWS_BASE[type_], **change})}
+    assert "https://github.com/hashicorp/terraform-provider-aws/blob/" in found[where]
+
+
+def test_check_takes_services_in_the_shared_address_space() -> None:
+    table = fact_table(EKS_CLUSTER)
+    assert table is not None
+    services = {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}
+    assert fact_check.findings(table, {**AWS_BASE[EKS_CLUSTER], **services}) == []

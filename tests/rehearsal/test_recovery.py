@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,25 +38,61 @@ def operation(type_: str, **inputs: Any) -> dict[str, Any]:
     return {"type": "creating", "resource": {"urn": f"urn:{type_}", "type": type_, "inputs": inputs}}
 
 
-def test_what_is_pending_is_adopted_by_its_id_and_the_rest_is_named() -> None:
+@dataclass
+class Pulumi:
+    """Keeps what is imported; a refresh changes nothing, and fails while `is_broken`."""
+
+    exported: dict[str, Any]
+    is_broken: bool = False
+    calls: list[tuple[str, ...]] = field(default_factory=list)
+
+    def run(self, *words: str) -> bool:
+        self.calls.append(words)
+        if words[:2] == ("stack", "import"):
+            self.exported = json.loads(Path(words[3]).read_text(encoding="utf-8"))
+        if words[:2] == ("stack", "export"):
+            Path(words[3]).write_text(json.dumps(self.exported), encoding="utf-8")
+        return words[0] != "refresh" or not self.is_broken
+
+    @property
+    def deployment(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.exported["deployment"]
+        return found
+
+
+@pytest.fixture
+def pulumi() -> Pulumi:
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
     component = operation("trainyard:aws:ServiceRole")
     component["resource"]["custom"] = False
     deleting = {"type": "deleting", "resource": {}}
-    exported = {"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}}
-    calls: list[tuple[str, ...]] = []
-    written: list[dict[str, Any]] = []
+    return Pulumi({"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}})
 
-    def run(*words: str) -> bool:
-        calls.append(words)
-        if words[1] == "import":
-            written.append(json.loads(Path(words[3]).read_text(encoding="utf-8"))["deployment"])
-        return True
 
-    assert adopt(exported, run) == ["urn:aws:ec2/vpc:Vpc"]
-    assert [each["id"] for each in written[0]["resources"]] == ["b"]
-    assert written[0]["pending_operations"] == [deleting]
-    assert calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
+def test_adopt_adds_what_has_an_id_and_returns_the_rest(pulumi: Pulumi) -> None:
+    assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
+    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
+    assert pulumi.calls[1][3:] == ("--target", "urn:aws:s3/bucket:Bucket")
+
+
+def test_adopt_interrupted_refresh_is_repeated(pulumi: Pulumi) -> None:
+    pulumi.is_broken = True
+    with pytest.raises(RuntimeError, match="`pulumi refresh` failed"):
+        adopt(pulumi.exported, pulumi.run)
+    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["creating", "deleting"]
+    pulumi.is_broken = False
+    pulumi.calls.clear()
+    assert adopt(pulumi.exported, pulumi.run) == []
+    assert ("refresh", "--yes", "--skip-preview", "--target", "urn:aws:s3/bucket:Bucket") in pulumi.calls
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
+    assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
+
+
+def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulumi) -> None:
+    pulumi.deployment["resources"] = [{"urn": "urn:aws:s3/bucket:Bucket", "type": "aws:s3/bucket:Bucket", "id": "old"}]
+    assert "urn:aws:s3/bucket:Bucket" in adopt(pulumi.exported, pulumi.run)
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
 def lister(*found: Found) -> Lister:

@@ -15,6 +15,7 @@ from tests.rehearsal import broken_aws, broken_gcp
 from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
 
 POOL, NODES = broken_gcp.POOL, broken_aws.NODES
+EKS = "aws:eks/cluster:Cluster"
 BROKEN = [*broken_gcp.BROKEN, *broken_aws.BROKEN]
 
 
@@ -142,6 +143,49 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         NODES,
         GROUP,
         [record(TEMPLATE, "lt-1", networkInterfaces=[{"interfaceType": "efa"}, {"interfaceType": "efa-only"}])],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.35"},
+        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.33"})],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.33"},
+        [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"})],
+    ),
+    (
+        "version-goes-up-by-one",
+        EKS,
+        {**GOOD[EKS], "version": "1.35"},
+        [
+            record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"}),
+            record(NODES, "train:gpus", clusterName="train", version="1.33"),
+        ],
+    ),
+    (
+        "zones-stay",
+        EKS,
+        {**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-2"]}},
+        [
+            record(EKS, "train", **{**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-1"]}}),
+            record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a", vpcId="vpc-1"),
+            record("aws:ec2/subnet:Subnet", "subnet-2", availabilityZone="us-west-2b", vpcId="vpc-1"),
+        ],
+    ),
+    (
+        "group-not-above-cluster",
+        NODES,
+        {**GROUP, "version": "1.35"},
+        [record(EKS, GROUP["clusterName"], name=GROUP["clusterName"], version="1.34")],
+    ),
+    (
+        "block-is-in-the-template",
+        NODES,
+        {**GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
+        [record(TEMPLATE, "lt-1")],
     ),
     ("node-role", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
     ("addon-has-nodes", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),

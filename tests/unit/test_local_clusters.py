@@ -121,7 +121,7 @@ def test_removal_takes_the_id_first(cluster: ClusterSettings, monkeypatch: pytes
     def cut_off(_folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lifecycle.shutil, "rmtree", cut_off)
+    monkeypatch.setattr("shutil.rmtree", cut_off)
     with pytest.raises(KeyboardInterrupt):
         lifecycle.stop(cluster)
     assert lifecycle.identity(cluster) is None

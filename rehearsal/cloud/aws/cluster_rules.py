@@ -17,6 +17,7 @@ _GROUP_NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,62}")
 _PRINCIPAL = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:(role|user)/\S+")
 _SUBNET = "aws:ec2/subnet:Subnet"
 _ROLE = "aws:iam/role:Role"
+CLUSTER = "aws:eks/cluster:Cluster"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 _NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 ADDONS = frozenset(
@@ -127,14 +128,64 @@ def has_an_endpoint(inputs: Properties) -> Found:
             yield "vpcConfig.publicAccessCidrs", f"{text!r} is no IPv4 network"
 
 
-@rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html")
-def service_range(inputs: Properties) -> Found:
-    """A /24 to a /12 of private addresses."""
-    where = "kubernetesNetworkConfig.serviceIpv4Cidr"
-    text = at(inputs, where)
-    network = parsed(text)
-    if isinstance(text, str) and (network is None or not 12 <= network.prefixlen <= 24 or not network.is_private):
-        yield where, f"{text!r} must be a private network of /24 to /12"
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html")
+def version_goes_up_by_one(inputs: Properties, state: CloudState) -> Found:
+    """A cluster that exists goes up one minor version at a time, and its node groups follow before the next."""
+    cluster = state.find(str(inputs.get("name")), CLUSTER)
+    was, now = _minor(cluster.inputs.get("version")) if cluster else None, _minor(inputs.get("version"))
+    if was is None or now is None or was == now:
+        return
+    if now != was + 1:
+        yield "version", f"1.{now} after 1.{was}: go up one minor version at a time, and never down"
+    for group in state.of_type(_NODE_GROUP):
+        version = _minor(group.inputs.get("version"))
+        if group.inputs.get("clusterName") == inputs.get("name") and version is not None and version < was:
+            yield "version", f"node group {group.id} is at 1.{version}; update it to 1.{was} first"
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
+def zones_stay(inputs: Properties, state: CloudState) -> Found:
+    """A cluster that exists keeps its VPC and its set of zones."""
+    cluster = state.find(str(inputs.get("name")), CLUSTER)
+    if cluster is None:
+        return
+    for key, what in (("availabilityZone", "zones"), ("vpcId", "VPC")):
+        was, now = (_of_subnets(each, key, state) for each in (cluster.inputs, inputs))
+        if was and now and was != now:
+            yield "vpcConfig.subnetIds", f"the cluster's {what} cannot change from {sorted(was)} to {sorted(now)}"
+
+
+def _of_subnets(inputs: Properties, key: str, state: CloudState) -> set[str]:
+    subnets = (state.find(str(each), _SUBNET) for each in at(inputs, "vpcConfig.subnetIds") or [])
+    return {str(each.inputs.get(key)) for each in subnets if each is not None}
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html")
+def group_not_above_cluster(inputs: Properties, state: CloudState) -> Found:
+    """Nodes are not newer than their control plane."""
+    cluster = state.find(str(inputs.get("clusterName")), CLUSTER)
+    nodes, plane = _minor(inputs.get("version")), _minor(cluster.inputs.get("version")) if cluster else None
+    if nodes is not None and plane is not None and nodes > plane:
+        yield "version", f"1.{nodes} is above the cluster's version, 1.{plane}"
+
+
+def _minor(version: object) -> int | None:
+    match = re.fullmatch(r"1\.(\d+)", version) if isinstance(version, str) else None
+    return int(match[1]) if match else None
+
+
+@admission("https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html")
+def block_is_in_the_template(inputs: Properties, state: CloudState) -> Found:
+    """A capacity block is bought in one zone; its market, reservation and instance type are in the template."""
+    template = state.find(str(at(inputs, "launchTemplate.id")), _TEMPLATE)
+    if inputs.get("capacityType") != "CAPACITY_BLOCK" or template is None:
+        return
+    if at(template.inputs, "instanceMarketOptions.marketType") != "capacity-block":
+        yield "launchTemplate", "must have the market type capacity-block"
+    if not template.inputs.get("instanceType"):
+        yield "launchTemplate", "must have the instance type of the capacity block"
+    if len(inputs.get("subnetIds") or []) != 1:
+        yield "subnetIds", "must be one subnet, in the capacity block's zone"
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
@@ -262,8 +313,9 @@ CLUSTER_RULES = (
     eks_version,
     log_types,
     has_an_endpoint,
-    service_range,
     subnets_in_two_zones,
+    version_goes_up_by_one,
+    zones_stay,
     cluster_role,
 )
 GROUP_RULES = (
@@ -274,4 +326,6 @@ GROUP_RULES = (
     disk_is_in_the_template,
     fabric_on_type_and_zone,
     node_role,
+    group_not_above_cluster,
+    block_is_in_the_template,
 )

@@ -1,0 +1,205 @@
+"""What a change of settings does to each resource: the rows of issue 26 in which the preview was wrong, and others.
+
+The outcomes are those of the real providers: Google's was built and asked, AWS's source was read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from commands.review.difference import difference
+from commands.review.plan import Step
+from commands.review.recorded import recorded
+from commands.review.recording import Record
+
+POOL = {"name": "gpus"}
+A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
+V4 = {"name": "gpus", "accelerator": "v4", "topology": "2x2x4", "check_zones": False}
+N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
+CLUSTER = "cluster-control-plane"
+ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
+
+
+@functools.cache
+def recording(kind: str, platform: str) -> list[Record]:
+    """What the program registers for the settings of a platform."""
+    return recorded({"platform": {"kind": kind, **json.loads(platform)}, "jobs": []}, ())
+
+
+def steps(kind: str, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
+    """What happens to each resource that changes in the cloud, by its name."""
+    old, new = (recording(kind, json.dumps(each)) for each in (before, after))
+    found = [each for each in difference(old, new) if each.type.startswith(("gcp:", "aws:")) and each.action != "same"]
+    return {each.name: each for each in found}
+
+
+def pools(*given: dict[str, Any]) -> dict[str, Any]:
+    return {"pools": list(given)}
+
+
+GKE: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
+    (pools(N1), pools({**N1, "nodes": 3}), {"gpus-nodes": "update"}),
+    (pools(N1), pools({**N1, "machine_type": "n1-standard-16"}), {"gpus-nodes": "recycle"}),
+    (pools(N1), pools({**N1, "accelerator": "nvidia-tesla-v100"}), {"gpus-nodes": "replace"}),
+    (pools(N1), pools({**N1, "gpu_driver": "default"}), {"gpus-nodes": "replace"}),
+    (pools(N1), pools({**N1, "disk_size_gb": 200}), {"gpus-nodes": "recycle"}),
+    (pools(N1), pools({**N1, "capacity": "spot"}), {"gpus-nodes": "replace"}),
+    (pools(N1), pools({**N1, "min_nodes": 0}), {"gpus-nodes": "update"}),
+    (pools({**N1, "min_nodes": 0}), pools({**N1, "min_nodes": 1}), {"gpus-nodes": "update"}),
+    (pools({**N1, "min_nodes": 0}), pools(N1), {"gpus-nodes": "update"}),
+    ({}, {"system_pool": {"nodes": 2}}, {"system-nodes": "update"}),
+    ({}, {"system_pool": {"machine_type": "e2-standard-8"}}, {"system-nodes": "recycle"}),
+    (pools(A3), pools({**A3, "compact": False}), {"gpus-nodes": "replace"}),
+    (pools(V4), pools({**V4, "topology": "2x4x4"}), {"gpus-nodes": "replace"}),
+    ({}, {"network": {"nodes": "10.1.0.0/20"}}, {"network-subnet": "replace", **ALL_IN_CLUSTER}),
+    ({"network": {"nodes": "10.8.0.0/20"}}, {"network": {"nodes": "10.8.0.0/19"}}, {"network-subnet": "update"}),
+    ({}, {"network": {"pods": "10.68.0.0/14"}}, {"network-subnet": "update"}),
+    ({}, {"network": {"control_plane": "172.16.1.0/28"}}, ALL_IN_CLUSTER),
+    ({}, {"zone": "us-central1-b"}, ALL_IN_CLUSTER),
+    ({}, {"release_channel": "RAPID"}, {CLUSTER: "update"}),
+    ({}, {"authorized_networks": ["198.51.100.0/24"]}, {CLUSTER: "update"}),
+    ({}, {"image_streaming": False}, {"system-nodes": "recycle", "gpus-nodes": "recycle"}),
+    ({}, {"bucket": {"location": "us"}}, {"gke-dist-bucket": "replace", "bucket-jobs": "replace"}),
+    ({}, {"registry": {"keep_images": 5}}, {"registry-repository": "update"}),
+]
+ADDONS = (
+    "vpc-cni",
+    "kube-proxy",
+    "eks-pod-identity-agent",
+    "coredns",
+    "eks-node-monitoring-agent",
+    "aws-ebs-csi-driver",
+)
+EKS_CLUSTER = {
+    "cluster-eks": "replace",
+    "system-nodes": "replace",
+    "gpus-nodes": "replace",
+    "jobs-association": "replace",
+}
+EFA = {"name": "gpus", "machine_type": "g5.8xlarge", "zones": ["us-west-2a"], "efa": True}
+EKS: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
+    (
+        {},
+        {"network": {"services": "172.21.0.0/16"}},
+        {
+            **EKS_CLUSTER,
+            **{f"cluster-addon-{name}": "replace" for name in ADDONS},
+            "system-template": "update",
+            "gpus-template": "update",
+        },
+    ),
+    (
+        {},
+        {"system_pool": {"machine_type": "m7i.xlarge"}},
+        {"system-template": "update", "system-nodes": "replace", "gpus-nodes": "replace"},
+    ),
+    (pools(POOL), pools({**POOL, "nodes": 3}), {"gpus-nodes": "update"}),
+    (pools(POOL), pools({**POOL, "capacity": "spot"}), {"gpus-nodes": "replace"}),
+    (pools(POOL), pools({**POOL, "disk_size_gb": 200}), {"gpus-template": "update", "gpus-nodes": "recycle"}),
+    (pools(POOL), pools({**POOL, "disk_type": "io2"}), {"gpus-template": "update", "gpus-nodes": "recycle"}),
+    (
+        pools(EFA),
+        pools({**EFA, "placement_group": False}),
+        {"gpus-placement": "delete", "gpus-template": "update", "gpus-nodes": "recycle"},
+    ),
+    ({"registry": {"keep_images": 9}}, {"registry": {"keep_images": 5}}, {"registry-lifecycle": "replace"}),
+    ({}, {"addon_versions": {"coredns": "v1.12.3-eksbuild.1"}}, {"cluster-addon-coredns": "update"}),
+    ({"addon_versions": {"coredns": "v1.12.3-eksbuild.1"}}, {}, {}),
+    ({}, {"log_days": 7}, {"cluster-logs": "update"}),
+]
+
+
+def outcome(step: Step) -> str:
+    return "recycle" if step.recycles else step.action
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), GKE)
+def test_a_change_on_gke_does_what_the_provider_does(
+    before: dict[str, Any], after: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert {name: outcome(each) for name, each in steps("gke", before, after).items()} == expected
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), EKS)
+def test_a_change_on_eks_does_what_the_provider_does(
+    before: dict[str, Any], after: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert {name: outcome(each) for name, each in steps("eks", before, after).items()} == expected
+
+
+def test_a_new_range_of_a_fabric_replaces_subnets_and_pool() -> None:
+    after = {**pools(A3), "network": {"accelerators": "10.128.0.0/16"}}
+    found = {name: outcome(each) for name, each in steps("gke", pools(A3), after).items()}
+    assert {name for name, each in found.items() if each == "replace"} >= {f"fabric-gpu-nic-{n}" for n in range(4)}
+    assert found["gpus-nodes"] == "replace"
+    assert CLUSTER not in found
+
+
+def test_one_host_of_a_fabric_updates_the_cluster_alone() -> None:
+    found = steps("gke", pools({**A3, "nodes": 2}), pools({**A3, "nodes": 1}))
+    assert found["gpus-nodes"].action == "replace"
+    assert CLUSTER not in found or found[CLUSTER].action == "update"
+    assert "system-nodes" not in found
+
+
+def test_a_new_vpc_updates_the_gateway_and_the_cluster() -> None:
+    found = {name: outcome(each) for name, each in steps("eks", {}, {"network": {"vpc": "10.1.0.0/16"}}).items()}
+    assert found["network-internet"] == found["cluster-eks"] == "update"
+    assert found["network-vpc"] == found["network-nat-us-west-2a"] == found["gpus-nodes"] == "replace"
+
+
+def test_other_zones_update_the_cluster_and_the_endpoints() -> None:
+    found = {name: outcome(each) for name, each in steps("eks", {}, {"zones": ["us-west-2a", "us-west-2d"]}).items()}
+    assert found["cluster-eks"] == found["network-ecr.api"] == found["network-s3"] == "update"
+    assert found["system-nodes"] == "replace"
+
+
+NODES = Record("gcp:container/nodePool:NodePool", "pool", {"name": "pool", "cluster": "c", "initialNodeCount": 1})
+
+
+def one(before: Record, **inputs: Any) -> Step:
+    (step,) = difference([before], [replace(before, inputs={**before.inputs, **inputs})])
+    return step
+
+
+def test_a_count_that_replaces_is_ignored_if_the_program_says_so() -> None:
+    assert one(NODES, initialNodeCount=2).action == "replace"
+    assert one(replace(NODES, ignore_changes=("initialNodeCount",)), initialNodeCount=2).action == "same"
+
+
+def test_an_update_replaces_if_the_program_says_so() -> None:
+    placed = replace(NODES, inputs={**NODES.inputs, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}})
+    change = {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4x4"}}
+    assert one(placed, **change).action == "update"
+    assert one(replace(placed, replace_on_changes=("placementPolicy",)), **change).action == "replace"
+
+
+def test_a_dependent_of_what_is_deleted_first_is_replaced_with_it() -> None:
+    network = Record("gcp:compute/network:Network", "net", {"name": "net", "mtu": 1460}, outputs={"id": "net-id"})
+    urn = "urn:pulumi:test::trainyard::gcp:compute/network:Network::net"
+    firewall = Record(
+        "gcp:compute/firewall:Firewall", "inside", {"name": "inside", "network": "net-id"}, depends={"network": (urn,)}
+    )
+    after = replace(network, inputs={**network.inputs, "autoCreateSubnetworks": False})
+    found = {each.name: each.action for each in difference([network, firewall], [after, firewall])}
+    assert found == {"net": "replace", "inside": "update"}, "a firewall's network is changed in place"
+
+
+def test_a_plan_that_crashes_the_provider_says_so() -> None:
+    subnet = Record(
+        "gcp:compute/subnetwork:Subnetwork",
+        "nic",
+        {"name": "nic", "network": "vpc", "ipCidrRange": "10.0.0.0/20"},
+        outputs={"id": "nic-id"},
+    )
+    urn = "urn:pulumi:test::trainyard::gcp:compute/subnetwork:Subnetwork::nic"
+    config = {"additionalNodeNetworkConfigs": [{"network": "vpc", "subnetwork": "nic-id"}]}
+    pool = Record(NODES.type, "pool", {**NODES.inputs, "networkConfig": config}, depends={"networkConfig": (urn,)})
+    other = replace(subnet, inputs={**subnet.inputs, "ipCidrRange": "10.9.0.0/20"})
+    found = {each.name: each for each in difference([subnet, pool], [other, pool])}
+    assert "the provider crashes" in found["pool"].crash

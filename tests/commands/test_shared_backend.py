@@ -1,0 +1,96 @@
+"""Locks of a stack that is kept in a bucket, where other machines have it too: they are named and never removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from setup.stores import s3_server
+from tests.commands.slow_stack import LIMIT_SECONDS, Slow
+from tests.end_to_end.conftest import is_pulumi_in, processes
+
+LOCKS = ".pulumi/locks/organization/slow/dev"
+SIGNATURE = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+
+
+def ask(url: str, method: str = "GET", body: bytes | None = None) -> str:
+    headers = {"Authorization": SIGNATURE, "Content-Type": "application/octet-stream"}
+    with urlopen(Request(url, body, headers, method=method), timeout=10) as answer:
+        found: bytes = answer.read()
+    return found.decode()
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    """The address of an S3 server with the bucket `state`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while True:
+            try:
+                ask(f"http://127.0.0.1:{port}/state", "PUT")
+                break
+            except URLError:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+        server.kill()
+
+
+@pytest.fixture
+def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
+    """The stack, in the bucket under a prefix of the test."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    found = Slow(
+        tmp_path, f"s3://state?endpoint={store}&s3ForcePathStyle=true&region=us-east-1&prefix={tmp_path.name}/"
+    )
+    found.write()
+    yield found
+    found.close()
+
+
+def locks(slow: Slow, store: str) -> bool:
+    return LOCKS in ask(f"{store}/state?list-type=2&prefix={slow.folder.name}/.pulumi/locks")
+
+
+def test_lock_of_another_machine_is_named(slow: Slow, store: str) -> None:
+    owner = {"pid": 7, "username": "ann", "hostname": "elsewhere", "timestamp": "2026-11-24T10:00:00Z"}
+    url = f"{store}/state/{slow.folder.name}/{LOCKS}/a.json"
+    ask(url, "PUT", json.dumps(owner).encode())
+    said = slow.end(slow.start(), 1)
+    assert "locked since 2026-11-24T10:00:00Z by `pulumi` (pid 7) of ann on elsewhere; wait until it ends" in said
+    assert locks(slow, store)
+
+
+def test_interrupted_run_leaves_no_lock(slow: Slow, store: str) -> None:
+    process = slow.start_and_wait()
+    process.send_signal(signal.SIGINT)
+    slow.until_said(process, "still waiting for Pulumi to end")
+    (slow.folder / "end").touch()
+    assert "make up: stopped" in slow.end(process, 130)
+    assert not locks(slow, store)
+
+
+def test_dead_owner_is_named_with_the_command_that_removes_its_lock(slow: Slow, store: str) -> None:
+    process = slow.start_and_wait()
+    engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
+    os.kill(engine, signal.SIGKILL)
+    slow.end(process, 1)
+    said = slow.end(slow.start(), 1)
+    assert f"(pid {engine})" in said
+    assert "it is dead; remove its lock with `make shell STACK=dev` and in it `pulumi cancel" in said
+    assert locks(slow, store)

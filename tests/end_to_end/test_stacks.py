@@ -1,0 +1,277 @@
+"""Stacks of two checkouts, brought up, broken, interrupted and taken down in random order, against a model of them.
+
+A short sequence by default; TRAINYARD_SEQUENCES=100, or TRAINYARD_TESTS=all, runs a hundred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from infra.local import lifecycle, traces
+from infra.local.settings import ClusterSettings, stack_cluster
+from tests.conftest import ALL
+from tests.end_to_end.conftest import PROJECT, Checkout, copy_project, is_pulumi_in, processes
+
+SEQUENCES = int(os.environ.get("TRAINYARD_SEQUENCES", 100 if ALL else 1))
+STEPS = 8
+LIMIT_SECONDS = 240.0
+MOMENTS = st.floats(min_value=0.0, max_value=15.0)
+"""Seconds after which a command is interrupted; an `up` takes about as long."""
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
+
+
+@dataclass
+class Stack:
+    """A stack of a checkout, and what the model knows of it."""
+
+    checkout: Checkout
+    name: str
+    is_down: bool = True
+    """Nothing of it may be on this machine."""
+    has_checkpoint: bool = False
+    """Its bucket must have the checkpoint."""
+    init: int | None = None
+    """Process 1 of its cluster, which must go on; None if it may have ended."""
+
+    @property
+    def cluster(self) -> ClusterSettings:
+        """Its cluster."""
+        return stack_cluster(str(self.checkout.folder), self.name)
+
+    @property
+    def checkpoint(self) -> Path:
+        """A file in its bucket."""
+        return self.cluster.bucket / "checkpoint"
+
+    def write_settings(self, nodes: int) -> None:
+        """Write its settings; the clusters of all stacks have one name."""
+        platform = {"kind": "local", "name": "same", "nodes": nodes}
+        content = {"config": {"trainyard:platform": platform, "trainyard:jobs": []}}
+        (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
+
+    def main_process(self) -> int | None:
+        """Return process 1 of the cluster as it is now."""
+        found = [pid for pid in traces.processes(self.cluster.folder) if traces.is_namespace_init(pid)]
+        return next((pid for pid in found if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
+
+
+class Stacks(RuleBasedStateMachine):
+    """What people do with stacks, and what happens to them."""
+
+    checkouts: ClassVar[list[Checkout]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = self.checkouts
+        self.stacks = [Stack(first, "one"), Stack(first, "two"), Stack(second, "one")]
+
+    @initialize()
+    def begin(self) -> None:
+        """Give each stack its settings."""
+        for stack in self.stacks:
+            stack.write_settings(nodes=1)
+
+    def up_ones(self) -> list[Stack]:
+        """Return the stacks whose cluster must run."""
+        return [stack for stack in self.stacks if stack.init is not None]
+
+    def start(self, stack: Stack, target: str) -> subprocess.Popen[str]:
+        """Start a make target as a terminal does: in a process group of its own."""
+        return subprocess.Popen(
+            ["make", target, f"STACK={stack.name}"],
+            cwd=stack.checkout.folder,
+            env=stack.checkout.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
+        """Run a make target, call `stop` with its process group meanwhile, and return what it printed."""
+        process = self.start(stack, target)
+        if stop:
+            stop(process.pid)
+        try:
+            printed = process.communicate(timeout=LIMIT_SECONDS)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise AssertionError(f"make {target} does not end:\n{process.communicate()[0]}") from None
+        print(f"--- make {target} STACK={stack.name} in {stack.checkout.folder}: {process.returncode}\n{printed}")
+        assert "Traceback (most recent call last)" not in printed, printed
+        assert status is None or process.returncode == status, printed
+        return printed
+
+    @rule(index=st.integers(0, 2))
+    def up(self, index: int) -> None:
+        """Bring a stack up."""
+        stack = self.stacks[index]
+        self.make(stack, "up")
+        self.is_up(stack)
+
+    def is_up(self, stack: Stack) -> None:
+        """Check that a stack is whole, and leave a checkpoint in it."""
+        found = lifecycle.saved_settings(stack.cluster.folder)
+        assert found
+        assert lifecycle.is_running(found)
+        assert not stack.has_checkpoint or stack.checkpoint.exists(), "the checkpoint is lost"
+        stack.checkpoint.touch()
+        stack.is_down, stack.has_checkpoint, stack.init = False, True, stack.main_process()
+        assert stack.init
+
+    @rule(index=st.integers(0, 2))
+    def down(self, index: int) -> None:
+        """Take a stack down."""
+        stack = self.stacks[index]
+        printed = self.make(stack, "down")
+        assert "nothing is left" in printed or "nothing to do" in printed
+        stack.is_down, stack.has_checkpoint, stack.init = True, False, None
+
+    @rule(index=st.integers(0, 2), moment=MOMENTS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
+    def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
+        """Press Ctrl-C, or kill Pulumi, at any moment of an `up` or `down`."""
+        stack = self.stacks[index]
+
+        def stop(group: int) -> None:
+            time.sleep(moment)
+            if hard:
+                kill_pulumi(stack)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(group, signal.SIGINT)
+
+        self.make(stack, command, status=None, stop=stop)
+        stack.is_down, stack.init = False, None
+        stack.has_checkpoint = stack.has_checkpoint and command == "up"
+
+    @precondition(lambda self: self.up_ones())
+    @rule(data=st.data(), node=st.booleans())
+    def kill_process_one(self, data: st.DataObject, node: bool) -> None:
+        """Kill process 1 of a cluster or of its first node; a node comes back by itself."""
+        stack = data.draw(st.sampled_from(self.up_ones()))
+        victim = traces.node_process(stack.cluster.folder, 0) if node else stack.init
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+        if not node:
+            stack.init = None
+
+    @rule(index=st.integers(0, 2), nodes=st.integers(1, 2))
+    def edit_nodes(self, index: int, nodes: int) -> None:
+        """Change a stack's settings; its next `up` brings the nodes."""
+        self.stacks[index].write_settings(nodes)
+
+    @precondition(lambda self: self.up_ones())
+    @rule(data=st.data(), whole=st.booleans())
+    def delete_files(self, data: st.DataObject, whole: bool) -> None:
+        """Delete the kubeconfig, or the whole folder, of a running cluster."""
+        stack = data.draw(st.sampled_from(self.up_ones()))
+        if whole:
+            lose_folder(stack)
+        else:
+            stack.cluster.kubeconfig.unlink(missing_ok=True)
+            assert "`make up" in self.make(stack, "status", status=None)
+
+    @invariant()
+    def each_stack_is_as_it_must_be(self) -> None:
+        """Nothing is left of a stack that is down; one that is up goes on whatever happens to others."""
+        for stack in self.stacks:
+            if stack.is_down:
+                assert lifecycle.leftovers(stack.cluster) == []
+            if stack.has_checkpoint:
+                assert stack.checkpoint.exists()
+            if stack.init is not None:
+                assert stack.main_process() == stack.init
+
+    def teardown(self) -> None:
+        """Take every stack down: that must always work."""
+        for stack in self.stacks:
+            self.make(stack, "down")
+            assert lifecycle.leftovers(stack.cluster) == []
+
+
+def kill_pulumi(stack: Stack) -> None:
+    """Kill each Pulumi that works in the stack's checkout."""
+    for pid in processes():
+        if is_pulumi_in(pid, stack.checkout.folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def lose_folder(stack: Stack) -> None:
+    """Delete everything that the stack's cluster has on disk, its processes still running."""
+    shutil.rmtree(stack.cluster.folder, ignore_errors=True)
+    stack.has_checkpoint, stack.init = False, None
+
+
+@pytest.fixture
+def two_checkouts(tmp_path: Path) -> list[Checkout]:
+    """Return two checkouts that use the Python environment of this one."""
+    made = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        copy_project(folder)
+        (folder / ".venv").symlink_to(PROJECT / ".venv")
+        made.append(Checkout(folder))
+    return made
+
+
+def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: list[Checkout]) -> None:
+    Stacks.checkouts = two_checkouts
+    machine = Stacks()
+    machine.begin()
+    first, same_name = machine.stacks[0], machine.stacks[2]
+    try:
+        machine.up(0)
+        machine.up(2)
+        lose_folder(first)
+        machine.up(0)
+        machine.each_stack_is_as_it_must_be()
+        (first.checkout.folder / f"Pulumi.{first.name}.yaml").unlink()
+        machine.down(0)
+        machine.each_stack_is_as_it_must_be()
+        first.write_settings(nodes=1)
+
+        def kill_early(_group: int) -> None:
+            deadline = time.monotonic() + LIMIT_SECONDS
+            while not traces.processes(first.cluster.folder):
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            kill_pulumi(first)
+
+        machine.make(first, "up", status=2, stop=kill_early)
+        assert lifecycle.leftovers(first.cluster)
+        machine.down(0)
+        machine.each_stack_is_as_it_must_be()
+        assert same_name.checkpoint.exists()
+    finally:
+        machine.teardown()
+
+
+def test_stacks_in_random_order_lose_nothing_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
+    Stacks.checkouts = two_checkouts
+    Stacks.TestCase.settings = settings(
+        max_examples=SEQUENCES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        derandomize=False,
+    )
+    Stacks.TestCase("runTest").runTest()

@@ -1,0 +1,103 @@
+"""`pulumi up` and `destroy` on simulated clouds, interrupted at random moments: the next command knows what there is.
+
+A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from commands.orphans import orphans_of, run_mark
+from tests.conftest import ALL
+from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
+from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
+
+TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 2))
+LONGEST_SECONDS = 6.0
+"""Latest moment after Pulumi has begun."""
+LIMIT_SECONDS = 300.0
+COMMAND = """
+import sys
+from pathlib import Path
+from commands import interrupts, pending, stack, stack_lock
+stack.PROJECT = pending.PROJECT = Path(sys.argv[1])
+stack_lock.STATE = stack.PROJECT / "own"
+
+def main():
+    with stack_lock.only_command("test", "`make`"):
+        stack.recover("test")
+        pending.adopt_pending("test")
+        stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "test")
+    return 0
+
+sys.exit(interrupts.run_command("make", main))
+"""
+pytestmark = pytest.mark.timeout(3600)
+
+
+def start(stack: SimulatedStack, command: str) -> subprocess.Popen[str]:
+    """Start a command on the stack as `make` does."""
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(stack.folder), command],
+        cwd=ROOT,
+        env=stack.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(stack: SimulatedStack, command: str) -> None:
+    """Run a command to its end."""
+    process = start(stack, command)
+    said, _ = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 0, said
+
+
+def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> str:
+    """Run a command and send SIGINT some seconds after Pulumi has begun; returns what it said."""
+    process = start(stack, command)
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if line.startswith(("Updating (", "Destroying (")):
+            break
+    time.sleep(after)
+    for _ in range(times):
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+    rest, _ = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode in (0, 130), said + rest
+    return said + rest
+
+
+def test_interrupted_at_random_moments_goes_on(new_stack: Callable[[str], SimulatedStack]) -> None:
+    seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
+    print(f"TRAINYARD_SEED={seed}")
+    moments = random.Random(seed)
+    case = CASES["gke"]
+    stack = new_stack(case.program)
+    for count in range(TRIES):
+        command, times = moments.choice(("up", "up", "destroy")), moments.choice((1, 1, 2))
+        after = moments.uniform(0, LONGEST_SECONDS)
+        said = interrupt(stack, command, after, times)
+        print(f"{count}: {command}, {times} after {after:.2f} s: {said.splitlines()[-1]}")
+        assert "Traceback" not in said, said
+        assert list((stack.folder / "backend" / ".pulumi" / "locks").glob("**/*.json")) == [], said
+        assert orphans_of(run_mark(stack.folder, "test")) == []
+        if count % 2:
+            run(stack, "up")
+            assert len(stack.clouds.resources) == case.resources
+            run(stack, "destroy")
+            assert_nothing_is_left(stack, case)

@@ -1,0 +1,134 @@
+"""A user's script under the launchers of several hosts: it knows nothing of restarts, and no rank sees another one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
+
+PROJECT = Path(__file__).parents[2]
+SECONDS = 240
+SCRIPT = """
+import os, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+rank, start = os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+(folder / f"{start}.{rank}.{os.environ['MASTER_PORT']}.{os.getpid()}").touch()
+while not (folder / "done").exists():
+    time.sleep(0.05)
+"""
+
+
+class Job:
+    """The launchers of a job, and the starts that its ranks have noted."""
+
+    def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
+        self.folder, self.number, self.restarts = folder, hosts, restarts
+        (folder / "script.py").write_text(SCRIPT, encoding="ascii")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        self.hosts = [self.launch(host) for host in range(hosts)]
+
+    def launch(self, host: int) -> subprocess.Popen[bytes]:
+        """Start a host's launcher."""
+        options = [f"--nnodes={self.number}", f"--node-rank={host}", f"--max-restarts={self.restarts}"]
+        options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{self.port}", "--shutdown-timeout=5"]
+        with (self.folder / f"host-{host}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "trainer.launch", *options, str(self.folder / "script.py"), str(self.folder)],
+                cwd=PROJECT,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder)},
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def starts(self, number: int) -> dict[int, int]:
+        """Process of each rank of a start."""
+        found = [path.name.split(".") for path in self.folder.glob(f"{number}.*.*.*")]
+        return {int(rank): int(process) for _, rank, _, process in found}
+
+    def until_started(self, number: int) -> dict[int, int]:
+        """Wait until all ranks of a start run; return their processes."""
+        deadline = time.monotonic() + SECONDS
+        while len(found := self.starts(number)) < self.number:
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+        return found
+
+    def said(self) -> str:
+        """What the launchers have printed."""
+        return "\n".join(path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("host-*.log")))
+
+    def end(self) -> list[int]:
+        """Let the ranks end; return the launchers' exit codes."""
+        (self.folder / "done").touch()
+        return [launcher.wait(SECONDS) for launcher in self.hosts]
+
+
+@contextmanager
+def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
+    found = Job(folder, hosts, restarts)
+    try:
+        yield found
+    finally:
+        for launcher in found.hosts:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+            launcher.wait()
+
+
+@pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0])), (4, ([3], [1, 2]))])
+def test_killed_ranks_of_a_script_start_again_on_all_hosts(
+    hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path
+) -> None:
+    with job(tmp_path, hosts, restarts=len(kills)) as found:
+        before = found.until_started(0)
+        for number, ranks in enumerate(kills, start=1):
+            for rank in ranks:
+                os.kill(before[rank], signal.SIGKILL)
+            after = found.until_started(number)
+            # No rank of before runs beside them.
+            assert not [process for process in before.values() if Path(f"/proc/{process}").exists()]
+            before = after
+        assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
+        assert found.end() == [DONE] * hosts, found.said()
+        ports = {path.name.split(".")[2] for path in tmp_path.glob("*.*.*.*")}
+        assert len(ports) == 1 + len(kills), "each start has a store of its own"
+
+
+def test_a_script_whose_restarts_are_used_up_ends_on_all_hosts(tmp_path: Path) -> None:
+    with job(tmp_path, 2, restarts=1) as found:
+        os.kill(found.until_started(0)[1], signal.SIGKILL)
+        os.kill(found.until_started(1)[1], signal.SIGKILL)
+        assert [launcher.wait(SECONDS) for launcher in found.hosts] == [PREEMPTED, 256 - signal.SIGKILL], found.said()
+
+
+def test_a_host_that_is_lost_when_no_restart_is_left_ends_the_job(tmp_path: Path) -> None:
+    with job(tmp_path, 2, restarts=1) as found:
+        os.kill(found.until_started(0)[1], signal.SIGKILL)
+        found.until_started(1)
+        os.killpg(found.hosts[0].pid, signal.SIGKILL)
+        assert found.hosts[1].wait(SECONDS) == RESTARTS_USED, found.said()
+
+
+@pytest.mark.parametrize("host", [0, 1])
+def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(host: int, tmp_path: Path) -> None:
+    with job(tmp_path, 2, restarts=1) as found:
+        found.until_started(0)
+        found.hosts[host].terminate()
+        assert found.hosts[host].wait(SECONDS) == PREEMPTED
+        found.hosts[host] = found.launch(host)
+        # The one restart is still there.
+        os.kill(found.until_started(1)[1], signal.SIGKILL)
+        found.until_started(2)
+        assert found.end() == [DONE, DONE], found.said()
