@@ -18,13 +18,22 @@ from typing import TextIO
 from commands.interrupts import GOES_ON, run_command, set_closing
 from commands.stack import PulumiFailed
 from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoStack, NotAllowed, StackOutputs, Unreachable, Untrusted, stack_outputs
+from commands.watching.jobs import (
+    Cluster,
+    NoKubeconfig,
+    NoStack,
+    NotAllowed,
+    StackOutputs,
+    Unreachable,
+    Untrusted,
+    stack_outputs,
+)
 from commands.watching.local_cluster import LocalCluster
 from commands.watching.log_lines import Progress
 from commands.watching.log_stream import LogStreams
 from commands.watching.node_state import silent_since, what_to_do
 from commands.watching.pod_state import STUCK, PodState, latest_by_place, seconds_between
-from commands.watching.screen import Screen, describe, describe_many, progress_text, spell, summary
+from commands.watching.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
 from infra.make_command import make_command
 
 INTERRUPTED = 130
@@ -112,9 +121,11 @@ class Follower:
     def _take(self, pod: PodState, text: str) -> None:
         """Keep and show one line of a log."""
         self._tails.setdefault(pod.uid, deque(maxlen=TAIL_LINES)).append(text)
-        self._progress.setdefault(pod.job, Progress()).read(text)
+        event = self._progress.setdefault(pod.job, Progress()).read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
         self._screen.line(pod, text, ranks)
+        if event is not None and event.name == "restart" and (ended := restart_reason(pod, event)):
+            self._screen.note(f"{pod.job}: {ended}")
 
     def _poll(self, now: float) -> None:
         """Ask for jobs and pods, and report what has changed."""
@@ -329,6 +340,9 @@ def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str =
         return 0
     try:
         return Follower(_cluster(found), names, screen, up).run()
+    except NoKubeconfig as error:
+        screen.note(str(error), "red")
+        return 1
     except Unreachable as error:
         screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1

@@ -17,6 +17,7 @@ from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, S
 from commands.watching.log_lines import Progress
 from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, latest_by_place
+from commands.watching.screen import restart_reason
 from infra.make_command import make_command
 
 TAIL_LINES = 50
@@ -66,17 +67,21 @@ def job_rows(
         earlier = count_restarts(each for each in pods if each.place == pod.place)
         restarts = max(earlier, int(said.value("number", "restart") or 0))
         backoff = "" if job.is_over else pod.backoff(earlier)
-        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods)
+        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, said)
         why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
         rows.append((*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(said), str(restarts), why))
     return rows
 
 
-def _last_failure(pod: PodState, pods: Sequence[PodState]) -> str:
-    """Return why the pod of this place before this one failed; empty if it did not."""
+def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -> str:
+    """Return why the pod's ranks were restarted in it, or why the pod of this place before it failed; else nothing."""
+    if pod.is_over:
+        return ""
+    if event := progress.latest.get("restart"):
+        return restart_reason(pod, event)
     before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
     newest = max(before, key=lambda each: each.created, default=None)
-    return "" if newest is None or pod.is_over else f"{RESTARTED} {newest.why}"
+    return "" if newest is None else f"{RESTARTED} {newest.why}"
 
 
 def _progress_cells(progress: Progress) -> Row:

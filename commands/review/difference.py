@@ -135,8 +135,8 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
         found = replace(found, replaced=tuple(name for name in heads if name in pair.after.depends) or found.replaced)
     # The engine asks with whole inputs unknown which resources are deleted together with one that is deleted first:
     # calculateDependentReplacements in https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy
-    drawn = _changes(pair.after, before, removed).replaced if removed != after else ()
-    return replace(found, replaced=found.replaced or drawn)
+    drawn = _changes(pair.after, before, removed) if removed != after else Changes()
+    return replace(found, replaced=found.replaced or drawn.replaced, crash=found.crash or drawn.crash)
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
@@ -152,9 +152,9 @@ def _with_updated_outputs(value: Any, other: _Pair) -> Any:
 def _there(pair: _Pair) -> Step:
     found = pair.changes
     if found.replaced:
-        return _step("replace", pair.after, pair.before, found.replaced)
+        return replace(_step("replace", pair.after, pair.before, found.replaced), crash=found.crash)
     step = _step("update" if found.changed else "same", pair.after, pair.before, found.changed)
-    return replace(step, recycles=found.recycles)
+    return replace(step, recycles=found.recycles, crash=found.crash)
 
 
 def _step(action: Action, record: Record, before: Record | None = None, changed: tuple[str, ...] = ()) -> Step:

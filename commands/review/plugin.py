@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import socket
@@ -109,7 +110,8 @@ class Plugin:
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
         """Give the plugin its settings, without credentials. Raises PluginDied."""
         every = {**settings, **SETTINGS.get(package, {})}
-        variables = {f"{package}:config:{key}": str(value) for key, value in every.items()}
+        texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
+        variables = {f"{package}:config:{key}": value for key, value in texts.items()}
         self._call(
             "Configure",
             provider_pb2.ConfigureRequest(

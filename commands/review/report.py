@@ -96,6 +96,7 @@ class Report:
             *([f"stack {price}"] if price else []),
             *(f"stack {each}" for each in self.too_much),
             *self.refused,
+            *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
             *self.plugins.failures,
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from commands.watching.job_state import JobState
-from commands.watching.log_lines import Progress, before_report, exit_codes, looks_like_an_error, parse_event
+from commands.watching.log_lines import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
 from commands.watching.pod_state import (
     PodState,
     count_restarts,
@@ -88,6 +89,16 @@ def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
     why = "; ".join(filter(None, (pod.why, "" if is_job_over else pod.backoff(earlier))))
     why = f": {why}" if why else ""
     return f"{_label(pod)} {pod.state}{node}{again}{why}"
+
+
+def restart_reason(pod: PodState, event: Event) -> str:
+    """Return why ranks were restarted in their pods, by the launcher's `restart` event; empty if it does not say."""
+    code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
+    if not code.lstrip("-").isdigit():
+        return ""
+    # The container's own end came later, if at all.
+    then = replace(pod, exit_code=None)
+    return f"restarted after rank {rank} ended with {then.exit_text(int(code))}"
 
 
 def describe_many(name: str, pods: Iterable[PodState]) -> str:

@@ -7,6 +7,8 @@ rewrites the tables; the rules that people have written stay. `--commit` names t
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,13 +62,13 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
     source = GoSource(checkout / provider.root)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
-    reader = terraform.Reader(source, "services/", _api_words())
+    reader = terraform.Reader(source, f"{provider.services}/", _api_words(folder.rpartition("/")[2]))
     reader.read(resource, SdkClass.of(token))
     table = {
         "type": token,
         "provider": provider.repository,
         "commit": commit,
-        "folder": f"{provider.root}/services",
+        "folder": f"{provider.root}/{provider.services}".removeprefix("./"),
         "inputs": dict(sorted(reader.inputs.items())),
         "plan_functions": terraform.customized(resource),
     }
@@ -83,8 +85,24 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
 
 
 @cache
-def _api_words() -> Callable[[str], list[str] | None]:
-    return lambda _name: None
+def _api_words(service: str) -> Callable[[str], list[str] | None]:
+    """Return a function from a type of a service's API, such as `types.AMITypes`, to its words.
+
+    AWS's models are in botocore, which is installed for this by hand: its requirements differ from this program's.
+    """
+    if importlib.util.find_spec("botocore") is None:
+        return lambda _name: None
+    session = importlib.import_module("botocore.session").get_session()
+    if service not in session.get_available_services():
+        return lambda _name: None
+    model = session.get_service_model(service)
+    shapes = set(model.shape_names)
+
+    def words(name: str) -> list[str] | None:
+        shape = name.rpartition(".")[2]
+        return list(model.shape_for(shape).enum) if shape in shapes else None
+
+    return words
 
 
 def _commit(checkout: Path) -> str:

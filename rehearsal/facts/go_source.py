@@ -14,6 +14,8 @@ import tree_sitter_go
 from tree_sitter import Language, Node, Parser
 
 _PARSER = Parser(Language(tree_sitter_go.language()))
+_NAMES = "names"
+"""AWS's package of constants for the names of inputs."""
 _MAKES_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b")
 _MERGES = ("MergeSchemas", "ResourceIamMember")
 """Functions whose value is the union of the maps among their arguments."""
@@ -240,7 +242,8 @@ class _Scope:
         folder = self._imported(package)
         if folder is not None:
             try:
-                return self.source.value(folder, name) if name[:1].isupper() and "Schema" in name else Name(text)
+                plain = name[:1].isupper() and ("Schema" in name or package == _NAMES)
+                return self.source.value(folder, name) if plain else Name(text)
             except LookupError:
                 pass
         return self.source.constant(text)
@@ -269,7 +272,11 @@ class _Scope:
             inner = key.named_children[0]
             plain_field = inner.type == "identifier" and not is_map
             found = _text(inner) if plain_field else self.value(inner)
-            fields[str(found.text if isinstance(found, Name) else found)] = self.value(value)
+            if found == "SchemaFunc":
+                found, result = "Schema", _OnceValue(value.named_children[0], self).call()
+            else:
+                result = self.value(value)
+            fields[str(found.text if isinstance(found, Name) else found)] = result
             lines[str(found)] = self.source.where(self.file, key)
         return Literal(fields, lines, type_)
 
@@ -280,8 +287,8 @@ class _Scope:
         assert given is not None
         types = node.child_by_field_name("type_arguments")
         text = _text(function)
-        if text.endswith("OnceValue") and given.named_children[0].type == "func_literal":
-            return _OnceValue(given.named_children[0], self)
+        if text.endswith("OnceValue"):
+            return self._once(given.named_children[0])
         values = tuple(self.value(each) for each in given.named_children if each.type != "comment")
         if text.rpartition(".")[2] in _MERGES:
             maps = [each for each in values if isinstance(each, Literal)]
@@ -291,6 +298,12 @@ class _Scope:
             return found
         argument = tuple(_text(each) for each in types.named_children) if types is not None else ()
         return Call(Name(text), values, self.source.where(self.file, node), argument)
+
+    def _once(self, function: Node) -> Any:
+        if function.type == "identifier":
+            file, declared = self.source._declared(self.folder, _text(function))
+            return _OnceValue(declared, _Scope(self.source, file, self.folder, {}))
+        return _OnceValue(function, self)
 
     def _called(self, text: str, values: tuple[Any, ...]) -> Any:
         """Return what a function of the provider that makes schemas returns; None for any other function."""

@@ -15,7 +15,9 @@ class Provider:
     repository: str
     """GitHub repository."""
     root: str
-    """Folder of the source that the tables' lines are below."""
+    """Folder of the source's packages."""
+    services: str
+    """Folder below the root that the tables' lines are below."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
 
@@ -28,6 +30,7 @@ GOOGLE = Provider(
     package="gcp",
     repository="hashicorp/terraform-provider-google-beta",
     root="google-beta",
+    services="services",
     resources={
         **_COMPUTE,
         "gcp:container/cluster:Cluster": ("services/container", "ResourceContainerCluster"),
@@ -59,6 +62,7 @@ AMAZON = Provider(
     package="aws",
     repository="hashicorp/terraform-provider-aws",
     root=".",
+    services="internal/service",
     resources={
         "aws:eks/cluster:Cluster": _amazon("eks", "resourceCluster"),
         "aws:eks/nodeGroup:NodeGroup": _amazon("eks", "resourceNodeGroup"),

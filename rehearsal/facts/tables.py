@@ -10,7 +10,7 @@ from typing import Any
 from rehearsal.cloud.fact_table import FOLDER, file_name
 
 Table = dict[str, Any]
-HAND = ("rules", "read_by_hand", "delete_before_replace", "note")
+HAND = ("rules", "delete_before_replace")
 """Keys that no tool writes."""
 
 

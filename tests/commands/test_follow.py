@@ -187,6 +187,15 @@ def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
     assert "OOMKilled" in text
 
 
+def test_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Cluster, apply: Apply) -> None:
+    document = job("in-place", "echo 'restart number=1 counted=1/3 failed_rank=0 exit_code=-9'")
+    document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"memory": "40Mi"}
+    apply(document)
+    _, text = run(cluster, "in-place")
+    assert "in-place: restarted after rank 0 ended with exit code -9: ended by SIGKILL: the container reached" in text
+    assert "raise `resources.memory` of job in-place from 40Mi to more" in text
+
+
 def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
     cluster: Cluster, apply: Apply, kubectl: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,7 +306,7 @@ def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Clust
 
 
 def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(Unreachable, match="cannot be used"):
+    with pytest.raises(Unreachable, match="is missing"):
         Cluster(str(tmp_path / "none"), "default")
     out = io.StringIO()
     assert follow(str(tmp_path / "none"), "default", ["x"], out) == 1

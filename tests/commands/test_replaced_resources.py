@@ -188,3 +188,18 @@ def test_a_dependent_of_what_is_deleted_first_is_replaced_with_it() -> None:
     after = replace(network, inputs={**network.inputs, "autoCreateSubnetworks": False})
     found = {each.name: each.action for each in difference([network, firewall], [after, firewall])}
     assert found == {"net": "replace", "inside": "update"}, "a firewall's network is changed in place"
+
+
+def test_a_plan_that_crashes_the_provider_says_so() -> None:
+    subnet = Record(
+        "gcp:compute/subnetwork:Subnetwork",
+        "nic",
+        {"name": "nic", "network": "vpc", "ipCidrRange": "10.0.0.0/20"},
+        outputs={"id": "nic-id"},
+    )
+    urn = "urn:pulumi:test::trainyard::gcp:compute/subnetwork:Subnetwork::nic"
+    config = {"additionalNodeNetworkConfigs": [{"network": "vpc", "subnetwork": "nic-id"}]}
+    pool = Record(NODES.type, "pool", {**NODES.inputs, "networkConfig": config}, depends={"networkConfig": (urn,)})
+    other = replace(subnet, inputs={**subnet.inputs, "ipCidrRange": "10.9.0.0/20"})
+    found = {each.name: each for each in difference([subnet, pool], [other, pool])}
+    assert "the provider crashes" in found["pool"].crash

@@ -124,6 +124,17 @@ def test_status_of_a_restarted_host_says_why_its_last_pod_failed() -> None:
     assert row[-1].startswith("restarted after exit code 137: out of memory: the container reached its limit of 40Mi")
 
 
+def test_status_of_ranks_restarted_in_place_says_why() -> None:
+    now = replace(pod_state(pod("running")), memory_limit="2Gi", job="digits")
+    progress = Progress()
+    progress.read("restart number=1 counted=1/3 failed_rank=1 exit_code=-9")
+    (row,) = job_rows(job_state(API["jobs"]["running"]), [now], {now.uid: progress}, {})
+    assert row[-1] == (
+        "restarted after rank 1 ended with exit code -9: ended by SIGKILL: the container reached its limit of 2Gi "
+        "(raise `resources.memory` of job digits from 2Gi to more), or it was killed by hand"
+    )
+
+
 def test_status_of_a_job_without_pods_says_what_events_say() -> None:
     job = job_state(API["jobs"]["unschedulable"])
     (row,) = job_rows(job, [], {}, {job.uid: "FailedCreate: forbidden"})

@@ -90,7 +90,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
     "zones": [{}, {"zones": ["us-west-2a", "us-west-2d"]}],
     "name": [{}, {"name": "other"}],
     "namespace": [{}, {"namespace": "other"}],
-    "kubernetes_version": [{}, {"kubernetes_version": "1.35"}],
+    "kubernetes_version": [{}, {"kubernetes_version": "1.35", "check_offers": False}],
     "network.vpc": [{}, {"network": {"vpc": "10.1.0.0/16"}}],
     "network.services": [{}, {"network": {"services": "172.21.0.0/16"}}],
     "network.nat_per_zone": [{}, {"network": {"nat_per_zone": True}}],

@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_keys_are_private_and_strangers_stay_out(cluster: ClusterSettings) -> No
     assert refused.value.code in (401, 403)
 
 
-def pod(name: str, node: str) -> dict[str, object]:
+def pod(name: str, node: str) -> dict[str, Any]:
     """A pod with the pause image on one node."""
     container = {"name": "pause", "image": PAUSE_IMAGE}
     return {
@@ -201,6 +202,19 @@ def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
     os.kill(lost, signal.SIGKILL)
     wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, lost))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
+
+
+def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    document = pod("lost-container", "tests-1")
+    document["spec"]["restartPolicy"] = "Never"
+    kubectl("apply", "--server-side", "-f", "-", document=document)
+    kubectl("wait", "pod/lost-container", "--for=condition=Ready", "--timeout=60s")
+    process = traces.node_process(cluster.folder, 1)
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    phase = ("get", "pod", "lost-container", "-o", "jsonpath={.status.phase}")
+    wait_for("the pod is failed", lambda: kubectl(*phase) == "Failed")
+    kubectl("delete", "pod", "lost-container")
 
 
 def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> None:

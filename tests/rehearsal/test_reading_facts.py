@@ -11,7 +11,7 @@ import pytest
 from rehearsal.cloud.fact_table import FOLDER
 from rehearsal.facts import __main__ as command
 from rehearsal.facts import tables
-from rehearsal.facts.resources import GOOGLE
+from rehearsal.facts.resources import AMAZON, GOOGLE
 
 SERVICE = """package resourcemanager
 
@@ -65,6 +65,58 @@ func serviceName(longest int) *schema.Schema {
 """
 """Source of a provider that is written for this test."""
 TOKEN = "gcp:projects/service:Service"
+AMAZON_FILES = {
+    "internal/service/ec2/subnet.go": """package ec2
+
+import (
+	"github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
+	tftags "example.com/provider/internal/tags"
+	"example.com/provider/names"
+)
+
+func resourceSubnet() *schema.Resource {
+	return &schema.Resource{
+		SchemaFunc: func() map[string]*schema.Schema {
+			return map[string]*schema.Schema{
+				names.AttrVPCID: {
+					Type:     schema.TypeString,
+					Required: true,
+					ForceNew: true,
+				},
+				"private_dns_hostname_type_on_launch": {
+					Type:             schema.TypeString,
+					Optional:         true,
+					ValidateDiagFunc: enum.Validate[awstypes.HostnameType](),
+				},
+				names.AttrTags: tftags.TagsSchema(),
+			}
+		},
+	}
+}
+""",
+    "internal/tags/tags.go": """package tags
+
+import "github.com/hashicorp/terraform-plugin-sdk/v2/helper/schema"
+
+var TagsSchema = sync.OnceValue(tagsSchema)
+
+func tagsSchema() *schema.Schema {
+	return &schema.Schema{
+		Type:     schema.TypeMap,
+		Optional: true,
+		Elem:     &schema.Schema{Type: schema.TypeString},
+	}
+}
+""",
+    "names/attributes.go": """package names
+
+const (
+	AttrTags  = "tags"
+	AttrVPCID = "vpc_id"
+)
+""",
+}
+"""Source in the manner of AWS's provider, which is written for this test."""
 
 
 @pytest.fixture
@@ -98,6 +150,22 @@ def test_a_schema_made_by_helpers_is_read(checkout: Path) -> None:
         },
     }
     assert unnamed == ["no_such_input"]
+
+
+def test_the_manner_of_awss_provider_is_read(tmp_path: Path) -> None:
+    for name, text in AMAZON_FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    table, unnamed = command.read(tmp_path, AMAZON, "aws:ec2/subnet:Subnet", "1234567")
+    assert unnamed == []
+    assert table["folder"] == "internal/service"
+    hostnames = table["inputs"].pop("privateDnsHostnameTypeOnLaunch")
+    assert hostnames["check"] == "Validate[awstypes.HostnameType]()"
+    assert table["inputs"] == {
+        "tags": {"type": "map(string)", "line": "ec2/subnet.go:23"},
+        "vpcId": {"type": "string", "required": True, "force_new": True, "line": "ec2/subnet.go:13"},
+    }
 
 
 def test_a_fact_names_its_line(checkout: Path) -> None:

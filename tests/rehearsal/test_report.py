@@ -40,6 +40,12 @@ def test_nothing_is_said_of_costs_that_nobody_knows() -> None:
     assert "Costs" not in Report(stack="dev").to_text()
 
 
+def test_the_end_says_what_cannot_be_known() -> None:
+    found = Report(stack="dev", unchecked={"a:b:C": ["name"]}).to_text()
+    assert "A rehearsal cannot know:" in found
+    assert "the provider's check of name of a:b:C" in found
+
+
 def test_what_a_failed_update_left_open_is_not_said() -> None:
     report = Report(stack="dev", up_failed=True, resources={"a:b:C": ["one", "two"]}, problems=["`pulumi up` failed"])
     text = report.to_text()

@@ -142,13 +142,15 @@ class Histories(RuleBasedStateMachine):
         world=st.sampled_from([1, 2]),
         keep=st.integers(2, 4),
         saves=st.integers(0, 3),
+        resumes=st.booleans(),
     )
-    def resume_damaged(self, kinds: list[str], world: int, keep: int, saves: int) -> None:
-        """Damage the newest checkpoints, resume, and save again from there."""
+    def damage_newest(self, kinds: list[str], world: int, keep: int, saves: int, *, resumes: bool) -> None:
+        """Damage the newest checkpoints, resume or not, and save from there."""
         for kind in kinds:
             if whole := self._store.whole():
                 self.damage_step(max(whole), kind)
-        self.resume(world, keep)
+        if resumes or not self._run:
+            self.resume(world, keep)
         for _ in range(saves):
             self.save(1)
 
@@ -326,7 +328,7 @@ def check_histories(start: Callable[[int, str, int], Run], where: str, *, exampl
 def test_histories_on_a_disk_keep_the_newest_whole_checkpoints(
     tmp_path: Path, start: Callable[[int, str, int], Run]
 ) -> None:
-    check_histories(start, f"file://{tmp_path}", examples=40)
+    check_histories(start, f"file://{tmp_path}", examples=60)
 
 
 def test_histories_in_a_store_of_objects_keep_the_newest_whole_checkpoints(runtime: Runtime) -> None:

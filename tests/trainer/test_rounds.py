@@ -199,8 +199,10 @@ def test_a_launcher_that_dies_before_the_ranks_are_started_costs_no_restart() ->
             hosts.until(lambda: hosts.has_joined(1))
             lost.kill()
         hosts.all[1] = hosts.new(1)
-        late = [hosts.pool.submit(hosts.all[host].next_rendezvous) for host in (1, 2)]
-        for one in (first, *late):
+        second = hosts.pool.submit(hosts.all[1].next_rendezvous)
+        # Before that the first round would look complete to host 2.
+        hosts.until(lambda: hosts.all[1].joined.round == 1)
+        for one in (first, second, hosts.pool.submit(hosts.all[2].next_rendezvous)):
             one.result(SECONDS)
         assert {rounds.joined for rounds in hosts.all.values()} == {State(round=1, restarts=0)}
 

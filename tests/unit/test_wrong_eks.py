@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from stack_config import parse
 from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group
 from tests.unit.refused import assert_refused_in_one_line
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.35, 1.36")),
+    "EKS of the far future": (eks(kubernetes_version="1.99"), ("kubernetes_version", "not yet", DEFAULT_EKS_VERSION)),
     "zone that AWS has not": (
         eks(zones=["us-west-2a", "us-west-2z"]),
         ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
@@ -31,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "old EKS": (eks(kubernetes_version="1.23"), ("kubernetes_version", "no longer offered")),
     "EKS past standard support": (
         eks(kubernetes_version="1.33"),
-        ("kubernetes_version", "left standard support on 2026-07-29", "0.60 USD an hour", "1.35, 1.36"),
+        ("kubernetes_version", "left standard support on 2026-07-29", "0.60 USD an hour", DEFAULT_EKS_VERSION),
     ),
     "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
     "one zone": (eks(zones=["us-west-2a"]), ("platform.zones", "two or three")),

@@ -1,0 +1,75 @@
+"""The clouds' simulated plugins, asked as official ones, plan what a preview says: dependents and options included."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.review.difference import difference
+from commands.review.official import review_by_plugins
+from commands.review.recorded import recorded
+from rehearsal.cloud.state import new_state
+
+ROOT = Path(__file__).resolve().parents[2]
+A3 = {"name": "gpus", "machine_type": "a3-megagpu-8g"}
+GKE: dict[str, Any] = {"kind": "gke", "project": "some-project"}
+SLICE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
+EKS: dict[str, Any] = {"kind": "eks", "name": "train", "region": "us-west-2"}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = {
+    # Platform before, after, some that are replaced, some that are not.
+    "range of a fabric": (
+        {**GKE, "pools": [A3]},
+        {**GKE, "pools": [A3], "network": {"accelerators": "10.128.0.0/16"}},
+        {"gpus-nodes", "fabric-gpu-nic-0"},
+        {"cluster-control-plane", "system-nodes"},
+    ),
+    "one host of a fabric": (
+        {**GKE, "pools": [A3]},
+        {**GKE, "pools": [{**A3, "nodes": 1}]},
+        {"gpus-nodes"},
+        {"cluster-control-plane", "system-nodes"},
+    ),
+    "topology": (
+        {**SLICE, "pools": [{"name": "tpu", "accelerator": "v4-32"}]},
+        {**SLICE, "pools": [{"name": "tpu", "accelerator": "v4-64"}]},
+        {"tpu-nodes"},
+        {"cluster-control-plane", "system-nodes"},
+    ),
+    "machine type on EKS": (
+        {**EKS, "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}]},
+        {**EKS, "pools": [{"name": "cpu", "machine_type": "c7i.4xlarge"}]},
+        set(),
+        {"cluster-eks"},
+    ),
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a home of Pulumi in which the simulated plugins are the official ones."""
+    for package in ("gcp", "aws"):
+        name = f"pulumi-resource-{package}"
+        folder = tmp_path / "plugins" / f"resource-{package}-v{metadata.version(f'pulumi-{package}')}"
+        folder.mkdir(parents=True)
+        (folder / name).symlink_to(ROOT / "rehearsal" / "bin" / name)
+    new_state(tmp_path / "clouds")
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
+    monkeypatch.setenv("TRAINYARD_REHEARSAL", str(tmp_path / "clouds"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_plugin_plans_what_the_preview_says(change: str, home: Path) -> None:
+    assert os.environ["PULUMI_HOME"] == str(home)
+    before, after, replaced, kept = CHANGES[change]
+    olds, news = recorded({"platform": before, "jobs": []}, ()), recorded({"platform": after, "jobs": []}, ())
+    steps = difference(olds, news)
+    found = review_by_plugins(olds, news, steps)
+    assert (found.failures, found.missing, len(found.asked)) == ([], (), 1)
+    plan = {each.name: each.action for each in steps}
+    assert {name for name in replaced if plan[name] != "replace"} == set()
+    assert {name for name in kept if plan[name] in ("replace", "delete")} == set()
