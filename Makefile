@@ -4,7 +4,10 @@
 SHELL := /bin/sh
 STACK ?= local
 export STACK
-PYTHON := .venv/bin/python
+# Ctrl-C while Python itself starts would print a traceback. Blocked, it waits until setup/interrupted.py is there. GNU env
+# has the option since 8.31; without it the traceback stays possible for a tenth of a second.
+BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
+PYTHON := $(BLOCK) .venv/bin/python
 DEV := .venv-dev/bin
 # Without bytecode every start of Pulumi's program compiles the clouds' SDKs again, and every process of a job's tests torch.
 unexport PYTHONDONTWRITEBYTECODE

@@ -20,8 +20,12 @@ EXIT_SECONDS = 5
 
 
 def install() -> None:
-    """Install the hook. Python then ends by SIGINT itself, so that a shell sees status 130."""
+    """Install the hook. Python then ends by SIGINT itself, so that a shell sees status 130.
+
+    The Makefile starts Python with SIGINT blocked; one that came since then arrives here.
+    """
     sys.excepthook = _hook
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_children_on_signals() -> None:

@@ -199,3 +199,15 @@ def test_interrupted_import_ends_in_a_line() -> None:
     words = [sys.executable, "-c", "import commands, os, signal; os.kill(os.getpid(), signal.SIGINT)"]
     done = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
+
+
+def test_interrupted_start_of_python_under_make_ends_in_a_line() -> None:
+    start = next(line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "BLOCK :=" in line)
+    words = ["env", "--block-signal=INT", sys.executable, "-c", "import commands"]
+    assert words[1] in start
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        while "python" not in Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8"):
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_SECONDS)
+    assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")
