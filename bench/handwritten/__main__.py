@@ -189,6 +189,8 @@ job_spec: Any = {
     "completions": 2,
     "parallelism": 2,
     "backoffLimit": 0,
+    "backoffLimitPerIndex": 0,
+    "maxFailedIndexes": 0,
     "podFailurePolicy": {
         "rules": [
             {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
