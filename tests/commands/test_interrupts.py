@@ -101,6 +101,8 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]
         found = Running(tmp_path, process)
         found.until_child("begun")
         yield found
+        for name in ("listen", "end"):
+            (tmp_path / name).touch()
         process.kill()
 
 
