@@ -81,6 +81,8 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
     try:
         yield found
     finally:
+        # A rank that has a session of its own outlives its launcher.
+        (folder / "done").touch()
         for launcher in found.hosts:
             with suppress(ProcessLookupError):
                 os.killpg(launcher.pid, signal.SIGKILL)
