@@ -205,11 +205,13 @@ def test_interrupted_import_ends_in_a_line() -> None:
 
 def test_interrupted_start_of_python_under_make_ends_in_a_line() -> None:
     start = next(line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "BLOCK :=" in line)
-    words = ["env", "--block-signal=INT", sys.executable, "-c", "import commands"]
+    code = "import sys; print(flush=True); sys.stdin.read(); import commands"
+    words = ["env", "--block-signal=INT", sys.executable, "-c", code]
     assert words[1] in start
-    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        while "python" not in Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8"):
-            time.sleep(0.001)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=LIMIT_SECONDS)
     assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")
