@@ -29,7 +29,7 @@ SOURCES = ("--", ".", ":!Pulumi.*.yaml")
 
 @dataclass(frozen=True)
 class SourceState:
-    """What a checkout was when a job was submitted from it."""
+    """State of a checkout when a job was submitted from it."""
 
     commit: str
     """The commit that was checked out; `unknown` outside of git."""

@@ -22,14 +22,14 @@ from commands.orphans import ENGINE, RUN
 from infra.local import traces
 
 WAIT_SECONDS = 60.0
-"""How long a `pulumi` whose command was killed may take to end: it has been interrupted too."""
+"""Seconds that a `pulumi` whose command was killed may take to end: it has been interrupted too."""
 _LOCKED = "the stack is currently locked by"
 _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who made a lock."""
+    """The process that made a lock."""
 
     user: str
     host: str

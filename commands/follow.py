@@ -48,9 +48,9 @@ STUCK_SECONDS = 120.0
 UNREACHABLE_SECONDS = 300.0
 """How long the API server may not answer before following is given up; it may be restarting."""
 GONE_SECONDS = 10.0
-"""How long no process of a local cluster may run, or another cluster may answer, before following is given up."""
+"""Seconds without a process of the local cluster, or with another cluster answering, after which following ends."""
 SILENT_SECONDS = 3.0
-"""How long the API server may not answer before the screen says so."""
+"""Seconds without an answer of the API server after which the screen says so."""
 NODES_SECONDS = 5.0
 """Seconds between two looks at the nodes."""
 EVENTS_SECONDS = 5.0

@@ -34,7 +34,7 @@ POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
 """Seconds between two lines that say what a stopping command waits for."""
 DRAIN_SECONDS = 5.0
-"""How long output may still arrive after a child has ended; a process that it left behind may hold the pipe open."""
+"""Seconds in which output may still arrive after a child has ended; a process left behind may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -48,7 +48,7 @@ class Child:
     """A child program that has ended."""
 
     status: int
-    """As in subprocess: negative for the signal that ended it."""
+    """Exit status as in subprocess: negative for the signal that ended it."""
     stdout: str
     stderr: str
     is_stopped: bool

@@ -28,7 +28,7 @@ SALT = b"encryptionsalt:"
 CHANGES = ("up", "destroy", "refresh")
 """The commands that change resources."""
 UNKNOWN_STACK = "no stack named"
-"""Of Pulumi's error for a stack that the backend does not have."""
+"""Words in Pulumi's error for a stack that the backend does not have."""
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:

@@ -15,7 +15,7 @@ from commands.environment import STATE
 from commands.errors import StackBusy
 
 READ_SECONDS = 1.0
-"""How long the holder of a lock may take to write who it is."""
+"""Seconds that the holder of a lock may take to write its name."""
 
 
 @contextmanager

@@ -149,7 +149,7 @@ UNKNOWN = (
     "whether images, drivers and network adapters work on the real nodes, and how fast",
     "how long the cloud takes: durations here are typical ones",
 )
-"""What no rehearsal shows, for the end of its report."""
+"""The limits of a rehearsal, for the end of its report."""
 SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
 """Variables that the text shows."""
 

@@ -14,9 +14,9 @@ CLEAR_LINE = "\r\033[K"
 STATUS = 128
 """Added to a signal's number: the exit status of a command that it ended."""
 GRACE_SECONDS = 3.0
-"""How long the programs that set-up runs may take to end after each signal."""
+"""Seconds that the programs which set-up runs may take to end after each signal."""
 EXIT_SECONDS = 5
-"""How long the steps themselves may then take to clean up."""
+"""Seconds that the steps themselves may then take to clean up."""
 
 
 def install() -> None:

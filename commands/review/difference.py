@@ -35,7 +35,7 @@ class _Pair:
 
     @property
     def deletes_first(self) -> bool:
-        """Whether its replacement begins with its deletion."""
+        """True if its replacement begins with its deletion."""
         return self.after.deletes_first or self.changes.deletes_first
 
 

@@ -32,22 +32,22 @@ DEFECT = "a defect of Trainyard: "
 
 @dataclass(frozen=True, kw_only=True)
 class PluginReview:
-    """What the official plugins said."""
+    """The official plugins' answers."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
     """Plugin with its version -> resources that it checked and planned."""
     refused: Sequence[str] = ()
-    """What a plugin rejects."""
+    """Resources that a plugin rejects."""
     differences: Sequence[str] = ()
     """Resources for which it plans something else than Trainyard."""
     warnings: Sequence[str] = ()
-    """What a plugin warns of."""
+    """Warnings of a plugin."""
     missing: Sequence[str] = ()
     """Plugins that could not be asked, and why."""
 
     @property
     def failures(self) -> list[str]:
-        """Why the change must not be merged."""
+        """Reasons not to merge the change."""
         return [f"{DEFECT}{each}" for each in (*self.refused, *self.differences)]
 
     def lines(self) -> list[str]:

@@ -51,9 +51,9 @@ class Step:
     kept: bool = False
     """Whether it stays in the cloud when it goes from the stack."""
     recycles: str = ""
-    """Why an update recycles all nodes of a pool; empty if it does not."""
+    """Reason why an update recycles all nodes of a pool; empty if it does not."""
     crash: str = ""
-    """Why the provider crashes on this change; empty if it does not."""
+    """Reason why the provider crashes on this change; empty if it does not."""
 
     @property
     def component(self) -> bool:

@@ -56,7 +56,7 @@ class Report:
     rehearsal: str = NO_REHEARSAL
     """The rehearsal's verdict."""
     plugins: PluginReview = field(default_factory=PluginReview)
-    """What the official plugins check and plan."""
+    """The official plugins' check and plan."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
 

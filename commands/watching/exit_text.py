@@ -36,16 +36,16 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """What the meaning of an exit code depends on."""
+    """Facts about a container on which the meaning of an exit code depends."""
 
     job: str = ""
     """Name of its job."""
     node: str = ""
     """Node that it ran on."""
     runs_script: bool = False
-    """Whether it runs a program of the user's and not the trainer."""
+    """True if it runs a program of the user's and not the trainer."""
     is_launcher: bool = False
-    """Whether it runs mpirun, whose job is restarted after every code."""
+    """True if it runs mpirun, whose job is restarted after every code."""
     memory_limit: str = ""
     """Its memory limit, such as `2Gi`; empty for none."""
     reason: str | None = None

@@ -15,7 +15,7 @@ from commands.watching.pod_state import PodState
 
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
-"""How long all reading together may take to end."""
+"""Seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
 """A log is asked for again from this long before its last line: clocks of nodes differ."""
 

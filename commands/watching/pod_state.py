@@ -87,7 +87,7 @@ class PodState:
     has_backoff: bool = False
     """True if the Job controller waits before it replaces the pod."""
     runs_script: bool = False
-    """Whether it runs a program of the user's and not the trainer."""
+    """True if it runs a program of the user's and not the trainer."""
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
 

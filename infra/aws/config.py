@@ -107,7 +107,7 @@ class EksPoolConfig(Section):
     efa: bool | None = None
     """Whether nodes have Elastic Fabric Adapters; by default they have if the type has them and there are several."""
     placement_group: bool | None = None
-    """Whether nodes are placed close to each other; by default nodes with EFA are, unless they are reserved."""
+    """True if nodes are placed close to each other; by default nodes with EFA are, unless they are reserved."""
     disk_size_gb: Annotated[int, Field(ge=20, le=16_384)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["gp3", "io2"] = "gp3"

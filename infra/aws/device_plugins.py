@@ -42,7 +42,7 @@ class DevicePlugin:
     folders: dict[str, str]
     """Volume -> folder of the node, mounted at the same path."""
     privileged: bool = False
-    """Whether the plugin runs privileged, with the node's network."""
+    """True if the plugin runs privileged, with the node's network."""
 
 
 NVIDIA = DevicePlugin(

@@ -40,7 +40,7 @@ class NodeGroupPlan:
 
     @property
     def placement_group(self) -> bool:
-        """Whether nodes are in a new cluster placement group.
+        """True if nodes are in a new cluster placement group.
 
         Reserved nodes are not: a reservation belongs to the group that it was made in, or to none, for as long as it
         lasts, and a new group has no capacity of it. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html

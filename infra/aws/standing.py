@@ -9,12 +9,12 @@ from infra.aws.config import EksConfig
 from infra.hardware.versions import minor_of
 from infra.settings.problems import Path, Problem
 
-ANEW = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
+START_OVER = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandingCluster:
-    """What a cluster keeps for as long as it stands, and its version."""
+    """A cluster's version, and the settings that it keeps for as long as it stands."""
 
     region: str
     """Region of the cluster."""
@@ -43,11 +43,13 @@ def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem
         return []
     found = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {ANEW}"
+        message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {START_OVER}"
         found.append(Problem(("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
-        message = f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {ANEW}"
+        message = (
+            f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {START_OVER}"
+        )
         found.append(Problem(("platform", "zones"), message, list(config.all_zones)))
     return [*found, *_version(cluster.version, config.kubernetes_version)]
 

@@ -34,7 +34,7 @@ class GkeClusterArgs:
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
-    """Whether pods may have several network interfaces, as those on several A3 or A4 hosts have."""
+    """True if pods may have several network interfaces, as those on several A3 or A4 hosts have."""
 
 
 class GkeCluster(pulumi.ComponentResource):

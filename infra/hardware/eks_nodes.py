@@ -104,7 +104,7 @@ _MISSING_MIB: Mapping[str, int] = MappingProxyType(
 aws/karpenter-provider-aws 33450d8, pkg/providers/instancetype/zz_generated.memory_overhead.go.
 """
 _SPREAD_MIB = 40
-"""How much more later kernels keep: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
+"""Memory that later kernels keep in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
 
 _MISSING_BY_FAMILY: Mapping[str, tuple[int, float]] = MappingProxyType(
     {

@@ -14,7 +14,7 @@ _SMALL_MACHINE_MIB = 8
 """On machines of at most 8 GiB."""
 _CORRECTION_SHARE, _MOST_CORRECTION_MIB = 0.00175, 248
 _SPREAD_SHARE = 0.0077
-"""How much less memory some nodes report than the autoscaler expects: 0.76 % on the node that GKE's own page shows.
+"""Share of memory by which nodes report less than the autoscaler expects: 0.76 % on the node of GKE's own page.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
 """

@@ -19,7 +19,7 @@ from infra.hardware.tpus import TpuSlice
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
 """What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
 KEPT_FOR_GKE_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
-"""What agents ask on every GKE node: 426 to 443 millicores and up to 596 MiB were measured on nodes for CPU jobs.
+"""Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
 
 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node of GKE
 v1.36 asked 384 millicores and 626 MiB (October 2026); agents for GPUs ask more.
@@ -32,7 +32,7 @@ PODS_OF_DAEMONS = 10
 """Pods of such agents on a node; EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
 
 NodeState = tuple[int, int, int, int]
-"""What is left on a node: accelerators, millicores, bytes of memory, pods."""
+"""Remaining capacity of a node: accelerators, millicores, bytes of memory, pods."""
 Nodes = Counter[NodeState]
 """How many nodes have that much left."""
 

@@ -85,18 +85,18 @@ def without_unknown(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What a provider's Diff says of one resource."""
+    """A provider's Diff of one resource."""
 
     changed: tuple[str, ...] = ()
     """Top-level inputs that differ."""
     replaced: tuple[str, ...] = ()
     """Paths of the inputs whose change takes another resource."""
     deletes_first: bool = False
-    """Whether the old resource must go before the new one is created."""
+    """True if the old resource must go before the new one is created."""
     recycles: str = ""
-    """Why every node of a pool is recycled by an update; empty if none is."""
+    """Reason why an update recycles every node of a pool; empty if it recycles none."""
     crash: str = ""
-    """Why the provider crashes on this plan; empty if it does not."""
+    """Reason why the provider crashes on this plan; empty if it does not."""
 
 
 def changes(token: str, olds: Properties, news: Properties) -> Changes:

@@ -15,12 +15,12 @@ from setup.stand_ins.kubernetes.values import Unknown
 
 @dataclass(frozen=True, kw_only=True)
 class InputChange:
-    """One input that differs."""
+    """An input that differs."""
 
     path: str
     """Path in the table, without indices."""
     replaces: bool
-    """Whether it takes another resource."""
+    """True if it takes another resource."""
 
 
 def input_changes(table: FactTable, old: Properties, new: Properties) -> list[InputChange]:

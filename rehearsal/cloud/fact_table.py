@@ -34,7 +34,7 @@ class FactTable:
     rules: tuple[Mapping[str, Any], ...] = ()
     """Rules across inputs, read by hand."""
     deletes_first: bool = False
-    """Whether the provider asks for the deletion of the old resource before the new one is created."""
+    """True if the provider asks for the deletion of the old resource before the new one is created."""
 
     @cached_property
     def children(self) -> Mapping[str, tuple[str, ...]]:

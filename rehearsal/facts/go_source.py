@@ -147,7 +147,7 @@ def _text(node: Node | None) -> str:
 
 @dataclass
 class _Scope:
-    """Where an expression stands: its file, its package and the local names."""
+    """The place of an expression: its file, its package and the local names."""
 
     source: GoSource
     file: _File

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 BOOLEAN_WORDS = ("TRUE", "FALSE")
-"""How the provider writes a boolean that can also be absent."""
+"""The provider's spelling of a boolean that can also be absent."""
 
 
 @functools.cache

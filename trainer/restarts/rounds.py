@@ -61,7 +61,7 @@ class JobEnded(Exception):
 
 
 class Rounds(RendezvousHandler):
-    """One host's part in the rounds; torchrun's agent asks it where the ranks meet."""
+    """A host's part in the rounds; torchrun's agent asks it for the rendezvous of the ranks."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float

@@ -21,7 +21,7 @@ SILENCE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """What all hosts agree on."""
+    """The state that all hosts agree on."""
 
     round: int = 0
     """Number of the present round."""
@@ -30,7 +30,7 @@ class State:
     is_left: bool = False
     """True if a host was told to leave during the round: the restart after it does not count."""
     over: str = ""
-    """Why the job has ended; empty while it has not."""
+    """Reason why the job has ended; empty while it runs."""
 
     def text(self) -> str:
         """Return the state as it is in the store."""
