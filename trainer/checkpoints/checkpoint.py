@@ -161,7 +161,7 @@ class Checkpoints:
                     "to go on from the one before"
                 ) from None
         if rejected := len(self._rejected):
-            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start anew")
+            raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start over")
         return None
 
     def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
