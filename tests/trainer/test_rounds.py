@@ -180,6 +180,16 @@ def test_a_host_that_is_told_to_leave_costs_no_restart() -> None:
         assert hosts.meet() == State(round=1, restarts=0)
 
 
+def test_host_0_that_leaves_waits_until_the_others_know_it() -> None:
+    with job(3, restarts=1) as hosts:
+        hosts.meet()
+        hosts.all[0].leave()
+        hosts.all[0].shutdown()
+        for host in (1, 2):
+            assert not hosts.all[host].is_superseded
+            assert hosts.all[host].joined.is_left
+
+
 def test_a_new_launcher_of_a_host_begins_a_round_though_no_rank_has_failed_yet() -> None:
     with job(3, restarts=2) as hosts:
         hosts.meet()

@@ -25,6 +25,7 @@ from trainer.restarts.store import (
     SILENCE_SECONDS,
     Link,
     State,
+    all_know_of_leave,
     bring_up_to_date,
     read,
     swap,
@@ -35,7 +36,7 @@ CONNECT_SECONDS = 10.0
 BLAME_SECONDS = 3.0
 """Seconds for which a host waits for another one to report the first failure."""
 FAREWELL_SECONDS = 3.0
-"""Seconds for which host 0 keeps the store of a job that has ended, so that every host reads why."""
+"""Seconds for which host 0 keeps its store when it ends or is told to leave, so that every host reads why."""
 LEAVE_SECONDS = 2.0
 """Seconds that a host which is told to leave takes to tell the others."""
 FINISH_SECONDS = 300.0
@@ -75,6 +76,7 @@ class Rounds(RendezvousHandler):
         self.joined = State(round=-1)
         """State of the round that this host joined last."""
         self._has_started = False
+        self._is_leaving = False
 
     # What torchrun's agent asks.
 
@@ -103,7 +105,13 @@ class Rounds(RendezvousHandler):
         return 0
 
     def shutdown(self) -> bool:
-        """Disconnect."""
+        """Disconnect; host 0, if it was told to leave, does so once every other host knows that."""
+        if self._is_leaving and self.host == 0:
+            number = self.joined.round
+            with suppress(StoreLost):
+                _wait_until(
+                    lambda: self._ask(lambda link: all_know_of_leave(link, number, self.hosts)), FAREWELL_SECONDS
+                )
         if self._link:
             self._link.close()
         return True
@@ -153,6 +161,7 @@ class Rounds(RendezvousHandler):
             while (state := read(link)).round == self.joined.round and not (state.is_left or state.over):
                 swap(link, state, replace(state, is_left=True))
 
+        self._is_leaving = True
         with suppress(StoreLost):
             self._ask(mark, seconds=LEAVE_SECONDS)
 
@@ -188,7 +197,7 @@ class Rounds(RendezvousHandler):
             if time.monotonic() > deadline:
                 raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer")
             try:
-                self._link = Link(self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST))
+                self._link = Link(self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host)
             except RuntimeError:  # torch's DistError is one
                 time.sleep(POLL_SECONDS)
                 continue

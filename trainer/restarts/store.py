@@ -11,6 +11,8 @@ from torch._C._distributed_c10d import Store, TCPStore  # torch.distributed's ow
 
 STATE = "state"
 """Key of the job's state in the store."""
+SEEN = "seen"
+"""Beginning of the keys with the state that each host has seen last; a host writes it when it changes."""
 POLL_SECONDS = 0.2
 """Seconds between two polls of the state by a launcher."""
 POLL_SECONDS_PER_HOST = 0.002
@@ -49,8 +51,9 @@ class State:
 class Link:
     """A connection to the store of host 0, and a thread that polls the state through a second one."""
 
-    def __init__(self, store: TCPStore, poll_seconds: float) -> None:
+    def __init__(self, store: TCPStore, poll_seconds: float, host: int) -> None:
         self.store = store
+        self._host = host
         store.compare_set(STATE, "", State().text())
         self.state = State.read(store.get(STATE))
         self.has_failed = False
@@ -69,13 +72,26 @@ class Link:
         self._stop.set()
 
     def _poll(self, store: Store) -> None:
+        seen: State | None = None
         while not self._stop.wait(self._poll_seconds):
             try:
-                self.state = State.read(store.get(STATE))
+                found = State.read(store.get(STATE))
+                if found != seen:
+                    store.set(f"{SEEN}/{self._host}", found.text())
+                self.state = seen = found
             except RuntimeError:  # torch's DistError is one
                 self.has_failed = True
                 return
             self._answered = time.monotonic()
+
+
+def all_know_of_leave(link: Link, number: int, hosts: int) -> bool:
+    """Return True if every host but host 0 has seen that a host was told to leave in a round, or a later round."""
+    keys = [f"{SEEN}/{host}" for host in range(1, hosts)]
+    if not link.store.check(keys):
+        return False
+    seen = [State.read(link.store.get(key)) for key in keys]
+    return all(state.is_left or state.round > number for state in seen)
 
 
 def read(link: Link) -> State:
