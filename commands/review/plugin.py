@@ -139,7 +139,7 @@ class Plugin:
     def diff(self, record: Record, state: Properties, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
         """Return what the plugin would do about a change from `olds` to `news`."""
         request = provider_pb2.DiffRequest(
-            id=f"{record.name}-id",
+            id=str(record.outputs["id"]),
             urn=urn_of(record),
             olds=to_wire(state, keep_secrets=False),
             old_inputs=to_wire(olds, keep_secrets=False),

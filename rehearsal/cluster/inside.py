@@ -23,6 +23,11 @@ GKE_ADMISSION = "ExtendedResourceToleration"
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
 
+PRIVILEGED = "--allow-privileged=true"
+"""GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
+
+https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/capabilities/capabilities.go
+"""
 WATCHES = "--feature-gates=WatchList=false"
 """kwok watches from version 0, which the API server would take for a request to begin with what there is.
 
@@ -93,7 +98,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
         if program.name == "kube-apiserver":
             program.argv = [
                 f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
-                for word in [*program.argv, WATCHES]
+                for word in [*program.argv, WATCHES, PRIVILEGED]
             ]
     extra = [webhook(settings)] if cloud == "gke" else []
     keep_running([*programs, kwok(settings), kubelet(settings), *extra])
