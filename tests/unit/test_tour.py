@@ -29,11 +29,13 @@ def blocks(page: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_stack_of_the_tour_is_taken() -> None:
-    (block,) = blocks("docs/tour.md")
-    config = parse(block)
+def test_the_stacks_of_the_tour_are_taken() -> None:
+    first, attached, volume = blocks("docs/tour.md")
+    config = parse(first)
     (job,) = config.jobs
     assert (job.script, config.platform.kind) == ("/opt/team/train.py", "gke")
+    assert parse(attached).platform.kind == "kubeconfig"
+    assert volume["spec"]["storageClassName"] == attached["platform"]["bucket"]["storage_class"]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
