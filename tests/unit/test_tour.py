@@ -34,7 +34,8 @@ def test_the_stacks_of_the_tour_are_taken() -> None:
     config = parse(first)
     (job,) = config.jobs
     assert (job.script, config.platform.kind) == ("/opt/team/train.py", "gke")
-    assert parse(attached).platform.kind == "kubeconfig"
+    here = {"kubeconfig": str(KUBECONFIG), "context": CLUSTER["context"]}
+    assert parse({**attached, "platform": {**attached["platform"], **here}}).platform.kind == "kubeconfig"
     assert volume["spec"]["storageClassName"] == attached["platform"]["bucket"]["storage_class"]
 
 
