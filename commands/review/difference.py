@@ -1,4 +1,4 @@
-"""What happens to each resource between two recordings of the program: created, updated, replaced or deleted.
+"""Compare two recordings of the program: each resource is created, updated, replaced or deleted.
 
 The tables of the providers' facts and the Kubernetes provider's own rules say which changes replace a resource. A
 replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources of a provider

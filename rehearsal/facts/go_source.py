@@ -109,7 +109,7 @@ class GoSource:
                     return file, node
         raise LookupError(f"{folder} declares no {name}")
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019 - one source lives as long as the command
     def _parsed(self, path: Path) -> _File:
         return _File(path, _PARSER.parse(path.read_bytes()).root_node)
 

@@ -1,4 +1,4 @@
-"""Where a provider's source declares each resource type that Trainyard makes."""
+"""Places in a provider's source of each resource type that Trainyard makes."""
 
 from __future__ import annotations
 
