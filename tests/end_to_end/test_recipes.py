@@ -25,6 +25,7 @@ dist.init_process_group("gloo")
 mine = torch.tensor(dist.get_rank() + 1.0)
 dist.all_reduce(mine)
 print("{word}", f"sum={{mine.item()}}", flush=True)
+dist.destroy_process_group()
 """
 """A user's script; `word` tells its versions apart."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}

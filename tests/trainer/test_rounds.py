@@ -252,3 +252,11 @@ def test_hosts_that_are_done_wait_for_the_others_and_join_them_when_they_fail() 
         assert done.result(SECONDS) is False
         assert hosts.meet() == State(round=1, restarts=1)
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True]
+
+
+def test_threads_of_hosts_that_are_done_have_ended() -> None:
+    with job(3, restarts=1) as hosts:
+        hosts.meet()
+        polling = [rounds._link._polling for rounds in hosts.all.values() if rounds._link]
+        assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True, True]
+        assert [thread.is_alive() for thread in polling] == [False, False, False]

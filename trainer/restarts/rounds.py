@@ -169,18 +169,20 @@ class Rounds(RendezvousHandler):
         """Wait until the ranks of all hosts are done; return False if another round begins instead."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
-        # A host 0 that is gone was done: it waits for the others, but not for them to read that all are done.
         with suppress(StoreLost):
             self._ask(lambda link: link.store.set(done[self.host], "1"))
             while not self._ask(lambda link: link.store.check(done)) and time.monotonic() < deadline:
                 if self.is_superseded:
                     return False
                 time.sleep(POLL_SECONDS)
+        self.end()
         return True
 
     def end(self) -> None:
-        """Keep the store, on host 0, until every host has read that the job has ended."""
+        """Stop polling; on host 0, keep the store until every host has done so because the job has ended."""
         everyone = [f"over/{host}" for host in range(self.hosts)]
+        if self._link:
+            self._link.close()
         with suppress(StoreLost):
             self._ask(lambda link: link.store.set(everyone[self.host], "1"))
             if self.host == 0:

@@ -17,6 +17,8 @@ POLL_SECONDS = 0.2
 """Seconds between two polls of the state by a launcher."""
 POLL_SECONDS_PER_HOST = 0.002
 """Seconds between two polls for each host of the job, so that the store answers at most 500 polls a second."""
+CLOSE_SECONDS = 1.0
+"""Seconds to wait for a poll that runs when the connection closes: the store of a dead node never answers it."""
 SILENCE_SECONDS = 30.0
 """Seconds without an answer after which a launcher takes the store for lost: a dead node closes no connection."""
 
@@ -60,7 +62,8 @@ class Link:
         self._answered = time.monotonic()
         self._stop = threading.Event()
         self._poll_seconds = poll_seconds
-        threading.Thread(target=self._poll, args=(store.clone(),), name="rounds", daemon=True).start()
+        self._polling = threading.Thread(target=self._poll, args=(store.clone(),), name="rounds", daemon=True)
+        self._polling.start()
 
     @property
     def is_lost(self) -> bool:
@@ -68,8 +71,12 @@ class Link:
         return self.has_failed or time.monotonic() - self._answered > SILENCE_SECONDS
 
     def close(self) -> None:
-        """Stop polling."""
+        """Stop polling.
+
+        Python ends threads that still run at its exit, and a thread that is in torch then aborts the whole process.
+        """
         self._stop.set()
+        self._polling.join(CLOSE_SECONDS)
 
     def _poll(self, store: Store) -> None:
         seen: State | None = None
