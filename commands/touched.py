@@ -1,44 +1,96 @@
-"""The stacks that the changes since a commit touch, as JSON: theirs by name, or all when the program itself changed."""
+"""The stacks that the changes since a commit touch, as JSON: some by name, or all if the program itself changed."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
 
 PROJECT = Path(__file__).resolve().parents[1]
-PROGRAM = (
-    "infra/",
-    "workloads/",
-    "trainer/",
-    "policy/",
-    "__main__.py",
-    "stack_config.py",
-    "run_record.py",
-    "Pulumi.yaml",
-    "requirements",
-)
-"""Beginnings of the paths that every stack depends on."""
+DATA = ("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements")
+"""Beginnings of the paths that every stack depends on, besides the Python that the program imports."""
+JOB_PAGES = PurePosixPath("docs/recipes")
+"""Folder of the pages that a stack's `jobs` may name."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
+@cache
+def program(project: Path = PROJECT) -> tuple[str, ...]:
+    """Return the beginnings of the paths that every stack depends on: modules, folders of packages, and data."""
+    roots = {path.relative_to(project).parts[0] for path in _imported(project)}
+    return (*sorted(f"{root}/" if (project / root).is_dir() else root for root in roots), *DATA)
+
+
+def _imported(project: Path) -> set[Path]:
+    """Return the project's files that `__main__.py` imports, at once, in functions or through other modules."""
+    seen = set[Path]()
+    todo = [project / "__main__.py"]
+    while todo:
+        path = todo.pop()
+        if path not in seen:
+            seen.add(path)
+            for name in _imports(ast.parse(path.read_text(encoding="utf-8"))):
+                todo += _files(project, name)
+    return seen
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the modules that a file may import. `from a import b` may import `a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _files(project: Path, name: str) -> Iterator[Path]:
+    """Yield the project's files that an import of the module runs."""
+    path = project
+    for part in name.split("."):
+        path = path / part
+        yield from (each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
+
+
+def is_program(path: str) -> bool:
+    """Return True if every stack depends on the path."""
+    return path.startswith(program())
+
+
+def is_named(path: str, text: str) -> bool:
+    """Return True if a stack's file names the path: a script of the checkout, or a page with a job.
+
+    This runs before set-up, so nothing reads YAML: another use of a page's name counts, too.
+    """
+    pure = PurePosixPath(path)
+    page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
+    return bool(page) or f"./{path}" in text
+
+
 def touched(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
-    """Of the stacks that there are, with the texts of their files, those that depend on a changed path."""
+    """Return the stacks that depend on a changed path. `stacks` has each stack's name and the text of its file."""
     paths = list(changed)
-    if any(path.startswith(PROGRAM) for path in paths):
+    if any(map(is_program, paths)):
         return sorted(stacks)
-    named = {found[1] for path in paths if (found := _STACK.fullmatch(path))}
-    # A job's script is written with its path from the checkout; YAML is not read, as this runs before set-up.
-    return sorted(name for name, text in stacks.items() if name in named or any(f"./{path}" in text for path in paths))
+    own = {found[1] for path in paths if (found := _STACK.fullmatch(path))}
+    return sorted(name for name, text in stacks.items() if name in own or any(is_named(path, text) for path in paths))
 
 
 def removed(changed: Iterable[str], stacks: Iterable[str]) -> list[str]:
-    """The stacks whose file went with the change."""
+    """Return the stacks whose file the change removes."""
     return sorted({found[1] for path in changed if (found := _STACK.fullmatch(path))} - set(stacks))
+
+
+def changed_paths(revisions: str) -> list[str]:
+    """Return the paths that `git diff` of the revisions names. Raises CalledProcessError for an unknown commit."""
+    words = ["git", "diff", "-z", "--name-only", "--no-renames", revisions, "--"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return [path for path in done.stdout.split("\0") if path]
 
 
 def main(arguments: list[str]) -> int:
@@ -47,8 +99,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("base", help="the commit that the change begins at")
     parser.add_argument("--removed", action="store_true", help="with the stacks whose file the change removes")
     options = parser.parse_args(arguments)
-    words = ["git", "diff", "--name-only", "--no-renames", f"{options.base}...HEAD"]
-    changed = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.splitlines()
+    changed = changed_paths(f"{options.base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
     stacks = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     print(json.dumps([*touched(changed, stacks), *(removed(changed, stacks) if options.removed else [])]))

@@ -13,7 +13,7 @@ from typing import Any
 from commands.environment import PROJECT
 from commands.review.recorded import recorded_file
 from commands.review.recording import Record
-from commands.touched import PROGRAM
+from commands.touched import changed_paths, is_named, is_program
 from stack_config import StackConfig
 
 MODULE = "commands.review.recorded"
@@ -25,7 +25,7 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
 
     `config` is what the file says to today's program; None where that cannot read it.
     """
-    if config and not program_differs(commit, config):
+    if config and not program_differs(commit, text):
         return recorded_file(text, config), ""
     try:
         return recorded_there(stack, commit), ""
@@ -36,15 +36,9 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
     return [], f"Nothing is compared: {why}."
 
 
-def program_differs(commit: str, config: StackConfig) -> bool:
-    """Whether the checkout's program, or a script of it that a job of those settings runs, is not that of a commit."""
-    scripts = [job.script for job in config.jobs if job.script and job.script.startswith("./")]
-    paths = [*(f"{beginning}*" for beginning in PROGRAM), *scripts]
-    words = ["git", "diff", "--quiet", commit, "--", *paths]
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
-    return done.returncode == 1
+def program_differs(commit: str, text: str) -> bool:
+    """Return True if the program, or a file that a stack's settings name, has changed since a commit."""
+    return any(is_program(path) or is_named(path, text) for path in changed_paths(commit))
 
 
 def recorded_there(stack: str, commit: str) -> list[Record]:

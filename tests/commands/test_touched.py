@@ -1,25 +1,62 @@
-"""Which stacks a change touches."""
+"""The stacks that a change touches."""
 
-from commands.touched import removed, touched
+from __future__ import annotations
 
-STACKS = {"eks": "", "dev": "jobs: [{script: ./train.py}]"}
+import subprocess
+import sys
+
+import pytest
+
+from commands.environment import PROJECT
+from commands.touched import program, removed, touched
+
+STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
+LOADED = """
+import pathlib, runpy, sys
+runpy.run_path("__main__.py", run_name="program")
+root = pathlib.Path.cwd()
+files = [pathlib.Path(each.__file__) for each in sys.modules.values() if getattr(each, "__file__", None)]
+print(*(file.relative_to(root) for file in files if file.is_relative_to(root) and "site-packages" not in file.parts))
+"""
 
 
-def test_a_stack_file_touches_its_stack() -> None:
+def test_touched_stack_file_gives_its_stack() -> None:
     assert touched(["Pulumi.dev.yaml", "README.md"], STACKS) == ["dev"]
 
 
-def test_the_program_touches_all() -> None:
-    assert touched(["infra/gcp/cluster.py"], STACKS) == ["dev", "eks"]
+@pytest.mark.parametrize(
+    "path", ["infra/gcp/cluster.py", "trainer/loop.py", "setup/go/jobset/go.mod", "policy/rules.py"]
+)
+def test_touched_file_of_a_package_of_the_program_gives_all(path: str) -> None:
+    assert touched([path], STACKS) == ["dev", "eks"]
 
 
-def test_documentation_and_removed_stacks_touch_none() -> None:
-    assert touched(["docs/tour.md", "Pulumi.gone.yaml"], STACKS) == []
+def test_touched_every_module_at_the_root_that_the_program_imports_gives_all() -> None:
+    modules = {path.name for path in PROJECT.glob("*.py")}
+    assert modules >= {"__main__.py", "stack_room.py", "stack_rules.py"}
+    assert modules <= set(program())
+    assert all(touched([name], STACKS) == ["dev", "eks"] for name in modules)
 
 
-def test_a_script_of_the_checkout_touches_the_stacks_that_run_it() -> None:
-    assert touched(["train.py"], STACKS) == ["dev"]
+def test_program_covers_every_file_that_python_loads_for_the_program() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
+    loaded = done.stdout.split()
+    assert "stack_room.py" in loaded
+    assert [path for path in loaded if not path.startswith(program())] == []
 
 
-def test_a_removed_stack_is_named() -> None:
+@pytest.mark.parametrize("path", ["docs/tour.md", "Pulumi.gone.yaml", "rehearsal/run.py", "docs/recipes/mnist-spmd.md"])
+def test_touched_other_file_gives_none(path: str) -> None:
+    assert touched([path], STACKS) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "stack"),
+    [("train.py", "dev"), ("docs/recipes/elastic.md", "eks"), ("docs/recipes/elastic-lightning.md", "dev")],
+)
+def test_touched_file_that_settings_name_gives_their_stack(path: str, stack: str) -> None:
+    assert touched([path], STACKS) == [stack]
+
+
+def test_removed_stack_file_gives_its_stack() -> None:
     assert removed(["docs/tour.md", "Pulumi.gone.yaml", "Pulumi.dev.yaml"], STACKS) == ["gone"]
