@@ -17,9 +17,7 @@ from infra.gcp.pools import (
 )
 from infra.gcp.range_rules import range_problems
 from infra.gcp.system_rules import system_pool_problems
-from infra.hardware.accelerators import what_is_one
-from infra.hardware.gpus import GPUS
-from infra.hardware.tpus import is_tpu
+from infra.hardware.machines import HardwareError
 from infra.hardware.versions import minor_of
 from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.settings.problems import Path, Problem
@@ -61,8 +59,8 @@ def problems(config: GkeConfig) -> list[Problem]:
             continue
         try:
             plans = pool_plans(config, pool)
-        except ValueError as error:
-            found.append(_hardware_problem(path, pool, str(error)))
+        except HardwareError as error:
+            found.append(Problem((*path, error.key), str(error), getattr(pool, error.key)))
             continue
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
@@ -76,17 +74,6 @@ def problems(config: GkeConfig) -> list[Problem]:
         key = "zones" if alike else "machine_type"
         found.append(Problem(("platform", "pools", index, key), message, value))
     return found
-
-
-def _hardware_problem(path: Path, pool: GkePoolConfig, message: str) -> Problem:
-    """What does not go together, at the key that most likely is the slip."""
-    if pool.topology is not None and is_tpu(pool.accelerator):
-        return Problem((*path, "topology"), message, pool.topology)
-    if is_tpu(pool.accelerator) or pool.accelerator not in GPUS:
-        hint = message if is_tpu(pool.accelerator) else what_is_one(pool.accelerator)
-        return Problem((*path, "accelerator"), hint, pool.accelerator)
-    key = "accelerators_per_node" if "write one of 1, 2" in message or "exactly" in message else "machine_type"
-    return Problem((*path, key), message, getattr(pool, key))
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from infra.hardware.accelerators import what_is_one
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import MachineType, find
+from infra.hardware.machines import HardwareError, MachineType, find
 from infra.hardware.tpus import GENERATIONS
 
 SOURCE = "https://cloud.google.com/compute/docs/machine-resource"
@@ -80,42 +81,48 @@ GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType({machine.name: machin
 
 
 def gce_machine(name: str) -> MachineType:
-    """The machine type of that name; ValueError for one that is not in the table."""
+    """Return the machine type of that name. Raises HardwareError for one that is not in the table."""
     return find(name, GCE_MACHINES, SOURCE)
 
 
 def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[str | None, int]:
-    """Model and number of GPUs that a node has, from what is asked; ValueError says which are allowed.
+    """Return model and number of a node's GPUs. Raises HardwareError with the key to change and what is allowed.
 
     N1 takes T4 or V100 in given numbers; a machine type with GPUs of its own takes no others; other families take none.
     Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
+    if gpu is not None and gpu not in GPUS:
+        raise HardwareError("accelerator", what_is_one(gpu))
     if machine.gpu is not None:
         if gpu not in (None, machine.gpu):
-            raise ValueError(f"{machine.name} carries {machine.gpu}; write that or leave the accelerator out")
+            raise HardwareError(
+                "machine_type", f"{machine.name} carries {machine.gpu}; write that or leave the accelerator out"
+            )
         if count not in (None, machine.gpus):
-            raise ValueError(
-                f"{machine.name} carries exactly {machine.gpus} GPUs; write {machine.gpus} or leave it out"
+            raise HardwareError(
+                "accelerators_per_node",
+                f"{machine.name} carries exactly {machine.gpus} GPUs; write {machine.gpus} or leave it out",
             )
         return machine.gpu, machine.gpus
     if gpu is None:
         return None, 0
-    if gpu not in GPUS:
-        raise ValueError(f"{gpu} is no GPU model; write one of {', '.join(GPUS)}")
     attachment = GPUS[gpu].attachment
     if attachment is None:
         carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"
-        raise ValueError(f"{machine.name} takes no {gpu}; it comes with {carriers}")
+        raise HardwareError("machine_type", f"{machine.name} takes no {gpu}; it comes with {carriers}")
     if machine.family != "n1":
-        raise ValueError(f"{machine.name} takes no GPUs; {gpu} goes on the N1 family, such as n1-standard-8")
+        raise HardwareError(
+            "machine_type", f"{machine.name} takes no GPUs; {gpu} goes on the N1 family, such as n1-standard-8"
+        )
     number = 1 if count is None else count
     if number not in attachment.largest_machine:
         allowed = ", ".join(map(str, attachment.counts))
-        raise ValueError(f"{number} x {gpu} cannot be attached; write one of {allowed}")
+        raise HardwareError("accelerators_per_node", f"{number} x {gpu} cannot be attached; write one of {allowed}")
     vcpus, memory = attachment.largest_machine[number]
     if machine.vcpus > vcpus or machine.memory_gib > memory:
-        raise ValueError(
+        raise HardwareError(
+            "machine_type",
             f"{machine.name} is too large for {number} x {gpu}: at most {vcpus} vCPUs and {memory:g} GiB; "
-            "take a smaller machine type or more GPUs"
+            "take a smaller machine type or more GPUs",
         )
     return gpu, number

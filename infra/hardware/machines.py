@@ -5,10 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from infra.hardware.capacity import Capacity
 
 GIBIBYTE = 2**30
+
+HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
+"""A setting of a node pool that chooses hardware."""
+
+
+class HardwareError(ValueError):
+    """Hardware that does not exist or does not go together. `key` is the setting to change."""
+
+    def __init__(self, key: HardwareKey, message: str) -> None:
+        super().__init__(message)
+        self.key: HardwareKey = key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +62,12 @@ def kept_cpu(vcpus: int) -> int:
 
 
 def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineType:
-    """The machine type of that name; ValueError names near ones and where the others are listed."""
+    """Return the machine type of that name. Raises HardwareError with similar names and the page that lists all."""
     if name in table:
         return table[name]
     near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
     remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
-    raise ValueError(f"is no machine type that Trainyard knows; {remedy}; {source}")
+    raise HardwareError("machine_type", f"is no machine type that Trainyard knows; {remedy}; {source}")
 
 
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
+from infra.hardware.machines import HardwareError
+
 RESOURCE = "google.com/tpu"
 """The Kubernetes resource that a pod asks: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 
@@ -140,22 +142,22 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     """The slice that an accelerator type (`v4-32`) or a generation (`v4`) with a topology (`2x2x4`) means.
 
     An accelerator type alone gets the most compact topology of its chips. The number in `v4-32`, `v5p-8` and `tpu7x-8`
-    counts TensorCores, two a chip; in `v5litepod-16` and `v6e-16` it counts chips. Raises ValueError, which says what
-    is allowed. Rules: https://cloud.google.com/tpu/docs/v4, https://cloud.google.com/tpu/docs/v5p,
+    counts TensorCores, two a chip; in `v5litepod-16` and `v6e-16` it counts chips. Raises HardwareError with the
+    key to change and what is allowed. Rules: https://cloud.google.com/tpu/docs/v4, https://cloud.google.com/tpu/docs/v5p,
     https://cloud.google.com/tpu/docs/v5e, https://cloud.google.com/tpu/docs/v6e, https://cloud.google.com/tpu/docs/tpu7x
     """
     row, chips = _parse_accelerator(accelerator)
     if topology is None:
         if chips is None:
-            raise ValueError(f"{accelerator} is a generation: add a topology; write for example {_examples(row)}")
+            message = f"{accelerator} is a generation: add a topology; write for example {_examples(row)}"
+            raise HardwareError("accelerator", message)
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
-        raise ValueError(f"{row.name} has no slice {topology}; {_allowed(row)}")
+        raise HardwareError("topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
     if chips not in (None, math.prod(axes)):
-        raise ValueError(
-            f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; write one of the two only"
-        )
+        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; write one of the two only"
+        raise HardwareError("topology", message)
     return _slice(row, axes)
 
 
@@ -165,9 +167,9 @@ def is_tpu(accelerator: str) -> bool:
 
 
 def parse_topology(topology: str) -> tuple[int, ...]:
-    """Chips along each axis; ValueError for what is no topology."""
+    """Return the chips along each axis. Raises HardwareError for a text that is not a topology."""
     if not _TOPOLOGY.fullmatch(topology):
-        raise ValueError("must be chips along two or three axes; write for example 4x4 or 2x2x4")
+        raise HardwareError("topology", "must be chips along two or three axes; write for example 4x4 or 2x2x4")
     return tuple(map(int, topology.split("x")))
 
 
@@ -182,10 +184,10 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
             if rest:
                 cores = row.cores_in_type
                 remedy = f"{cores} TensorCores a chip; write a multiple of {cores}"
-                raise ValueError(f"{accelerator} is no whole number of chips: {remedy}")
+                raise HardwareError("accelerator", f"{accelerator} is no whole number of chips: {remedy}")
             return row, chips
     known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    raise ValueError(f"{accelerator} is no TPU; write one of {known}")
+    raise HardwareError("accelerator", f"{accelerator} is no TPU; write one of {known}")
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
@@ -217,7 +219,8 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
     """The shape whose longest axis is the shortest."""
     shapes = list(_shapes(row, chips))
     if not shapes:
-        raise ValueError(f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}")
+        message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
+        raise HardwareError("accelerator", message)
     return min(shapes, key=lambda axes: (max(axes), axes))
 
 
