@@ -5,7 +5,8 @@ from __future__ import annotations
 from policy.inputs import containers, pods, value
 from policy.rules import Inputs, Rule
 
-JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
+JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob", "TrainingRuntime")
+"""Ends of the types whose resources hold a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
 WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 

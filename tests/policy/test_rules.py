@@ -12,14 +12,18 @@ from docs import policy_reference
 from infra.settings.problems import ConfigError
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
+from policy.inputs import pods
 from policy.review import settings_from
 from policy.rules import Rule, Settings, findings
 from stack_config import parse
 from tests.components.cloud_program import graph
+from tests.golden.manifests import engine, examples
 from tests.policy.fixtures import FIXTURES
 from tests.recording import Record
+from workloads.kinds import RENDERERS
 
 PROJECT = Path(__file__).parents[2]
+EXAMPLES = examples()
 
 
 def test_every_rule_has_fixtures_and_fixtures_have_rules() -> None:
@@ -44,6 +48,23 @@ def test_a_rule_says_why_in_a_sentence_and_where(rule: Rule) -> None:
 def test_the_reference_is_current() -> None:
     written = policy_reference.TARGET.read_text(encoding="utf-8")
     assert written == policy_reference.render(), "run `python -m docs.policy_reference`"
+
+
+@pytest.mark.parametrize(
+    "example", [name for name in EXAMPLES if name.startswith("digits.") or name == "script.mx-job"]
+)
+def test_the_rules_of_jobs_apply_to_the_pods_of_every_kind(example: str) -> None:
+    spec, placement = EXAMPLES[example]
+    types = {each.type for each in engine(spec, placement).records if any(pods(each.inputs))}
+    assert types
+    rules = [rule for rule in RULES if rule.name in ("limits-set", "no-host-access")]
+    assert [(rule.name, each) for rule in rules for each in types if not rule.applies(each)] == []
+
+
+def test_the_examples_of_jobs_have_every_kind() -> None:
+    assert {spec.kind for name, (spec, _) in EXAMPLES.items() if name.startswith(("digits.", "script.mx"))} == set(
+        RENDERERS
+    )
 
 
 def test_levels_and_exceptions_of_the_stack() -> None:
