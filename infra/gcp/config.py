@@ -199,8 +199,8 @@ class GkeConfig(Section):
 
     kind: Literal["gke"]
     """Google Kubernetes Engine."""
-    project: ProjectId = "wandb-client-cicd"
-    """Google Cloud project; the default is the one of the walk-through: write yours."""
+    project: ProjectId
+    """Id of the Google Cloud project that everything is made in."""
     zone: Zone = "us-central1-a"
     """Zone of the nodes, and of the control plane too unless `regional`."""
     regional: bool = False

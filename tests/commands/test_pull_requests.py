@@ -111,7 +111,10 @@ def refused(values: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_break_a_topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = {"name": "tpus", "accelerator": "v4-32", "topology": "2x2x2"}
-    values = {"platform": {"kind": "gke", "zone": "us-central2-b", "pools": [pool]}, "jobs": []}
+    values = {
+        "platform": {"kind": "gke", "project": "some-project", "zone": "us-central2-b", "pools": [pool]},
+        "jobs": [],
+    }
     found = refused(values, tmp_path, monkeypatch)
     assert found.startswith("### Stack `dev` is refused")
     assert "platform.pools[0].topology" in found

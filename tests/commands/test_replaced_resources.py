@@ -28,7 +28,8 @@ ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "
 @functools.cache
 def recording(kind: str, platform: str) -> list[Record]:
     """What the program registers for the settings of a platform."""
-    return recorded({"platform": {"kind": kind, **json.loads(platform)}, "jobs": []}, ())
+    project = {"project": "some-project"} if kind == "gke" else {}
+    return recorded({"platform": {"kind": kind, **project, **json.loads(platform)}, "jobs": []}, ())
 
 
 def steps(kind: str, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:

@@ -21,7 +21,12 @@ JOB = {"name": "digits", "recipe": "digits", "hosts": 2}
 
 
 def values(**changes: Any) -> dict[str, Any]:
-    platform = {"kind": "gke", "pools": [{**POOL, **changes.pop("pool", {})}], **changes.pop("platform", {})}
+    platform = {
+        "kind": "gke",
+        "project": "some-project",
+        "pools": [{**POOL, **changes.pop("pool", {})}],
+        **changes.pop("platform", {}),
+    }
     return {"platform": platform, "jobs": [JOB], **changes}
 
 

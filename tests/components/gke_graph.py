@@ -12,7 +12,7 @@ A3 = {"machine_type": "a3-highgpu-8g"}
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """A GKE platform with its pools."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
-    return {"kind": "gke", **({"pools": named} if pools else {}), **changes}
+    return {"kind": "gke", "project": "some-project", **({"pools": named} if pools else {}), **changes}
 
 
 def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:

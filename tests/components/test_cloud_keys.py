@@ -132,7 +132,8 @@ NO_RESOURCE = {"kind", "check_offers", "pools.check_zones"}
 
 def plan(kind: str, key: str, settings: dict[str, Any]) -> str:
     """Everything that a platform's settings decide: resources in a fixed order, what is done with them, outputs."""
-    engine, exported = graph({"kind": kind, **settings}, [JOB] if key.startswith("image.") else [])
+    project = {"project": "some-project"} if kind == "gke" else {}
+    engine, exported = graph({"kind": kind, **project, **settings}, [JOB] if key.startswith("image.") else [])
     resources = sorted(
         json.dumps([record.type, record.name, record.inputs], sort_keys=True, default=str) for record in engine.records
     )

@@ -301,4 +301,4 @@ def test_the_account_is_checked() -> None:
 
 
 def test_both_clouds_have_the_same_outputs() -> None:
-    assert graph(eks())[1].keys() == graph({"kind": "gke"})[1].keys()
+    assert graph(eks())[1].keys() == graph({"kind": "gke", "project": "some-project"})[1].keys()

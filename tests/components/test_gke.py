@@ -81,11 +81,11 @@ def test_the_kubeconfig_holds_no_credentials() -> None:
         "server": "https://203.0.113.7",
         "certificate-authority-data": "Q0E=",
     }
-    assert by_address["current-context"] == "gke_wandb-client-cicd_us-central1-a_gke-dist"
+    assert by_address["current-context"] == "gke_some-project_us-central1-a_gke-dist"
 
 
 def test_nobody_is_the_default_service_account(engine: RecordingEngine) -> None:
-    nodes = "gke-dist-nodes@wandb-client-cicd.iam.gserviceaccount.com"
+    nodes = "gke-dist-nodes@some-project.iam.gserviceaccount.com"
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["serviceAccount"] == nodes
         assert record.inputs["nodeConfig"]["workloadMetadataConfig"] == {"mode": "GKE_METADATA"}
@@ -113,7 +113,7 @@ def test_jobs_may_touch_their_bucket_and_nothing_else(engine: RecordingEngine) -
         ("gke-dist-bucket-0123456", "roles/storage.objectUser")
     ]
     (user,) = engine.of_type("serviceaccount/iAMMember:IAMMember")
-    assert user.inputs["member"] == "serviceAccount:wandb-client-cicd.svc.id.goog[training/trainer]"
+    assert user.inputs["member"] == "serviceAccount:some-project.svc.id.goog[training/trainer]"
     assert account in user.inputs["serviceAccountId"]
 
 
@@ -189,7 +189,7 @@ def test_the_image_is_built_for_both_architectures() -> None:
     engine, _ = graph(gke({"name": "gpus"}), [{"name": "a", "recipe": "digits"}])
     (image,) = engine.of_type("index:Image")
     assert image.inputs["platforms"] == ["linux/amd64", "linux/arm64"]
-    assert image.inputs["tags"] == ["gcr.io/wandb-client-cicd/sh22-dist-gpu:main"]
+    assert image.inputs["tags"] == ["gcr.io/some-project/sh22-dist-gpu:main"]
     assert image.inputs["buildOnPreview"] is False
 
 

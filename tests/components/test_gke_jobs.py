@@ -32,7 +32,7 @@ def test_a_job_gets_what_its_nodes_have() -> None:
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
     (container,) = pod["containers"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
-    assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main@sha256:{'0' * 64}"
+    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main@sha256:{'0' * 64}"
     assert {"name": "TRAINYARD_BUCKET", "value": "gs://gke-dist-bucket-0123456"} in container["env"]
     assert exported["bucket_url"] == "gs://gke-dist-bucket-0123456"
     assert exported["get_kubeconfig"].startswith("gcloud container clusters get-credentials gke-dist")
@@ -98,7 +98,7 @@ def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
     assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
     (record,) = engine.of_type("batch/v1:Job")
     (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"gcr.io/wandb-client-cicd/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
+    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
     assert container["image"] == exported["run_records"]["a"]["image"]
     assert exported["image"] == ""
 
@@ -115,8 +115,8 @@ def test_a_job_on_gpus_that_cuda_13_left_has_the_image_on_cuda_12() -> None:
     assert torch == {"image-build": None, "image-cuda12-build": "-cuda12"}
     assert images["image-cuda12-build"]["dockerfile"] == images["image-build"]["dockerfile"]
     records = {name: record["image"] for name, record in exported["run_records"].items()}
-    assert records["old"].startswith("gcr.io/wandb-client-cicd/sh22-dist-gpu:main-cuda12@")
-    assert records["new"].startswith("gcr.io/wandb-client-cicd/sh22-dist-gpu:main@")
+    assert records["old"].startswith("gcr.io/some-project/sh22-dist-gpu:main-cuda12@")
+    assert records["new"].startswith("gcr.io/some-project/sh22-dist-gpu:main@")
 
 
 def test_an_image_that_is_there_already_is_what_old_gpus_run_too() -> None:

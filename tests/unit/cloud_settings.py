@@ -7,7 +7,7 @@ from typing import Any
 
 def gke(**changes: Any) -> dict[str, Any]:
     """A GKE platform that differs from the default one."""
-    return {"kind": "gke", **changes}
+    return {"kind": "gke", "project": "some-project", **changes}
 
 
 def pool(**keys: Any) -> dict[str, Any]:

@@ -19,12 +19,15 @@ from stack_config import parse
 
 def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfig:
     named = [{"name": f"pool-{index}", "nodes": 1, **pool} for index, pool in enumerate(pools)]
-    return parse({"platform": {"kind": kind, "pools": named, **changes}, "jobs": []}).platform
+    project = {"project": "some-project"} if kind == "gke" else {}
+    return parse({"platform": {"kind": kind, **project, "pools": named, **changes}, "jobs": []}).platform
 
 
 def tpu(accelerator: str, **changes: Any) -> PlatformConfig:
     pool = {"name": "tpu", "accelerator": accelerator, "check_zones": False, **changes}
-    return parse({"platform": {"kind": "gke", "pools": [pool], "zone": "us-central1-a"}, "jobs": []}).platform
+    return parse(
+        {"platform": {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}, "jobs": []}
+    ).platform
 
 
 def test_every_price_has_a_source_and_a_day() -> None:

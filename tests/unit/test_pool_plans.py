@@ -47,7 +47,7 @@ POOLS = st.builds(
 @given(POOLS)
 def test_what_is_accepted_is_what_gke_takes(pool: dict[str, Any]) -> None:
     try:
-        platform = parse({"platform": {"kind": "gke", "pools": [pool]}, "jobs": []}).platform
+        platform = parse({"platform": {"kind": "gke", "project": "some-project", "pools": [pool]}, "jobs": []}).platform
     except ConfigError:
         return
     assert platform.kind == "gke"

@@ -20,13 +20,13 @@ def needed(platform: dict[str, Any]) -> dict[str, int]:
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
     """What a GKE platform needs for its pools, its system apart."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
-    found = needed({"kind": "gke", "pools": named, **changes})
-    system = needed({"kind": "gke", "pools": [], **changes})
+    found = needed({"kind": "gke", "project": "some-project", "pools": named, **changes})
+    system = needed({"kind": "gke", "project": "some-project", "pools": [], **changes})
     return {name: amount - system.get(name, 0) for name, amount in found.items() if amount != system.get(name)}
 
 
 def test_the_walk_through() -> None:
-    assert needed({"kind": "gke"}) == {
+    assert needed({"kind": "gke", "project": "some-project"}) == {
         "CPUS": 3 * 4 + 2 * 4,
         "GPUS_ALL_REGIONS": 4,
         "IN_USE_ADDRESSES": 1,

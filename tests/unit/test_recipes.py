@@ -29,7 +29,7 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     if not is_tpu(first["accelerator"]):
         return {**CLUSTER, "bucket": {"kind": "url", "url": "s3://team"}}
     pool = {key: first[key] for key in ("accelerator", "topology") if key in first}
-    return {"kind": "gke", "pools": [{"name": "tpus", "check_zones": False, **pool}]}
+    return {"kind": "gke", "project": "some-project", "pools": [{"name": "tpus", "check_zones": False, **pool}]}
 
 
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:

@@ -14,7 +14,12 @@ from stack_room import pools_of_jobs, queue_rooms
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
-TPUS = {"kind": "gke", "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
+TPUS = {
+    "kind": "gke",
+    "project": "some-project",
+    "zone": "us-central2-b",
+    "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}],
+}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
 
@@ -36,27 +41,46 @@ def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
 
 
 FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-    "the walk-through's": ({"kind": "gke"}, [T4]),
-    "one GPU of two": ({"kind": "gke"}, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
+    "the walk-through's": ({"kind": "gke", "project": "some-project"}, [T4]),
+    "one GPU of two": (
+        {"kind": "gke", "project": "some-project"},
+        [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}],
+    ),
     "two slices": (TPUS, [{**V4, "slices": 2}]),
     "two jobs of a slice": (TPUS, [V4, V4]),
     "on EKS": (P5, [H100]),
     "a queue for queued nodes": (
-        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        {
+            "kind": "gke",
+            "project": "some-project",
+            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
+        },
         [{**H100, "queue": "a3"}],
     ),
-    "two jobs of a queue in turn": ({"kind": "gke"}, [{**T4, "queue": "research"}] * 2),
+    "two jobs of a queue in turn": ({"kind": "gke", "project": "some-project"}, [{**T4, "queue": "research"}] * 2),
     "two slices in turn in one": (
         {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]},
         [{**V4, "queue": "research"}] * 2,
     ),
-    "jobs that share nodes": ({"kind": "gke"}, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
-    "a suspended job beside one that has all": ({"kind": "gke"}, [T4, {**T4, "suspend": True}]),
-    "a job beside a suspended one that has all": ({"kind": "gke"}, [{**T4, "suspend": True}, T4]),
+    "jobs that share nodes": (
+        {"kind": "gke", "project": "some-project"},
+        [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4,
+    ),
+    "a suspended job beside one that has all": (
+        {"kind": "gke", "project": "some-project"},
+        [T4, {**T4, "suspend": True}],
+    ),
+    "a job beside a suspended one that has all": (
+        {"kind": "gke", "project": "some-project"},
+        [{**T4, "suspend": True}, T4],
+    ),
     "parameter servers": ({"kind": "eks", "pools": C7}, [{**MX, "servers": 2}]),
-    "parameter servers of GPUs on the system's nodes": ({"kind": "gke"}, [{**MX, **T4, "servers": 3}]),
+    "parameter servers of GPUs on the system's nodes": (
+        {"kind": "gke", "project": "some-project"},
+        [{**MX, **T4, "servers": 3}],
+    ),
     "a launcher beside GPUs": ({"kind": "eks"}, [{**T4, **MPI}]),
-    "on the system's nodes": ({"kind": "gke", "pools": []}, [{"resources": {"cpu": 2}}]),
+    "on the system's nodes": ({"kind": "gke", "project": "some-project", "pools": []}, [{"resources": {"cpu": 2}}]),
 }
 
 
@@ -68,51 +92,59 @@ def test_fits(name: str) -> None:
 
 MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] = {
     "more hosts than nodes": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 3}],
         ("jobs[0].hosts = 3", "pool gpus has room for 2 more such hosts"),
     ),
     "no accelerator, and more than the system has": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{"resources": {"cpu": 8, "memory": "16Gi"}}],
         ("jobs[0].resources", "pool system", "names no `accelerator`", "nvidia-tesla-t4"),
     ),
     "no accelerator, and more hosts than the system has": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{"hosts": 30}],
         ("jobs[0].hosts = 30", "pool system", "names no `accelerator`", "nvidia-tesla-t4"),
     ),
     "four GPUs of two": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "accelerators_per_host": 4}],
         ("jobs[0].accelerators_per_host = 4", "each node of pool gpus has 2"),
     ),
-    "another GPU": ({"kind": "gke"}, [H100], ("jobs[0].accelerator", "no pool of the platform has", "nvidia-tesla-t4")),
+    "another GPU": (
+        {"kind": "gke", "project": "some-project"},
+        [H100],
+        ("jobs[0].accelerator", "no pool of the platform has", "nvidia-tesla-t4"),
+    ),
     "more CPUs than a node": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "resources": {"cpu": 4}}],
         ("jobs[0].resources", "do not fit on a node of pool gpus"),
     ),
     "more slices than there are": (TPUS, [{**V4, "slices": 3}], ("jobs[0].slices = 3", "has 2 such slices left")),
     "another topology": (TPUS, [{"accelerator": "v4-64"}], ("jobs[0].accelerator", "write one that there is, v4-32")),
     "a whole node after two halves": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
         ("jobs[2].hosts = 1", "no room left for such a host; take a job away, or give the pool more nodes"),
     ),
-    "the second of two jobs": ({"kind": "gke"}, [T4, T4], ("jobs[1].hosts = 2", "no room left")),
+    "the second of two jobs": (
+        {"kind": "gke", "project": "some-project"},
+        [T4, T4],
+        ("jobs[1].hosts = 2", "no room left"),
+    ),
     "a job of a queue beside one without": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "queue": "research"}, {**T4, "hosts": 1}],
         ("jobs[0].hosts = 2", "room for 1 more"),
     ),
     "a job of a queue that is larger than its pool": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 3, "queue": "research"}],
         ("jobs[0].hosts = 3", "room for 2 more"),
     ),
     "a suspended job that is too large": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 3, "suspend": True}],
         ("jobs[0].hosts = 3", "room for 2 more such hosts; write 2 or less, or give the pool more nodes"),
     ),
@@ -127,7 +159,7 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         ),
     ),
     "parameter servers beside GPUs, which no server may take": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**MX, **T4, "servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
         ("jobs[0].servers = 5", "room for 3 of 5 parameter servers", "write 3 or less"),
     ),
@@ -142,7 +174,7 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         ("jobs[0].kind", "no room for its launcher of 250m CPU", "take a job away, ask for less"),
     ),
     "more elastic hosts than nodes": (
-        {"kind": "gke"},
+        {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}],
         ("jobs[0].elastic.max_hosts = 3", "write 2 or less"),
     ),
@@ -153,17 +185,25 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
     "queued nodes for a TrainJob": (
-        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        {
+            "kind": "gke",
+            "project": "some-project",
+            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
+        },
         [{**H100, "queue": "a3", "kind": "train-job"}],
         ('jobs[0].kind = "train-job"', "queued nodes", "write jobset"),
     ),
     "no queue for queued nodes": (
-        {"kind": "gke", "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]},
+        {
+            "kind": "gke",
+            "project": "some-project",
+            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
+        },
         [H100],
         ("jobs[0].queue: is missing", "Kueue", "another capacity"),
     ),
     "CPU beyond the system's nodes": (
-        {"kind": "gke", "pools": []},
+        {"kind": "gke", "project": "some-project", "pools": []},
         [{"resources": {"cpu": 16}}],
         ("jobs[0].resources", "pool system"),
     ),
@@ -181,7 +221,7 @@ def test_does_not_fit(name: str) -> None:
 
 
 def test_a_job_on_cpu_says_nothing() -> None:
-    assert scheduling(stack({"kind": "gke"}).platform, None) == Scheduling()
+    assert scheduling(stack({"kind": "gke", "project": "some-project"}).platform, None) == Scheduling()
 
 
 def test_a_slice() -> None:
@@ -196,7 +236,7 @@ def test_a_slice() -> None:
 
 def test_a_ladder_is_selected_by_its_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
-    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    found = scheduling(stack({"kind": "gke", "project": "some-project", "pools": [pool]}).platform, "nvidia-h100-80gb")
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
     assert {each["key"] for each in found.tolerations} == {
         "nvidia.com/gpu",
@@ -206,7 +246,7 @@ def test_a_ladder_is_selected_by_its_class() -> None:
 
 def test_queued_nodes_are_tolerated() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    found = scheduling(stack({"kind": "gke", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    found = scheduling(stack({"kind": "gke", "project": "some-project", "pools": [pool]}).platform, "nvidia-h100-80gb")
     assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
@@ -224,6 +264,7 @@ def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
 A100 = {"accelerator": "nvidia-a100-80gb"}
 TWO_POOLS = {
     "kind": "gke",
+    "project": "some-project",
     "pools": [{"name": "large", "machine_type": "a2-ultragpu-8g"}, {"name": "small", "machine_type": "a2-ultragpu-1g"}],
 }
 
@@ -238,13 +279,13 @@ def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int
 
 def test_a_suspended_job_is_put_where_it_can_go_on() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    paused = stack({"kind": "gke", "pools": pools}, {**A100, "suspend": True}, A100)
+    paused = stack({"kind": "gke", "project": "some-project", "pools": pools}, {**A100, "suspend": True}, A100)
     assert list(pools_of_jobs(paused.platform, paused.jobs).values()) == ["two", "one"]
 
 
 def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    queued = stack({"kind": "gke", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
+    queued = stack({"kind": "gke", "project": "some-project", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
     assert list(pools_of_jobs(queued.platform, queued.jobs).values()) == ["one", "two", "one"]
 
 
@@ -254,8 +295,10 @@ def room_of(config: StackConfig, pool: str) -> PoolRoom:
 
 
 def test_a_queue_has_what_jobs_without_one_leave() -> None:
-    everything = stack({"kind": "gke"}, {**T4, "queue": "research"})
-    rest = stack({"kind": "gke"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
+    everything = stack({"kind": "gke", "project": "some-project"}, {**T4, "queue": "research"})
+    rest = stack(
+        {"kind": "gke", "project": "some-project"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1}
+    )
     assert [each.pool for each in queue_rooms(everything.platform, everything.jobs)] == ["system", "gpus"]
     whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
@@ -267,7 +310,7 @@ def test_a_queue_has_what_jobs_without_one_leave() -> None:
 
 def test_queued_nodes_come_on_request() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    config = stack({"kind": "gke", "pools": [pool]}, {**H100, "queue": "a3"})
+    config = stack({"kind": "gke", "project": "some-project", "pools": [pool]}, {**H100, "queue": "a3"})
     assert room_of(config, "h100").on_request
     assert not room_of(config, "system").on_request
 
@@ -293,7 +336,7 @@ def test_a_cluster_of_the_users(tmp_path: Any) -> None:
     assert scheduling(platform, "v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
-@pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke"}, {"kind": "eks"}])
+@pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke", "project": "some-project"}, {"kind": "eks"}])
 def test_accelerators_that_are_nowhere(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
         scheduling(stack(platform).platform, "nvidia-b200")

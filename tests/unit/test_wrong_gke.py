@@ -13,6 +13,7 @@ from tests.unit.refused import assert_refused_in_one_line
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     # Single values
+    "no project": ({"kind": "gke"}, ("platform.project: is missing", "add `project:")),
     "project in capitals": (gke(project="My_Project"), ("platform.project", "id of a project")),
     "zone without letter": (gke(zone="us-central1"), ('platform.zone = "us-central1"', "us-central1-a")),
     "name of 70": (gke(name="a" * 70), ("platform.name", "1 to 40 lower-case letters")),
@@ -273,10 +274,10 @@ def test_every_problem_at_once() -> None:
 
 def test_the_walk_throughs_defaults() -> None:
     """The values of the Weights & Biases walk-through of distributed training on GKE (its script's `--help`)."""
-    config = parse({"platform": {"kind": "gke"}, "jobs": []}).platform
+    config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"
     (found,) = config.pools
-    assert (config.project, config.name) == ("wandb-client-cicd", "gke-dist")
+    assert config.name == "gke-dist"
     assert (found.nodes, found.machine_type) == (2, "n1-standard-4")
     assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
     assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
