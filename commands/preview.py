@@ -1,9 +1,10 @@
-"""`make preview`: what a change of a stack would do, cost, need and break, before anybody pays for it.
+"""`make preview`: what a change of a stack does, costs, needs and breaks.
 
-Compares the stack's settings with those of BASE (by default the commit where this branch left `main`, here or at the
-origin; where there is neither, the stack is shown as a new one). With --engine
-Pulumi's engine says what happens, which takes a cloud's credentials; without it two recordings of the program do, and
-the clouds' official plugins check and plan the same resources, without credentials, where Pulumi can install them.
+Compares the stack with the one of a commit: --base, by default the commit where this branch left `main`, here or at the
+origin. Without such a commit the stack counts as new. That commit need not be what is up. --engine compares with what
+is up: it asks Pulumi's engine, which needs a cloud's credentials. Without --engine two recordings of the program are
+compared, and the clouds' official plugins check and plan the same resources, without credentials, if Pulumi can
+install them.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def main(arguments: list[str]) -> int:
         before=before,
         steps=steps,
         engine=options.engine,
+        base=describe_base(base, is_new=earlier is None, engine=options.engine),
         unseen=unseen,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=options.running | (running(options.stack) if options.credentials else {}),
@@ -125,6 +127,20 @@ def _base(asked: str | None) -> str | None:
     if asked is not None:
         raise ValueError(f"--base {asked}: git knows no commit before it and this one; `git fetch` it, or name another")
     return None
+
+
+def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
+    """Return a sentence that says what the change is compared with."""
+    if commit is None:
+        settings = "Before: nothing, because git has no commit to compare with"
+    else:
+        words = ["git", "log", "-1", "--format=%h of %cs", commit]
+        done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
+        at = f"commit {done.stdout.strip()}"
+        settings = f"Before: nothing, because {at} has no such stack" if is_new else f"Before: {at}"
+    if engine:
+        return f"Changes: against what is up. {settings}, for prices, quotas and jobs."
+    return f"{settings}, not what is up; `--engine` compares with what is up."
 
 
 def _earlier(name: str, commit: str | None) -> str | None:

@@ -47,6 +47,8 @@ class Report:
     """What would happen."""
     engine: bool
     """Whether Pulumi's engine said so; else two recordings of the program were compared."""
+    base: str = ""
+    """A sentence that says what `before` is."""
     unseen: str = ""
     """A sentence of what the comparison could not see; empty where it saw all."""
     findings: Sequence[Finding]
@@ -107,6 +109,7 @@ def markdown(report: Report, today: date) -> str:
     verdict = "fails" if report.failures else "passes"
     lines = [f"### Stack `{report.stack}` {verdict}", ""]
     lines += [*(f"- **{each}**" for each in report.failures), ""] if report.failures else []
+    lines += [report.base, ""] if report.base else []
     lines += _resources(report)
     lines += _price(report, today)
     lines += _quota(report)

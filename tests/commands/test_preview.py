@@ -56,6 +56,22 @@ def test_a_base_that_is_not_there_is_named(origin: Path, monkeypatch: pytest.Mon
         earlier(origin, monkeypatch, "gone")
 
 
+def test_describe_base_names_the_commit_and_says_that_it_is_not_what_is_up(
+    origin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preview, "PROJECT", origin)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "main"], cwd=origin, capture_output=True, text=True, check=True
+    )
+    commit, short = preview._base(None), done.stdout.strip()
+    said = preview.describe_base(commit, is_new=False, engine=False)
+    assert said.startswith(f"Before: commit {short} of ")
+    assert "not what is up; `--engine` compares with what is up" in said
+    assert f"because commit {short} of " in preview.describe_base(commit, is_new=True, engine=False)
+    assert "no commit to compare with" in preview.describe_base(None, is_new=True, engine=False)
+    assert preview.describe_base(commit, is_new=False, engine=True).startswith("Changes: against what is up.")
+
+
 def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +79,7 @@ def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
     assert preview.main(["--stack=eks", "--base=HEAD", "--no-plugins"]) == 0
     said = capsys.readouterr()
     assert "Stack eks passes" in said.out
+    assert "Before: commit " in said.out
     assert "objects of" not in said.out
     assert "objects of training-operator, mpi-operator" in said.err
 
