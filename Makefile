@@ -26,7 +26,7 @@ up: ## set up, bring the stack up, follow its jobs to their end
 	@$(PYTHON) -m commands.up
 
 # NAME from the command line alone: some machines have one of their own in the environment.
-rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool, NAME= for a second at once
+rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a second at once
 	@setup/root rehearse
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m rehearsal $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))

@@ -24,7 +24,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
     parser.add_argument("--file", type=Path, help="settings file, by default Pulumi.<stack>.yaml")
     parser.add_argument("--json", action="store_true", help="report as JSON")
-    parser.add_argument("--fault", default=os.environ.get("FAULT", ""), help="such as stockout:nodepool or denied:7")
+    parser.add_argument(
+        "--fault", default=os.environ.get("FAULT", ""), help="such as stockout:nodepool:gpus or denied:7"
+    )
     parser.add_argument("--quota", action="append", default=[], help="limit, as us-central1/NVIDIA_T4_GPUS=4")
     parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
     parser.add_argument("--port", type=int, help="port on 127.0.0.1; by default a free one")

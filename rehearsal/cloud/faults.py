@@ -1,6 +1,11 @@
-"""Faults on request, each once: `KIND:TARGET`, where the target is part of a resource's type, or a number of calls."""
+"""Faults on request, each once: `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`.
+
+TYPE is part of a resource's type. NAME is a pool's name or another beginning of a resource's name. NUMBER counts calls.
+"""
 
 from __future__ import annotations
+
+import re
 
 from rehearsal.cloud.state import CloudState
 
@@ -16,24 +21,34 @@ MESSAGES = {
 }
 
 
+_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
 def check(fault: str) -> str:
-    """The fault as it was asked; raises ValueError that says which there are."""
+    """Return the fault. Raises ValueError with the faults that exist."""
     kind, _, target = fault.partition(":")
+    word, colon, name = target.partition(":")
     known = kind in (ABOUT_CALLS if target.isdecimal() else ABOUT_TYPES)
-    if fault and not (known and target.isalnum()):
+    if fault and not (known and word.isalnum() and (not colon or _NAME.fullmatch(name))):
         kinds = ", ".join(f"{each}:RESOURCE" for each in ABOUT_TYPES)
+        first = ABOUT_TYPES[0]
         raise ValueError(
-            f"FAULT={fault}: write one of {kinds} (such as {ABOUT_TYPES[0]}:nodepool), or denied:NUMBER, crash:NUMBER"
+            f"FAULT={fault}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
+            f"{first}:nodepool, or {first}:nodepool:gpus for the pool gpus"
         )
     return fault
 
 
-def strikes(state: CloudState, kind: str, type_: str) -> bool:
-    """Whether the fault of this kind happens now to a resource of this type; it does not happen again."""
+def strikes(state: CloudState, kind: str, type_: str, urn: str) -> bool:
+    """Return True if the fault of this kind happens now to a resource. It does not happen again."""
     wanted, _, target = state.fault.partition(":")
     if wanted != kind:
         return False
-    hit = state.calls == int(target) if target.isdecimal() else target.lower() in type_.rpartition(":")[2].lower()
+    word, _, name = target.partition(":")
+    resource = urn.rpartition("::")[2]
+    is_named = not name or resource == name or resource.startswith(f"{name}-")
+    is_typed = word.lower() in type_.rpartition(":")[2].lower()
+    hit = state.calls == int(target) if target.isdecimal() else is_typed and is_named
     if hit:
         state.fault = ""
     return hit

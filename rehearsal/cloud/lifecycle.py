@@ -68,13 +68,13 @@ class Cloud:
         refusal = ""
         with changing(self.folder) as state:
             state.calls += 1
-            refusal = _fault(state, type_) or _refusal(state, kind, inputs)
-            seconds = kind.seconds * (faults.SLOW_FACTOR if faults.strikes(state, "slow", type_) else 1)
-            gives_up = faults.strikes(state, "timeout", type_) or bool(timeout and seconds > timeout)
-            crashes = faults.strikes(state, "crash", type_)
+            refusal = _fault(state, type_, urn) or _refusal(state, kind, inputs)
+            seconds = kind.seconds * (faults.SLOW_FACTOR if faults.strikes(state, "slow", type_, urn) else 1)
+            gives_up = faults.strikes(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
+            crashes = faults.strikes(state, "crash", type_, urn)
             if not refusal:
                 record = _record(state, kind, urn, inputs)
-                record.invisible_reads = int(faults.strikes(state, "eventual", type_))
+                record.invisible_reads = int(faults.strikes(state, "eventual", type_, urn))
                 state.resources[record.key] = record
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
@@ -104,7 +104,7 @@ class Cloud:
             if record is not None:
                 kind = kind_of(record.type)
                 refusal = _broken_rules(state, kind, inputs)
-                if faults.strikes(state, "denied", record.type):
+                if faults.strikes(state, "denied", record.type, record.urn):
                     refusal = faults.MESSAGES["denied"]
                 if not refusal:
                     again = new_outputs(kind.type, record.inputs, inputs)
@@ -130,10 +130,10 @@ class Cloud:
             record = state.resources.get(key(type_, id_))
             refusal = ""
             if record is not None:
-                denied = faults.strikes(state, "denied", record.type)
+                denied = faults.strikes(state, "denied", record.type, record.urn)
                 refusal = faults.MESSAGES["denied"] if denied else _why_it_stays(state, record)
-            crashes = faults.strikes(state, "crash", record.type if record else type_)
-            leaks = record is not None and faults.strikes(state, "leak", record.type)
+            crashes = faults.strikes(state, "crash", record.type if record else type_, urn)
+            leaks = record is not None and faults.strikes(state, "leak", record.type, record.urn)
         if record is None or leaks:
             return
         if refusal:
@@ -153,9 +153,9 @@ def _kill_the_engine() -> None:
     os._exit(1)
 
 
-def _fault(state: CloudState, type_: str) -> str:
+def _fault(state: CloudState, type_: str, urn: str) -> str:
     for kind, message in faults.MESSAGES.items():
-        if faults.strikes(state, kind, type_):
+        if faults.strikes(state, kind, type_, urn):
             return message
     return ""
 

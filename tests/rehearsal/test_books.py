@@ -124,7 +124,22 @@ def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
     cloud.create(urn("nodes"), SUBNET, NODES)
 
 
-@pytest.mark.parametrize("wrong", ["stockout", "stockout:", "flood:nodepool", "denied:often"])
+def test_a_fault_that_names_a_resource_hits_that_one_alone(tmp_path: Path) -> None:
+    cloud = with_network(tmp_path, "stockout:subnetwork:gpus")
+    cloud.create(urn("system-nodes"), SUBNET, NODES)
+    with pytest.raises(Refused, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
+        cloud.create(urn("gpus-nodes"), SUBNET, {**NODES, "name": "gpus"})
+
+
+@pytest.mark.parametrize("fault", ["stockout:nodepool:gpus", "timeout:nodegroup:a-1", "denied:7", "crash:cluster", ""])
+def test_check_fault_accepts_types_names_and_numbers(fault: str) -> None:
+    assert faults.check(fault) == fault
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["stockout", "stockout:", "flood:nodepool", "denied:often", "stockout:nodepool:", "stockout:nodepool:My_Pool"],
+)
 def test_an_unknown_fault_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="FAULT"):
         faults.check(wrong)
