@@ -9,6 +9,7 @@ import shutil
 from infra.local import traces
 from infra.local.lifecycle import listen
 from infra.local.settings import ClusterSettings, cache_folder
+from infra.make_command import make_command
 
 MACHINES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
@@ -28,7 +29,7 @@ def check_machine(settings: ClusterSettings) -> list[str]:
     if os.geteuid() != 0:
         found.append(
             f"platform.kind local: user {os.geteuid()} cannot make namespaces and cgroups; run as root "
-            "(`sudo make up`), or use platform.kind kubeconfig with a cluster that you have"
+            f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with a cluster that you have"
         )
     found += _disk_problems()
     found += _port_problems(settings)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from commands.environment import PROJECT
+from infra.local.preflight import check_machine
+from infra.local.settings import stack_cluster
 
 REMEDY = "use platform.kind kubeconfig with a cluster that you have"
 SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt && "$@" && exit; ls -A /mnt; exit 1'
@@ -44,6 +46,24 @@ def test_a_machine_that_cannot_run_the_cluster_is_told_why_and_what_to_do(machin
     assert done.stdout == ""
     for each in said:
         assert each in done.stderr
+
+
+def test_a_user_without_root_is_told_the_command_of_the_stack() -> None:
+    done = subprocess.run(
+        ["unshare", "--user", sys.executable, "-c", "from tests.local.test_refused_machine import show; show()"],
+        cwd=PROJECT,
+        env={**os.environ, "STACK": "other", "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "(`sudo make up STACK=other`)" in done.stdout
+
+
+def show() -> None:
+    """Print the problems of this machine with a local cluster."""
+    print(*check_machine(stack_cluster(str(PROJECT), "other")), sep="\n")
 
 
 @pytest.mark.parametrize(
