@@ -21,7 +21,7 @@ from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle
-from infra.local.settings import stack_cluster
+from infra.local.settings import clusters_folder, stack_cluster
 from infra.make_command import make_command
 from stack_config import load_file
 
@@ -96,7 +96,9 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Destroy, then look; whatever an interrupted `up` left outside the stack's state is ended too."""
+    """Destroy, then look. Also end what an interrupted `up` left outside the stack's state. ORPHAN ends one cluster."""
+    if name := os.environ.get("ORPHAN"):
+        return end_abandoned(name)
     stack = os.environ.get("STACK", "local")
     try:
         with only_command(stack, make_command("down", STACK=stack)):
@@ -120,7 +122,43 @@ def take_down(stack: str) -> int:
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
+    report_abandoned()
     return 0
+
+
+def report_abandoned() -> None:
+    """Print the clusters of checkouts that no longer exist, and the command that ends each."""
+    for each in lifecycle.abandoned_clusters():
+        command = make_command("down", STACK="", ORPHAN=each.folder.name)
+        print(f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} ends it")
+
+
+def end_abandoned(name: str) -> int:
+    """End the one cluster with this name whose checkout no longer exists; return the exit status."""
+    found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
+    if name not in found:
+        print(f"make down: ORPHAN={name}: {refused_orphan(name, list(found))}", file=sys.stderr)
+        return 1
+    cluster = found[name]
+    set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
+    lifecycle.stop(cluster)
+    if left := lifecycle.leftovers(cluster):
+        print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        return 1
+    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is ended; nothing is left of it")
+    return 0
+
+
+def refused_orphan(name: str, names: list[str]) -> str:
+    """Return why a cluster is not ended by its name."""
+    saved = lifecycle.saved_settings(clusters_folder() / name)
+    if saved:
+        command = make_command("down", STACK=saved.stack)
+        return f"belongs to {saved.owner}, which exists; run {command} there"
+    allowed = (
+        f"must be one of {', '.join(names)}" if names else "no cluster is left of a checkout that no longer exists"
+    )
+    return f"unknown cluster; {allowed}"
 
 
 if __name__ == "__main__":

@@ -90,6 +90,13 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
         return None
 
 
+def abandoned_clusters() -> list[ClusterSettings]:
+    """Return the clusters of this machine whose checkout no longer exists."""
+    folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
+    found = [settings for folder in folders if (settings := saved_settings(folder)) and settings.folder == folder]
+    return [each for each in found if Path(each.owner).is_absolute() and not Path(each.owner).exists()]
+
+
 def start(
     settings: ClusterSettings,
     progress: Progress,

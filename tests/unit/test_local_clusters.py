@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import commands.down
 from commands.environment import PROJECT, stack_environment
 from infra.local import lifecycle, traces
 from infra.local.certificates import make_keys
@@ -60,6 +63,64 @@ def test_another_name_port_or_number_of_nodes_is_the_same_cluster() -> None:
 )
 def test_label_of_a_stack_is_a_dns_label(stack: str, expected: str) -> None:
     assert label(stack) == expected
+
+
+@pytest.fixture
+def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
+    """Return a cluster with a process, of a checkout that was deleted."""
+    checkout = tmp_path / "checkout"
+    settings = stack_cluster(str(checkout), "mine", nodes=0)
+    settings.folder.mkdir(parents=True)
+    settings.save()
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, traces.MARK: str(settings.folder)})
+    yield settings
+    process.kill()
+    process.wait()
+
+
+def down(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    monkeypatch.setenv("ORPHAN", name)
+    return commands.down.main()
+
+
+def test_down_lists_and_ends_the_cluster_of_a_deleted_checkout_alone(
+    abandoned: ClusterSettings,
+    cluster: ClusterSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    living = replace(cluster, owner=str(tmp_path))
+    living.folder.mkdir()
+    living.save()
+    shutil.rmtree(cluster.folder)
+    commands.down.report_abandoned()
+    said = capsys.readouterr().out
+    assert f"`make down ORPHAN={abandoned.folder.name}`" in said
+    assert abandoned.owner in said
+    assert living.folder.name not in said
+    assert down(monkeypatch, abandoned.folder.name) == 0
+    assert lifecycle.leftovers(abandoned) == []
+    assert living.folder.exists()
+    commands.down.report_abandoned()
+    assert "ORPHAN" not in capsys.readouterr().out
+
+
+def test_down_refuses_the_cluster_of_a_checkout_that_exists(
+    abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(abandoned.owner).mkdir()
+    assert down(monkeypatch, abandoned.folder.name) == 1
+    said = capsys.readouterr().err
+    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in said
+    assert traces.processes(abandoned.folder)
+
+
+def test_down_refuses_an_unknown_orphan_and_names_the_known(
+    abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert down(monkeypatch, "other") == 1
+    assert f"unknown cluster; must be one of {abandoned.folder.name}" in capsys.readouterr().err
 
 
 def test_start_without_a_port_keeps_the_last_one_and_evades_a_taken_one(cluster: ClusterSettings) -> None:
