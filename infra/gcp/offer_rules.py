@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from difflib import get_close_matches
 
 from infra.gcp.config import GkeConfig
-from infra.hardware.versions import GKE_MINORS, unoffered
+from infra.hardware.versions import unoffered
 from infra.hardware.zones import GCP_REGIONS, GCP_ZONES
 from infra.settings.problems import SKIPPED, Path, Problem
 
@@ -33,10 +34,9 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem(("platform", "bucket", "location"), message, location)
     if not config.check_offers:
         return
-    version, minors = config.kubernetes_version, GKE_MINORS[config.release_channel]
-    if version and (wrong := unoffered(version, minors)):
-        message = f"{wrong}, or another release_channel than {config.release_channel}{SKIPPED}"
-        yield Problem(("platform", "kubernetes_version"), message, version)
+    version = config.kubernetes_version
+    if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):
+        yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, version)
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:

@@ -1,8 +1,9 @@
-"""Versions of Kubernetes that GKE offers for new clusters, as documented in 2026-11. Pure."""
+"""Versions of Kubernetes that GKE offers for new clusters, and the dates when their standard support ends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from types import MappingProxyType
 
 GKE_MINORS: Mapping[str, tuple[int, int]] = MappingProxyType(
@@ -11,16 +12,48 @@ GKE_MINORS: Mapping[str, tuple[int, int]] = MappingProxyType(
 """Release channel -> its oldest and its newest minor version: https://cloud.google.com/kubernetes-engine/docs/release-notes,
 its table of current versions after the updates of September 2026."""
 
+GKE_STANDARD_ENDS: Mapping[int, date] = MappingProxyType(
+    {31: date(2026, 1, 16), 32: date(2026, 4, 11), 33: date(2026, 8, 3), 34: date(2026, 10, 1), 35: date(2027, 4, 11)}
+)
+"""Minor version -> day on which GKE's standard support ends, in GKE's own words an estimate:
+https://cloud.google.com/kubernetes-engine/docs/release-schedule, as read in endoflife-date/endoflife.date,
+products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's own page could not be read, and that
+file has no dates of 1.36 and 1.37: GKE supports a version for 14 months after the Regular channel has it
+(https://cloud.google.com/kubernetes-engine/versioning)."""
+
+GKE_VERSIONS_CHECKED = date(2026, 11, 25)
+"""Day on which somebody last looked for newer dates."""
+
+EXTENDED = "EXTENDED"
+"""Channel in which GKE supports a version for about ten months more, for an additional fee:
+https://cloud.google.com/kubernetes-engine/pricing"""
+
 
 def minor_of(version: str) -> int:
-    """34 of `1.34` and of `1.34.1-gke.100`."""
+    """Return 34 for `1.34` and for `1.34.1-gke.100`."""
     return int(version.split(".")[1])
 
 
-def unoffered(version: str, minors: tuple[int, int]) -> str | None:
-    """Why a version is not among those from the oldest to the newest; None where it is."""
-    oldest, newest = minors
-    if oldest <= minor_of(version) <= newest:
+def unoffered(version: str, channel: str, today: date) -> str | None:
+    """Return why a release channel does not offer a version for new clusters, else None."""
+    oldest, newest = GKE_MINORS[channel]
+    minor = minor_of(version)
+    offered = [each for each in range(oldest, newest + 1) if channel == EXTENDED or is_in_standard_support(each, today)]
+    if minor in offered:
         return None
-    when = "no longer" if minor_of(version) < oldest else "not yet"
-    return f"is {when} offered; write one of 1.{oldest} to 1.{newest}, in quotes"
+    names = sorted({f"1.{offered[0]}", f"1.{offered[-1]}"}) if offered else []
+    one = "one of " if len(names) > 1 else ""
+    remedy = f"write {one}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
+    if oldest <= minor <= newest:
+        return (
+            f"left standard support on {GKE_STANDARD_ENDS[minor]} by GKE's estimate, and GKE then upgrades the cluster; "
+            f"{remedy}, or release_channel: EXTENDED, which costs an additional fee per cluster and hour"
+        )
+    when = "no longer" if minor < oldest else "not yet"
+    return f"is {when} offered; {remedy}, or another release_channel than {channel}"
+
+
+def is_in_standard_support(minor: int, today: date) -> bool:
+    """Return True unless the minor version's standard support is known to have ended."""
+    ends = GKE_STANDARD_ENDS.get(minor)
+    return ends is None or today <= ends

@@ -28,7 +28,7 @@ GKE: dict[str, list[dict[str, Any]]] = {
     "name": [{}, {"name": "other"}],
     "namespace": [{}, {"namespace": "other"}],
     "release_channel": [{}, {"release_channel": "RAPID"}],
-    "kubernetes_version": [{}, {"kubernetes_version": "1.34"}],
+    "kubernetes_version": [{}, {"kubernetes_version": "1.35"}],
     "network.nodes": [{}, {"network": {"nodes": "10.1.0.0/20"}}],
     "network.pods": [{}, {"network": {"pods": "10.68.0.0/14"}}],
     "network.services": [{}, {"network": {"services": "10.33.0.0/20"}}],

@@ -24,7 +24,7 @@ STACKS: dict[str, dict[str, Any]] = {
         regional=True,
         authorized_networks=["198.51.100.0/24"],
         secrets_key=KEY,
-        kubernetes_version="1.34",
+        kubernetes_version="1.35",
         deletion_protection=True,
     ),
     "disks": gke(

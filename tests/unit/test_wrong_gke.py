@@ -20,11 +20,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "name in capitals": (gke(name="Dist"), ("platform.name", "lower-case", "gke-dist")),
     "unknown channel": (gke(release_channel="FAST"), ("release_channel", "RAPID, REGULAR, STABLE, EXTENDED")),
     "version of another product": (gke(kubernetes_version="2.0"), ("kubernetes_version", "1.34")),
-    "version of the far future": (gke(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.34 to 1.36")),
+    "version of the far future": (gke(kubernetes_version="1.99"), ("kubernetes_version", "not yet", "1.35 to 1.36")),
     "version that GKE has forgotten": (gke(kubernetes_version="1.20.4-gke.100"), ("kubernetes_version", "no longer")),
+    "version past standard support": (
+        gke(kubernetes_version="1.34"),
+        ("kubernetes_version", "left standard support on 2026-10-01", "EXTENDED, which costs an additional fee"),
+    ),
     "version too new for a channel": (
         gke(kubernetes_version="1.36", release_channel="STABLE"),
-        ("kubernetes_version", "1.34 to 1.35", "another release_channel than STABLE"),
+        ("kubernetes_version", "write 1.35, in quotes", "another release_channel than STABLE"),
     ),
     "zone that there is not": (gke(zone="us-central1-z"), ("platform.zone", "us-central1-a", "check_offers")),
     "region that there is not": (gke(zone="us-centrel1-a"), ("platform.zone", "write one of us-central1-a")),
