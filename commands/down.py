@@ -13,7 +13,7 @@ from typing import Any
 
 from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
-from commands.interrupts import run_command, set_closing
+from commands.interrupts import finishing, run_command, set_closing
 from commands.pending import adopt_pending
 from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
 from commands.stack_lock import only_command
@@ -21,7 +21,7 @@ from infra.aws.config import EksConfig
 from infra.config import LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.local import lifecycle
-from infra.local.settings import clusters_folder, stack_cluster
+from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
 from stack_config import load_file
 
@@ -115,7 +115,7 @@ def take_down(stack: str) -> int:
     set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
-    if lifecycle.stop(cluster):
+    if stop_cluster(cluster):
         print(f"the cluster of stack {stack} was not in the stack's state; ended it")
         worked = True
     if left := lifecycle.leftovers(cluster):
@@ -124,6 +124,12 @@ def take_down(stack: str) -> int:
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
     report_abandoned()
     return 0
+
+
+def stop_cluster(cluster: ClusterSettings) -> bool:
+    """End a cluster, also after a first Ctrl-C; return False if there was none."""
+    with finishing("make down", f"the removal of the cluster of stack {cluster.stack}"):
+        return lifecycle.stop(cluster)
 
 
 def report_abandoned() -> None:
@@ -141,7 +147,7 @@ def end_abandoned(name: str) -> int:
         return 1
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
-    lifecycle.stop(cluster)
+    stop_cluster(cluster)
     if left := lifecycle.leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1

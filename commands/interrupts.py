@@ -61,6 +61,7 @@ _received: list[int] = []
 _holds: list[int] = []
 """For each block that holds signals: how many had been received before it."""
 _finishing = 0
+_second_raises = False
 _closing = ""
 
 
@@ -115,6 +116,35 @@ def finished_first() -> Iterator[None]:
             yield
     finally:
         _finishing -= 1
+
+
+@contextmanager
+def finishing(name: str, waits_for: str) -> Iterator[None]:
+    """Finish this block after a first signal and report what it waits for. A second signal raises KeyboardInterrupt."""
+    global _second_raises
+    begun, done = len(_received), threading.Event()
+
+    def report() -> None:
+        since = reported = 0.0
+        while not done.wait(POLL_SECONDS):
+            now = time.monotonic()
+            if len(_received) > begun and not since:
+                since = reported = now
+                say(f"stopping: {name} finishes {waits_for}; press Ctrl-C again to give up", new_line=True)
+            elif since and now - reported >= REPORT_SECONDS:
+                reported = now
+                say(f"stopping: after {now - since:.0f} s still waiting for {waits_for}")
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        with held():
+            _second_raises = True
+            yield
+    finally:
+        _second_raises = False
+        done.set()
+        thread.join()
 
 
 def run_child(
@@ -271,7 +301,7 @@ def _requests() -> int:
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     _received.append(number)
-    if not _holds:
+    if not _holds or (_second_raises and _requests() > 1):
         raise KeyboardInterrupt
 
 

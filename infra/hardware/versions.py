@@ -46,8 +46,8 @@ def unoffered(version: str, channel: str, today: date) -> str | None:
     remedy = f"write {one}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
     if oldest <= minor <= newest:
         return (
-            f"left standard support on {GKE_STANDARD_ENDS[minor]} by GKE's estimate, and GKE then upgrades the cluster; "
-            f"{remedy}, or release_channel: EXTENDED, which costs an additional fee per cluster and hour"
+            f"left standard support on {GKE_STANDARD_ENDS[minor]} by GKE's estimate, and GKE then upgrades the "
+            f"cluster; {remedy}, or release_channel: EXTENDED, which costs an additional fee per cluster and hour"
         )
     when = "no longer" if minor < oldest else "not yet"
     return f"is {when} offered; {remedy}, or another release_channel than {channel}"

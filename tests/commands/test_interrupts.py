@@ -171,6 +171,57 @@ def test_killed_command_interrupts_its_child(running: Running) -> None:
     (running.folder / "end").touch()
 
 
+@pytest.fixture
+def stopping(tmp_path: Path) -> Iterator[Running]:
+    """`make down` while it removes a cluster, which ends with the file `end`."""
+    script = """
+import sys, time
+from pathlib import Path
+from commands import down, interrupts
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
+
+def stop(_cluster):
+    (folder / "begun").touch()
+    while not (folder / "end").exists():
+        time.sleep(0.01)
+    (folder / "finished").touch()
+    return True
+
+folder = Path(sys.argv[1])
+lifecycle.stop = stop
+interrupts.REPORT_SECONDS = 0.2
+sys.exit(interrupts.run_command("make down", lambda: int(not down.stop_cluster(stack_cluster("/checkout", "mine")))))
+"""
+    words = [sys.executable, "-c", script, str(tmp_path)]
+    with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        found = Running(tmp_path, process)
+        found.until_child("begun")
+        yield found
+        process.kill()
+
+
+def test_signal_while_down_removes_the_cluster_says_what_it_waits_for_and_finishes(stopping: Running) -> None:
+    stopping.process.send_signal(signal.SIGINT)
+    assert stopping.process.stderr is not None
+    assert "make down finishes the removal of the cluster of stack mine" in stopping.process.stderr.readline()
+    assert "still waiting for the removal of the cluster of stack mine" in stopping.process.stderr.readline()
+    assert not (stopping.folder / "finished").exists()
+    assert stopping.end()[0] == 130
+    assert (stopping.folder / "finished").exists()
+
+
+def test_second_signal_while_down_removes_the_cluster_gives_up(stopping: Running) -> None:
+    stopping.process.send_signal(signal.SIGINT)
+    assert stopping.process.stderr is not None
+    stopping.process.stderr.readline()
+    stopping.process.send_signal(signal.SIGINT)
+    _, said = stopping.process.communicate(timeout=LIMIT_SECONDS)
+    assert stopping.process.returncode == 130
+    assert "Traceback" not in said
+    assert not (stopping.folder / "finished").exists()
+
+
 def test_key_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
     (tmp_path / "listen").touch()
