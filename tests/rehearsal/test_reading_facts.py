@@ -108,6 +108,16 @@ func tagsSchema() *schema.Schema {
 	}
 }
 """,
+    "internal/provider/sdkv2/internal/attribute/attributes.go": """package attribute
+
+var Region = sync.OnceValue(func() *schema.Schema {
+	return &schema.Schema{
+		Type:     schema.TypeString,
+		Optional: true,
+		Computed: true,
+	}
+})
+""",
     "names/attributes.go": """package names
 
 const (
@@ -159,12 +169,18 @@ def test_the_manner_of_awss_provider_is_read(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
     table, unnamed = command.read(tmp_path, AMAZON, "aws:ec2/subnet:Subnet", "1234567")
     assert unnamed == []
-    assert table["folder"] == "internal/service"
+    assert table["folder"] == "internal"
     hostnames = table["inputs"].pop("privateDnsHostnameTypeOnLaunch")
     assert hostnames["check"] == "Validate[awstypes.HostnameType]()"
     assert table["inputs"] == {
-        "tags": {"type": "map(string)", "line": "ec2/subnet.go:23"},
-        "vpcId": {"type": "string", "required": True, "force_new": True, "line": "ec2/subnet.go:13"},
+        "region": {
+            "type": "string",
+            "computed": True,
+            "force_new": True,
+            "line": "provider/sdkv2/internal/attribute/attributes.go:3",
+        },
+        "tags": {"type": "map(string)", "line": "service/ec2/subnet.go:23"},
+        "vpcId": {"type": "string", "required": True, "force_new": True, "line": "service/ec2/subnet.go:13"},
     }
 
 
