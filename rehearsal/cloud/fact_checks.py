@@ -189,6 +189,7 @@ CHECKS: Mapping[str, Callable[..., str]] = {
     "ValidateRFC3339Time": _clock,
     "ValidateHourlyOnly": _hour,
     "ValidateRFC3339Date": _moment,
+    "IsRFC3339Time": _moment,
     "validateDuration": _duration,
     "validateIAMMember": _member,
     "ValidateRFC6996Asn": _asn,

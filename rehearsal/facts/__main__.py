@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from rehearsal.cloud import fact_checks
-from rehearsal.facts import tables, terraform
+from rehearsal.facts import framework, tables, terraform
 from rehearsal.facts.go_source import GoSource, Literal
 from rehearsal.facts.resources import PROVIDERS, Provider
 from rehearsal.facts.sdk_names import SdkClass
@@ -72,7 +72,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
         )
     reader = terraform.Reader(source, f"{provider.services}/", _api_words(folder.rpartition("/")[2]))
     reader.read(resource, SdkClass.of(token))
-    table = {
+    table: tables.Table = {
         "type": token,
         "provider": provider.repository,
         "commit": commit,
@@ -88,6 +88,9 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
 def _resource(source: GoSource, folder: str, function: str) -> Literal:
     if function.startswith("ResourceIamMember "):
         found = source.iam_member(folder, function.partition(" ")[2])
+    elif "." in function:
+        receiver, _, method = function.partition(".")
+        found = framework.as_sdk(source.assigned(folder, receiver, method, "Schema"))
     else:
         found = source.function(folder, function)
     assert isinstance(found, Literal), f"{folder}: {function} returns no schema"

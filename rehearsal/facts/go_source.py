@@ -16,7 +16,7 @@ from tree_sitter import Language, Node, Parser
 _PARSER = Parser(Language(tree_sitter_go.language()))
 _NAMES = "names"
 """AWS's package of constants for the names of inputs."""
-_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b")
+_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
 _MERGES = ("MergeSchemas", "ResourceIamMember")
 """Functions whose value is the union of the maps among their arguments."""
 
@@ -76,6 +76,20 @@ class GoSource:
         """Return what the function `name` of a package returns. Raises LookupError."""
         file, node = self._declared(folder, name)
         return self._returned(node, _Scope(self, file, folder, {}))
+
+    def assigned(self, folder: str, receiver: str, method: str, field: str) -> Any:
+        """Return what a method assigns to a field of its last parameter. Raises LookupError."""
+        declared = re.compile(rf"^func \(\w+ \*?{re.escape(receiver)}\) {re.escape(method)}\b", re.MULTILINE)
+        for path in sorted((self.root / folder).glob("*.go")):
+            if declared.search(path.read_text(encoding="utf-8")):
+                file = self._parsed(path)
+                node = next(each for each in file.root.named_children if declared.match(_text(each)))
+                body = node.child_by_field_name("body")
+                assert body is not None
+                scope = _Scope(self, file, folder, {})
+                scope.run(body)
+                return scope.names[f"{_parameters(node)[-1]}.{field}"]
+        raise LookupError(f"{folder} declares no method {method} of {receiver}")
 
     def value(self, folder: str, name: str) -> Any:
         """Return the value of a package's variable or constant, or of its function. Raises LookupError."""
@@ -180,7 +194,7 @@ class _Scope:
         assert left is not None
         assert right is not None
         target, value = left.named_children[0], self.value(right.named_children[0])
-        if target.type == "identifier":
+        if target.type in ("identifier", "selector_expression"):
             self.names[_text(target)] = value
         elif target.type == "index_expression":
             whole = self.value(target.named_children[0])
@@ -217,6 +231,7 @@ class _Scope:
         return self.value(node.named_children[0])
 
     _parenthesized_expression = _literal_element
+    _variadic_argument = _literal_element
 
     def _unary_expression(self, node: Node) -> Any:
         found = self.value(node.named_children[0])

@@ -104,7 +104,13 @@ AMAZON = Provider(
         "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": _amazon(
             "s3", "resourceBucketServerSideEncryptionConfiguration"
         ),
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation": _amazon(
+            "eks", "podIdentityAssociationResource.Schema"
+        ),
+        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _amazon(
+            "s3", "bucketLifecycleConfigurationResource.Schema"
+        ),
     },
 )
-"""Resources of AWS's plugin framework are missing here: their tables are read by hand."""
+"""`X.Schema`: the schema that this method of the plugin framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)

@@ -11,6 +11,7 @@ from typing import Any
 from rehearsal.cloud.fact_rules import holds, is_set
 from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.fact_values import parts
+from rehearsal.cloud.kinds import kind_of
 from rehearsal.cloud.state import Properties
 from setup.stand_ins.kubernetes.values import Unknown
 
@@ -28,6 +29,7 @@ BAD_VALUES: Mapping[str, Any] = {
     "ValidateRFC3339Time": "25:00",
     "ValidateHourlyOnly": "03:30",
     "ValidateRFC3339Date": "2026-01-01",
+    "IsRFC3339Time": "2026-01-01",
     "validateDuration": "4 hours",
     "validateIAMMember": "somebody@example.com",
     "ValidateRFC6996Asn": 15169,
@@ -82,6 +84,7 @@ class Damage:
 
 def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
     """Return every damage that this module can do to good inputs."""
+    named = kind_of(table.type).autoname
     for prefix, keys, values in _blocks(table, inputs, "", ()):
         names = table.children.get(prefix, ())
         if names:
@@ -94,7 +97,8 @@ def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
                 continue
             if value is not None:
                 yield from _wrong_types(fact, (*keys, key), value)
-                if fact.get("required"):
+                # Pulumi gives some resources a name that have none.
+                if fact.get("required") and not (named and path == named.property):
                     yield _damage("required input removed", (*keys, key), REMOVED, fact["line"])
             yield from _bad_values(fact, (*keys, key))
     yield from _schema_rules(table, inputs)
