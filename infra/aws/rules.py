@@ -11,6 +11,7 @@ from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
+from infra.hardware.eks_nodes import held_addresses
 from infra.hardware.eks_versions import unsupported
 from infra.hardware.versions import minor_of
 from infra.settings.problems import SKIPPED, Path, Problem
@@ -43,9 +44,15 @@ def problems(config: EksConfig) -> list[Problem]:
     return found
 
 
-PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-"""Ranges that the provider takes for services: hashicorp/terraform-provider-aws internal/service/eks/validate.go
-(18fc80b), validateIPv4CIDRPrivateRange; 100.64.0.0/10 is not among them (its issue 37396).
+SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+"""Ranges that EKS takes for services:
+https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html
+hashicorp/terraform-provider-aws takes 100.64.0.0/10 as well since a version after 6.34.0; EKS does not document that.
+"""
+VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
+"""Ranges for a VPC. EKS takes any range that a VPC can have; a public one would hide the hosts that it belongs to.
+https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
+https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
@@ -81,17 +88,18 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
     vpc, services = IPv4Network(config.network.vpc), IPv4Network(config.network.services)
     path: Path = ("platform", "network")
-    if not 16 <= vpc.prefixlen <= 18:
+    if 16 <= vpc.prefixlen <= 18:
+        yield from _room(config, vpc)
+    else:
         yield Problem((*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
     if not 12 <= services.prefixlen <= 24:
         yield Problem((*path, "services"), "must be a /12 to /24", str(services))
-    for key, network in (("vpc", vpc), ("services", services)):
-        if not any(network.subnet_of(private) for private in PRIVATE_RANGES):
-            message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
+    for key, network, ranges in (("vpc", vpc, VPC_RANGES), ("services", services, SERVICE_RANGES)):
+        if not any(network.subnet_of(each) for each in ranges):
+            message = f"is not for private use; write a range in {', '.join(map(str, ranges))}"
             yield Problem((*path, key), message, str(network))
     if vpc.overlaps(services):
         yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
-    yield from _room(config, vpc)
     yield from open_to_all(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not examples([str(network)]):
@@ -100,23 +108,28 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
 
 
 def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
-    """A quarter of the VPC is a zone's subnet, of which five addresses are AWS's own; a node takes one at the least.
+    """Reject a VPC whose zones have fewer addresses than their nodes hold.
 
+    A quarter of the VPC is a zone's subnet, and AWS keeps five addresses of each subnet:
     https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
     """
     room = vpc.num_addresses // 4 - 5
     try:
-        plans = node_groups(config)
+        pools = [(plan.machine, plan.nodes, plan.zones) for plan in node_groups(config)]
+        system = ec2_machine(config.system_pool.machine_type)
     except ValueError:
         return
-    taken = {
-        zone: sum(-(-plan.nodes // len(plan.zones)) for plan in plans if zone in plan.zones)
-        for zone in config.all_zones
-    }
-    zone, most = max(taken.items(), key=lambda each: each[1])
-    if most > room:
-        message = f"leaves {room} addresses in each zone, and {most} nodes in {zone} take more; write a larger range"
-        yield Problem(("platform", "network", "vpc"), message, str(vpc))
+    pools.append((system, config.system_pool.nodes, config.all_zones))
+    for zone in config.all_zones:
+        counts = [(machine, -(-nodes // len(zones))) for machine, nodes, zones in pools if zone in zones]
+        held = sum(count * held_addresses(machine) for machine, count in counts)
+        if held > room:
+            message = (
+                f"leaves {room} addresses in each zone, and the {sum(count for _, count in counts)} nodes in {zone} "
+                f"hold {held}, those of two network interfaces each; write a larger range or fewer nodes"
+            )
+            yield Problem(("platform", "network", "vpc"), message, str(vpc))
+            return
 
 
 def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:

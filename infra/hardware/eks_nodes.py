@@ -132,14 +132,29 @@ templates/al2023/provisioners/install-efa.sh:53. Nobody published the pages of a
 """
 
 
+def _interfaces(machine: Ec2Machine) -> tuple[int, int]:
+    """Return the network interfaces of a type's first card, and the addresses of each."""
+    return _GPU_INTERFACES.get(machine.name) or _SIZE_INTERFACES[machine.name.partition(".")[2]]
+
+
 def interface_pods(machine: Ec2Machine) -> int:
     """Return the pods that the addresses of a type's network interfaces are enough for.
 
     awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/eni_max_pods.go, calculateStandardMaxPods.
     """
-    size = machine.name.partition(".")[2]
-    interfaces, addresses = _GPU_INTERFACES.get(machine.name) or _SIZE_INTERFACES[size]
+    interfaces, addresses = _interfaces(machine)
     return interfaces * (addresses - 1) + 2
+
+
+def held_addresses(machine: Ec2Machine) -> int:
+    """Return the addresses of its subnet that a node holds with few pods.
+
+    aws-node keeps a whole network interface in reserve (WARM_ENI_TARGET=1), next to the one whose addresses pods have:
+    aws/amazon-vpc-cni-k8s 0f77b52, docs/eni-and-ip-target.md. Each also has an address of its own.
+    Interfaces for EFA alone have none.
+    """
+    _, addresses = _interfaces(machine)
+    return 2 * addresses
 
 
 def eks_pods(machine: Ec2Machine) -> int:

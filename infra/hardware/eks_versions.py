@@ -38,7 +38,11 @@ EKS_VERSIONS_CHECKED = date(2026, 11, 24)
 """Day on which somebody last compared the table with AWS's."""
 
 DEFAULT_EKS_VERSION = "1.36"
-"""Newest version in standard support."""
+"""Newest version in standard support.
+
+AWS has node images for it: awslabs/amazon-eks-ami 81fec2e, CHANGELOG.md:59-80 (AL2023 standard and NVIDIA, v20260714).
+EKS chooses the versions of its add-ons. Which it offers for 1.36 only `aws eks describe-addon-versions` tells.
+"""
 
 STANDARD_PRICE, EXTENDED_PRICE = 0.10, 0.60
 """US dollars per cluster and hour: https://aws.amazon.com/eks/pricing/"""

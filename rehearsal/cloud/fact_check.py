@@ -125,6 +125,8 @@ def _broken(fact: Fact, value: Any) -> Iterator[str]:
     for pattern in _listed(fact.get("pattern")):
         if not re.search(pattern, value):
             yield f"{value!r} must match {pattern}"
+    if (pattern := fact.get("excluded_pattern")) and re.search(pattern, value):
+        yield f"{value!r} must not match {pattern}"
     for check in _listed(fact.get("check")):
         if why := failure(check, value):
             yield why

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.cloud.fact_suppressions import is_suppressed, replaces_if
+from rehearsal.cloud.fact_suppressions import MISSING_BLOCK, is_suppressed, replaces_if
 from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.fact_values import converted, parts
 from rehearsal.cloud.state import Properties
@@ -51,7 +51,7 @@ class _Diff:
                 yield self._change(path)
         elif isinstance(new, Unknown) or isinstance(old, Unknown):
             yield self._change(path)
-        elif _is_empty(new) and fact.get("computed"):
+        elif _is_empty(new) and (fact.get("computed") or fact.get("suppress") == MISSING_BLOCK):
             if not _is_empty(old) and path in self._removal_replaces:
                 yield InputChange(path=path, replaces=True)
         elif fact["type"] == "block":

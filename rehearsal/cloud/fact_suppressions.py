@@ -46,9 +46,15 @@ SUPPRESSIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "CaseDiffSuppress": _same_letters,
     "StorageBucketDiffSuppress": _same_name,
     "SuppressEquivalentPolicyDiffs": _same_json,
+    "SuppressEquivalentIAMPolicyDocuments": _same_json,
     "SuppressEquivalentJSONDiffs": _same_json,
+    "SuppressEquivalentStringCaseInsensitive": _same_letters,
 }
 """Name -> a function that returns True if the provider takes both values for one. Others are not simulated."""
+
+
+MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
+"""Name of the provider's function that ignores the removal of a block."""
 
 
 def is_suppressed(name: str | None, old: Any, new: Any) -> bool:

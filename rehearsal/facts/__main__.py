@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import re
 import subprocess
 import sys
-from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
-from rehearsal.facts import tables, terraform
+from rehearsal.cloud import fact_checks
+from rehearsal.facts import framework, tables, terraform
 from rehearsal.facts.go_source import GoSource, Literal
 from rehearsal.facts.resources import PROVIDERS, Provider
 from rehearsal.facts.sdk_names import SdkClass
@@ -59,12 +60,19 @@ def _marker(provider: Provider) -> str:
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[tables.Table, list[str]]:
     """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
-    source = GoSource(checkout / provider.root)
+    source = GoSource(checkout / provider.root, provider.constants, fact_checks.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
+    for name, place in provider.common.items():
+        common = source.value(*place).call()
+        common.fields["ForceNew"] = True
+        schema = resource.fields["Schema"]
+        resource.fields["Schema"] = Literal(
+            {**schema.fields, name: common}, {**schema.lines, name: source.line(*place)}
+        )
     reader = terraform.Reader(source, f"{provider.services}/", _api_words(folder.rpartition("/")[2]))
     reader.read(resource, SdkClass.of(token))
-    table = {
+    table: tables.Table = {
         "type": token,
         "provider": provider.repository,
         "commit": commit,
@@ -72,37 +80,59 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
         "inputs": dict(sorted(reader.inputs.items())),
         "plan_functions": terraform.customized(resource),
     }
+    tables.keep_names(tables.read_table(token), table)
+    table["inputs"] |= tables.newer_inputs(tables.read_table(token), table, reader.outputs)
     return table, reader.unnamed
 
 
 def _resource(source: GoSource, folder: str, function: str) -> Literal:
     if function.startswith("ResourceIamMember "):
         found = source.iam_member(folder, function.partition(" ")[2])
+    elif "." in function:
+        receiver, _, method = function.partition(".")
+        found = framework.as_sdk(source.assigned(folder, receiver, method, "Schema"))
     else:
         found = source.function(folder, function)
     assert isinstance(found, Literal), f"{folder}: {function} returns no schema"
     return found
 
 
-@cache
-def _api_words(service: str) -> Callable[[str], list[str] | None]:
-    """Return a function from a type of a service's API, such as `types.AMITypes`, to its words.
+class BotocoreWords:
+    """The words of a service's types, from AWS's models in botocore.
 
-    AWS's models are in botocore, which is installed for this by hand: its requirements differ from this program's.
+    botocore is installed for this by hand: its requirements differ from this program's.
     """
-    if importlib.util.find_spec("botocore") is None:
-        return lambda _name: None
-    session = importlib.import_module("botocore.session").get_session()
-    if service not in session.get_available_services():
-        return lambda _name: None
-    model = session.get_service_model(service)
-    shapes = set(model.shape_names)
 
-    def words(name: str) -> list[str] | None:
-        shape = name.rpartition(".")[2]
-        return list(model.shape_for(shape).enum) if shape in shapes else None
+    def __init__(self, service: str) -> None:
+        self._types: dict[str, list[str]] = {}
+        if importlib.util.find_spec("botocore") is None:
+            return
+        session = importlib.import_module("botocore.session").get_session()
+        if service in session.get_available_services():
+            model = session.get_service_model(service)
+            shapes = ((name, model.shape_for(name)) for name in model.shape_names)
+            self._types = {name: list(shape.enum) for name, shape in shapes if getattr(shape, "enum", None)}
 
-    return words
+    def of_type(self, name: str) -> list[str] | None:
+        """Return the words of a type such as `types.AMITypes`."""
+        return self._types.get(name.rpartition(".")[2])
+
+    def of_constant(self, name: str) -> str | None:
+        """Return the word of a constant of AWS's SDK for Go, which is a type's name and its word."""
+        return self._constants.get(name.lower())
+
+    @cached_property
+    def _constants(self) -> dict[str, str]:
+        return {
+            f"{kind}{re.sub('[^0-9A-Za-z]', '', word)}".lower(): word
+            for kind, words in self._types.items()
+            for word in words
+        }
+
+
+@cache
+def _api_words(service: str) -> BotocoreWords:
+    return BotocoreWords(service)
 
 
 def _commit(checkout: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from tree_sitter import Language, Node, Parser
 _PARSER = Parser(Language(tree_sitter_go.language()))
 _NAMES = "names"
 """AWS's package of constants for the names of inputs."""
-_MAKES_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b")
+_SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
 _MERGES = ("MergeSchemas", "ResourceIamMember")
 """Functions whose value is the union of the maps among their arguments."""
 
@@ -63,21 +63,43 @@ class _File:
 class GoSource:
     """The Go source of one provider; packages are folders below `root`."""
 
-    def __init__(self, root: Path, constants: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, root: Path, constants: Mapping[str, Any] | None = None, opaque: Collection[str] = frozenset()
+    ) -> None:
         self.root = root
         self._constants = constants or {}
         """Values of names that are declared elsewhere, by their whole text."""
+        self.opaque = opaque
+        """Names that stay names, whatever their declaration says."""
 
     def function(self, folder: str, name: str) -> Any:
         """Return what the function `name` of a package returns. Raises LookupError."""
         file, node = self._declared(folder, name)
         return self._returned(node, _Scope(self, file, folder, {}))
 
+    def assigned(self, folder: str, receiver: str, method: str, field: str) -> Any:
+        """Return what a method assigns to a field of its last parameter. Raises LookupError."""
+        declared = re.compile(rf"^func \(\w+ \*?{re.escape(receiver)}\) {re.escape(method)}\b", re.MULTILINE)
+        for path in sorted((self.root / folder).glob("*.go")):
+            if declared.search(path.read_text(encoding="utf-8")):
+                file = self._parsed(path)
+                node = next(each for each in file.root.named_children if declared.match(_text(each)))
+                body = node.child_by_field_name("body")
+                assert body is not None
+                scope = _Scope(self, file, folder, {})
+                scope.run(body)
+                return scope.names[f"{_parameters(node)[-1]}.{field}"]
+        raise LookupError(f"{folder} declares no method {method} of {receiver}")
+
     def value(self, folder: str, name: str) -> Any:
         """Return the value of a package's variable or constant, or of its function. Raises LookupError."""
         file, node = self._declared(folder, name)
         scope = _Scope(self, file, folder, {})
         return self._returned(node, scope) if node.type == "function_declaration" else scope.value(node)
+
+    def line(self, folder: str, name: str) -> str:
+        """Return the place of a package's declaration. Raises LookupError."""
+        return self.where(*self._declared(folder, name))
 
     def iam_member(self, folder: str, parent: str) -> Literal:
         """Return the resource of Google's IAM members whose parent has the schema of that name."""
@@ -172,7 +194,7 @@ class _Scope:
         assert left is not None
         assert right is not None
         target, value = left.named_children[0], self.value(right.named_children[0])
-        if target.type == "identifier":
+        if target.type in ("identifier", "selector_expression"):
             self.names[_text(target)] = value
         elif target.type == "index_expression":
             whole = self.value(target.named_children[0])
@@ -209,6 +231,7 @@ class _Scope:
         return self.value(node.named_children[0])
 
     _parenthesized_expression = _literal_element
+    _variadic_argument = _literal_element
 
     def _unary_expression(self, node: Node) -> Any:
         found = self.value(node.named_children[0])
@@ -228,6 +251,8 @@ class _Scope:
         name = _text(node)
         if name in self.names:
             return self.names[name]
+        if name in self.source.opaque:
+            return Name(name)
         try:
             file, found = self.source._declared(self.folder, name)
         except LookupError:
@@ -303,7 +328,20 @@ class _Scope:
         if function.type == "identifier":
             file, declared = self.source._declared(self.folder, _text(function))
             return _OnceValue(declared, _Scope(self.source, file, self.folder, {}))
+        if function.type == "call_expression":
+            return self._made(function)
         return _OnceValue(function, self)
+
+    def _made(self, call: Node) -> Any:
+        """Return the function that a function of this package makes, with its parameters bound."""
+        file, declared = self.source._declared(self.folder, _text(call.child_by_field_name("function")))
+        given = call.child_by_field_name("arguments")
+        body = declared.child_by_field_name("body")
+        assert given is not None
+        assert body is not None
+        names = dict(zip(_parameters(declared), map(self.value, given.named_children), strict=False))
+        made = _statements(body)[-1].named_children[0].named_children[0]
+        return _OnceValue(made, _Scope(self.source, file, self.folder, names))
 
     def _called(self, text: str, values: tuple[Any, ...]) -> Any:
         """Return what a function of the provider that makes schemas returns; None for any other function."""
@@ -319,15 +357,12 @@ class _Scope:
             once = _Scope(self.source, file, folder, {}).value(found)
             return once.call() if isinstance(once, _OnceValue) else None
         result = _text(found.child_by_field_name("result"))
-        if not _MAKES_SCHEMAS.search(result):
+        is_list_of_words = (
+            result == "[]string" and not _parameters(found) and not found.child_by_field_name("type_parameters")
+        )
+        if not is_list_of_words and not _SCHEMAS.search(result):
             return None
-        parameters = found.child_by_field_name("parameters")
-        names = [
-            _text(name)
-            for each in (parameters.named_children if parameters is not None else [])
-            for name in each.children_by_field_name("name")
-        ]
-        scope = _Scope(self.source, file, folder, dict(zip(names, values, strict=False)))
+        scope = _Scope(self.source, file, folder, dict(zip(_parameters(found), values, strict=False)))
         return self.source._returned(found, scope)
 
     def _imported(self, package: str) -> str | None:
@@ -352,6 +387,13 @@ class _OnceValue:
         body = self.function.child_by_field_name("body")
         assert body is not None
         return self.scope.run(body)
+
+
+def _parameters(function: Node) -> list[str]:
+    """The names of a function's parameters."""
+    parameters = function.child_by_field_name("parameters")
+    declared = parameters.named_children if parameters is not None else []
+    return [_text(name) for each in declared for name in each.children_by_field_name("name")]
 
 
 def _union(maps: list[Literal]) -> Literal:

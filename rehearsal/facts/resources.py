@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,10 @@ class Provider:
     """Folder below the root that the tables' lines are below."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
+    constants: Mapping[str, int] = field(default_factory=dict)
+    """Constants of other modules that the schemas use."""
+    common: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Input that the provider adds to each resource, and whose change replaces it -> folder and function."""
 
 
 _COMPUTE = {
@@ -62,7 +66,11 @@ AMAZON = Provider(
     package="aws",
     repository="hashicorp/terraform-provider-aws",
     root=".",
-    services="internal/service",
+    services="internal",
+    # https://pkg.go.dev/github.com/hashicorp/terraform-plugin-sdk/v2/helper/id#UniqueIDSuffixLength
+    constants={"id.UniqueIDSuffixLength": 26, "sdkid.UniqueIDSuffixLength": 26},
+    # forceNewIfRegionChanges in internal/provider/sdkv2/region.go
+    common={"region": ("internal/provider/sdkv2/internal/attribute", "Region")},
     resources={
         "aws:eks/cluster:Cluster": _amazon("eks", "resourceCluster"),
         "aws:eks/nodeGroup:NodeGroup": _amazon("eks", "resourceNodeGroup"),
@@ -96,7 +104,13 @@ AMAZON = Provider(
         "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": _amazon(
             "s3", "resourceBucketServerSideEncryptionConfiguration"
         ),
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation": _amazon(
+            "eks", "podIdentityAssociationResource.Schema"
+        ),
+        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _amazon(
+            "s3", "bucketLifecycleConfigurationResource.Schema"
+        ),
     },
 )
-"""Resources of AWS's plugin framework are missing here: their tables are read by hand."""
+"""`X.Schema`: the schema that this method of the plugin framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)

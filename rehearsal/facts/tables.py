@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from rehearsal.cloud.fact_table import FOLDER, file_name
+from rehearsal.cloud.fact_values import parts
+from rehearsal.facts.terraform import UNNAMED
 
 Table = dict[str, Any]
 HAND = ("rules", "delete_before_replace")
@@ -45,6 +47,29 @@ def formatted(table: Table) -> str:
 def updated(old: Table, new: Table) -> Table:
     """Return a table with the tool's part of `new` and the hand's part of `old`."""
     return {**new, **{key: old[key] for key in HAND if key in old}}
+
+
+def keep_names(old: Table, new: Table) -> None:
+    """Give functions that have no name in the source the names that people gave them in the old table."""
+    for path, fact in new["inputs"].items():
+        for key in ("suppress", "check"):
+            if fact.get(key) == UNNAMED and (name := old.get("inputs", {}).get(path, {}).get(key)):
+                fact[key] = name
+
+
+def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
+    """Return inputs of the old table that Pulumi's SDK has and the source does not know yet.
+
+    Their facts are types. A provider's source that is older than the SDK's lacks them.
+    """
+    found: Table = {}
+    for path, fact in old.get("inputs", {}).items():
+        parent = path.rpartition(".")[0]
+        owner = {**new["inputs"], **found}.get(parent, {"type": ""})
+        is_in_block = not parent or parts(owner["type"])[1] == "block"
+        if fact["line"].startswith("pulumi-") and path not in new["inputs"] and path not in outputs and is_in_block:
+            found[path] = fact
+    return found
 
 
 def changes(old: Table, new: Table) -> Iterator[str]:

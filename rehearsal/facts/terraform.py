@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rehearsal.facts.go_source import Call, GoSource, Literal, Name
 from rehearsal.facts.sdk_names import SdkClass
 
 Fact = dict[str, Any]
-_SCALARS = {"TypeString": "string", "TypeInt": "int", "TypeFloat": "float", "TypeBool": "bool"}
+_SCALARS = {
+    "TypeString": "string",
+    "TypeInt": "int",
+    "TypeFloat": "float",
+    "TypeBool": "bool",
+    "TypeNullableBool": "string",
+    "TypeNullableInt": "string",
+}
 _COLLECTIONS = {"TypeList": "list", "TypeSet": "set", "TypeMap": "map"}
 _PATHS = {
     "ConflictsWith": "conflicts",
@@ -19,7 +27,20 @@ _PATHS = {
     "RequiredWith": "required_with",
 }
 """Field of a schema with paths of other inputs -> the fact's key."""
-_SOURCE_SUFFIX = ".go"
+_PULUMIS_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
+"""Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
+UNNAMED = "function"
+"""Spelling of a function that has no name."""
+
+
+class ApiWords(Protocol):
+    """The words of an API's types."""
+
+    def of_type(self, name: str) -> list[str] | None:
+        """Return the words of a type such as `types.AMITypes`; None for one that is not known."""
+
+    def of_constant(self, name: str) -> str | None:
+        """Return the word of a constant such as `TenancyDefault`; None for one that is not known."""
 
 
 @dataclass
@@ -29,13 +50,15 @@ class Reader:
     source: GoSource
     prefix: str
     """Start of all lines, left out in the table."""
-    enums: Any
-    """Function from an API type's name to its words; None for one that is not known."""
+    enums: ApiWords
+    """The words of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     """Terraform's dotted path -> Pulumi's."""
     unnamed: list[str] = field(default_factory=list)
     """Inputs that the SDK does not have."""
+    outputs: set[str] = field(default_factory=set)
+    """Paths that the SDK has as inputs and the provider only computes."""
 
     def read(self, resource: Literal, sdk: SdkClass) -> None:
         """Read all inputs, then the conditions of `CustomizeDiff`."""
@@ -46,15 +69,20 @@ class Reader:
                     fact[key] = sorted(self._translated(fact[key]))
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_plain(str(call.arguments[0])))
-            if path:
-                self.inputs[path]["replace_if"] = _spelled(call.arguments[1])
+            condition = _spelled(call.arguments[1])
+            # A condition without a name is among the rules read by hand.
+            if path and condition != UNNAMED:
+                self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = self._line(call.line)
 
     def _schema(self, schema: Literal, sdk: SdkClass, terraform: str, pulumi: str) -> None:
         for key, value in schema.fields.items():
-            if not isinstance(value, Literal) or not (value.fields.get("Optional") or value.fields.get("Required")):
+            if not isinstance(value, Literal):
                 continue
             name = sdk.name(key)
+            if not (value.fields.get("Optional") or value.fields.get("Required")):
+                self.outputs |= {pulumi + name} if name else set()
+                continue
             if name is None:
                 self.unnamed.append(terraform + key)
                 continue
@@ -86,8 +114,9 @@ class Reader:
             if given.get(key) is True:
                 fact[name] = True
         for key, name in (("Default", "default"), ("MinItems", "min_items"), ("MaxItems", "max_items")):
-            if isinstance(given.get(key), str | int | float):
-                fact[name] = given[key]
+            plain = self._word(given.get(key))
+            if isinstance(plain, str | int | float):
+                fact[name] = _PULUMIS_DEFAULTS.get(plain, plain)
         for key, name in _PATHS.items():
             if isinstance(given.get(key), list):
                 fact[name] = [each for each in given[key] if isinstance(each, str)]
@@ -106,15 +135,16 @@ class Reader:
     def _validation(self, check: Any) -> Fact:
         name = check.name.last if isinstance(check, Call) else check.last if isinstance(check, Name) else ""
         arguments = list(check.arguments) if isinstance(check, Call) else []
-        if name in ("StringInSlice", "ValidateEnum") and isinstance(arguments[0], list):
+        if name in ("StringInSlice", "ValidateEnum", "IntInSlice") and (words := self._words(arguments[0])):
             ignores_case = len(arguments) > 1 and arguments[1] is True
-            return {"words": [str(_plain_word(each)) for each in arguments[0]]} | (
-                {"ignore_case": True} if ignores_case else {}
-            )
-        if name == "Validate" and isinstance(check, Call) and check.types and (words := self.enums(check.types[0])):
+            return {"words": words} | ({"ignore_case": True} if ignores_case else {})
+        if (
+            name == "Validate"
+            and isinstance(check, Call)
+            and check.types
+            and (words := self.enums.of_type(check.types[0]))
+        ):
             return {"words": words}
-        if name == "IntInSlice":
-            return {"words": arguments[0]}
         if name in ("IntAtLeast", "FloatAtLeast"):
             return {"min": arguments[0]}
         if name in ("IntAtMost", "FloatAtMost"):
@@ -123,15 +153,19 @@ class Reader:
             return {"min": arguments[0], "max": arguments[1]}
         if name == "StringLenBetween" and all(isinstance(each, int) for each in arguments):
             return {"length": arguments}
-        if name == "ValidateRegexp" and isinstance(arguments[0], str):
-            return {"pattern": arguments[0]}
-        if name == "StringMatch" and isinstance(arguments[0], Call) and isinstance(arguments[0].arguments[0], str):
-            return {"pattern": arguments[0].arguments[0]}
+        if name in ("ValidateRegexp", "StringMatch"):
+            pattern = arguments[0].arguments[0] if isinstance(arguments[0], Call) else arguments[0]
+            if isinstance(pattern, str) and _is_pattern(pattern):
+                return {"pattern": pattern}
+        if name == "ValidateTypeStringNullableBool":
+            return {"words": ["true", "false", ""]}
+        if name == "StringDoesNotMatch" and isinstance(arguments[0], Call):
+            return {"excluded_pattern": arguments[0].arguments[0]}
         if name == "ToDiagFunc":
             return self._validation(arguments[0])
         if name == "OrEmpty":
             return {**self._validation(arguments[0]), "or_empty": True}
-        if name == "All":
+        if name in ("All", "AllDiag"):
             merged: Fact = {}
             for each in arguments:
                 found = self._validation(each)
@@ -141,6 +175,30 @@ class Reader:
                 merged |= found
             return merged
         return {"check": _spelled(check)}
+
+    def _words(self, given: Any) -> list[Any] | None:
+        """Return the words of a list, of a call that makes one, or of an API's constants; None if one is not known."""
+        name = given.name.last if isinstance(given, Call) else ""
+        elements = given
+        if isinstance(given, Call):
+            if name == "Range":
+                start, stop, step = given.arguments
+                return list(range(start, stop, step))
+            if name == "Values" and given.types:
+                return self.enums.of_type(given.types[0])
+            if name == "AppendUnique":
+                return [*(self._words(given.arguments[0]) or ()), *(self._words(given.arguments[1:]) or ())]
+            elements = given.arguments if name == "Slice" else None
+        if not isinstance(elements, list | tuple):
+            return None
+        words = [self._word(each) for each in elements]
+        return words if all(isinstance(each, str | int) for each in words) else None
+
+    def _word(self, value: Any) -> Any:
+        """Return a value, and of a constant of the API its word."""
+        if not isinstance(value, Name):
+            return value
+        return self.enums.of_constant(value.last) or value
 
     def _translated(self, paths: list[str]) -> Iterator[str]:
         for path in paths:
@@ -156,6 +214,15 @@ def customized(resource: Literal) -> list[str]:
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_spelled(each) for each in calls if each is not None]
+
+
+def _is_pattern(text: str) -> bool:
+    """Return True if Python takes a pattern of Go; it has no classes such as \\p{L}."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
 
 
 def _type(given: dict[str, Any]) -> str:
@@ -184,10 +251,6 @@ def _plain(path: str) -> str:
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
 
-def _plain_word(value: Any) -> Any:
-    return value.last if isinstance(value, Name) else value
-
-
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
@@ -197,7 +260,7 @@ def _spelled(value: Any) -> str:
         types = f"[{', '.join(value.types)}]" if value.types else ""
         return f"{value.name.last}{types}({', '.join(map(_spelled, value.arguments))})"
     if isinstance(value, Name):
-        return value.last if not value.text.startswith("function at") else "function"
+        return value.last if not value.text.startswith("function at") else UNNAMED
     if isinstance(value, list):
         return f"[{', '.join(map(_spelled, value))}]"
     return repr(value) if not isinstance(value, Literal) else "{...}"

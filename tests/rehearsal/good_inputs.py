@@ -109,7 +109,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "serviceName": "com.amazonaws.us-west-2.s3",
         "vpcEndpointType": "Gateway",
     },
-    "aws:ec2/placementGroup:PlacementGroup": {"strategy": "cluster"},
+    "aws:ec2/placementGroup:PlacementGroup": {"name": "gpus", "strategy": "cluster"},
     "aws:ec2/launchTemplate:LaunchTemplate": {
         "instanceType": "p5.48xlarge",
         "userData": "bm90aGluZw==",

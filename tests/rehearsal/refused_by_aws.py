@@ -72,7 +72,7 @@ AWS_RULES: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         TEMPLATE,
-        {"blockDeviceMappings": [{"ebs": {**EBS, "throughput": 2000}}]},
+        {"blockDeviceMappings": [{"ebs": {**EBS, "throughput": 2001}}]},
         "blockDeviceMappings[0].ebs.throughput",
     ),
     (TEMPLATE, {"instanceMarketOptions": {"marketType": "block"}}, "instanceMarketOptions.marketType"),

@@ -38,6 +38,5 @@ def test_resources_live_and_go(new_stack: NewStack) -> None:
 def test_a_wrong_input_is_refused_in_the_preview_with_its_rule(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="Upper_Case"))
     shown = stack.run("preview", fails=True)
-    assert "rule compute-name" in shown
-    assert "https://cloud.google.com/compute/docs/naming-resources" in shown
+    assert "rule provider-schema, https://github.com/hashicorp/terraform-provider-google-beta/blob/" in shown
     assert stack.clouds.resources == {}

@@ -108,6 +108,16 @@ func tagsSchema() *schema.Schema {
 	}
 }
 """,
+    "internal/provider/sdkv2/internal/attribute/attributes.go": """package attribute
+
+var Region = sync.OnceValue(func() *schema.Schema {
+	return &schema.Schema{
+		Type:     schema.TypeString,
+		Optional: true,
+		Computed: true,
+	}
+})
+""",
     "names/attributes.go": """package names
 
 const (
@@ -117,6 +127,48 @@ const (
 """,
 }
 """Source in the manner of AWS's provider, which is written for this test."""
+FRAMEWORK = """package s3
+
+func (r *bucketLifecycleConfigurationResource) Schema(ctx context.Context, request Request, response *Response) {
+	response.Schema = schema.Schema{
+		Attributes: map[string]schema.Attribute{
+			"bucket": schema.StringAttribute{
+				Required: true,
+				PlanModifiers: []planmodifier.String{
+					stringplanmodifier.RequiresReplace(),
+				},
+				Validators: []validator.String{
+					stringvalidator.LengthBetween(1, 63),
+				},
+			},
+			"id": framework.IDAttribute(),
+		},
+		Blocks: map[string]schema.Block{
+			"rule": schema.ListNestedBlock{
+				Validators: []validator.List{
+					listvalidator.SizeAtLeast(1),
+				},
+				NestedObject: schema.NestedBlockObject{
+					Attributes: map[string]schema.Attribute{
+						"status": schema.StringAttribute{
+							Required: true,
+							Validators: []validator.String{
+								stringvalidator.OneOf(statuses()...),
+							},
+						},
+						"expiration": schema.StringAttribute{Computed: true},
+					},
+				},
+			},
+		},
+	}
+}
+
+func statuses() []string {
+	return []string{"Enabled", "Disabled"}
+}
+"""
+"""Source of a resource of the plugin framework, which is written for this test."""
 
 
 @pytest.fixture
@@ -159,13 +211,59 @@ def test_the_manner_of_awss_provider_is_read(tmp_path: Path) -> None:
         file.write_text(text, encoding="utf-8")
     table, unnamed = command.read(tmp_path, AMAZON, "aws:ec2/subnet:Subnet", "1234567")
     assert unnamed == []
-    assert table["folder"] == "internal/service"
+    assert table["folder"] == "internal"
     hostnames = table["inputs"].pop("privateDnsHostnameTypeOnLaunch")
     assert hostnames["check"] == "Validate[awstypes.HostnameType]()"
     assert table["inputs"] == {
-        "tags": {"type": "map(string)", "line": "ec2/subnet.go:23"},
-        "vpcId": {"type": "string", "required": True, "force_new": True, "line": "ec2/subnet.go:13"},
+        "region": {
+            "type": "string",
+            "computed": True,
+            "force_new": True,
+            "line": "provider/sdkv2/internal/attribute/attributes.go:3",
+        },
+        "tags": {"type": "map(string)", "line": "service/ec2/subnet.go:23"},
+        "vpcId": {"type": "string", "required": True, "force_new": True, "line": "service/ec2/subnet.go:13"},
     }
+
+
+def test_a_resource_of_the_plugin_framework_is_read(tmp_path: Path) -> None:
+    for name, text in {**AMAZON_FILES, "internal/service/s3/bucket.go": FRAMEWORK}.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    token = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
+    table, unnamed = command.read(tmp_path, AMAZON, token, "1234567")
+    assert unnamed == []
+    assert {path: fact for path, fact in table["inputs"].items() if fact["line"].startswith("service/")} == {
+        "bucket": {
+            "type": "string",
+            "required": True,
+            "force_new": True,
+            "length": [1, 63],
+            "line": "service/s3/bucket.go:6",
+        },
+        "rules": {"type": "list(block)", "required": True, "min_items": 1, "line": "service/s3/bucket.go:18"},
+        "rules.status": {
+            "type": "string",
+            "required": True,
+            "words": ["Enabled", "Disabled"],
+            "line": "service/s3/bucket.go:24",
+        },
+    }
+
+
+def test_inputs_newer_than_the_source_keep_their_types() -> None:
+    sdk = {"type": "string", "line": "pulumi-aws 7.51.1"}
+    block = {"type": "block", "line": "pulumi-aws 7.51.1"}
+    old = {"inputs": {"known": sdk, "newer": block, "newer.part": sdk, "output": sdk, "text": block, "text.part": sdk}}
+    new = {"inputs": {"known": {"type": "string"}, "text": {"type": "string"}}}
+    assert tables.newer_inputs(old, new, {"output"}) == {"newer": block, "newer.part": sdk}
+
+
+def test_a_function_without_a_name_keeps_the_name_that_it_was_given() -> None:
+    new = {"inputs": {"policy": {"suppress": "function", "check": "function"}}}
+    tables.keep_names({"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs"}}}, new)
+    assert new == {"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs", "check": "function"}}}
 
 
 def test_a_fact_names_its_line(checkout: Path) -> None:

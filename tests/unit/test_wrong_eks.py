@@ -39,13 +39,23 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
     "services in a range for benchmarks": (
         eks(network={"services": "198.18.0.0/16"}),
-        ("network.services", "RFC 1918", "10.0.0.0/8"),
+        ("network.services", "is not for private use", "10.0.0.0/8"),
     ),
-    "services on the loopback": (eks(network={"services": "127.0.0.0/16"}), ("network.services", "RFC 1918")),
-    "services in carrier-grade NAT": (eks(network={"services": "100.64.0.0/16"}), ("network.services", "RFC 1918")),
+    "services on the loopback": (
+        eks(network={"services": "127.0.0.0/16"}),
+        ("network.services", "is not for private use"),
+    ),
+    "services in carrier-grade NAT": (
+        eks(network={"services": "100.64.0.0/16"}),
+        ("network.services", "is not for private use"),
+    ),
     "EFA without egress to the fabric": (
         group(**P5) | {"kubernetes_version": "1.32", "check_offers": False},
         ("pools[0].efa", "needs Kubernetes 1.33", "`efa: false`"),
+    ),
+    "VPC of public addresses": (
+        eks(network={"vpc": "8.8.0.0/16"}),
+        ("network.vpc", "is not for private use", "100.64.0.0/10"),
     ),
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
     "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
@@ -66,7 +76,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "more nodes than addresses": (
         group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
-        ("network.vpc", "leaves 4091 addresses in each zone", "5000 nodes"),
+        ("network.vpc", "leaves 4091 addresses in each zone", "the 5001 nodes in us-west-2a hold 100020"),
+    ),
+    "more nodes than their spare addresses leave": (
+        group(machine_type="p5.48xlarge", nodes=41, zones="us-west-2a") | {"network": {"vpc": "10.0.0.0/18"}},
+        ("network.vpc", "leaves 4091 addresses in each zone", "hold 4120"),
     ),
     "version without quotes": (
         eks(kubernetes_version=1.36),

@@ -1,0 +1,288 @@
+"""Ways to damage good inputs of a resource so that its real provider's schema refuses them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.cloud.fact_rules import holds, is_set
+from rehearsal.cloud.fact_table import FactTable
+from rehearsal.cloud.fact_values import parts
+from rehearsal.cloud.kinds import kind_of
+from rehearsal.cloud.state import Properties
+from setup.stand_ins.kubernetes.values import Unknown
+
+Fact = Mapping[str, Any]
+Keys = tuple[str | int, ...]
+REMOVED = object()
+"""In the place of a value: remove the input."""
+BAD_VALUES: Mapping[str, Any] = {
+    "ValidateGCEName": "Has_Capitals",
+    "ValidateRFC1035Name": "1-begins-with-a-digit",
+    "ValidateIpCidrRange": "10.0.0.0/99",
+    "IsCIDR": "10.0.0.0",
+    "IsCIDRNetwork": "10.0.0.1/16",
+    "ValidateRFC1918Network": "8.8.8.0/28",
+    "ValidateRFC3339Time": "25:00",
+    "ValidateHourlyOnly": "03:30",
+    "ValidateRFC3339Date": "2026-01-01",
+    "IsRFC3339Time": "2026-01-01",
+    "validateDuration": "4 hours",
+    "validateIAMMember": "somebody@example.com",
+    "ValidateRFC6996Asn": 15169,
+    "labelKeyValidator": {"Has Spaces": "x"},
+    "ValidateRegexp": "train@example.com",
+    "validateProjectServiceService": "container",
+    "gkeClusterName": "Train",
+    "gkePoolNamePrefix": "p" * 32,
+    "ValidARN": "role/nodes",
+    "NoZeroValues": "",
+    "StringIsJSON": "{",
+    "validateIPv4CIDRPrivateRange": "8.8.0.0/16",
+    "ValidIPv4CIDRNetworkAddress": "10.0.0.1/16",
+    "ValidIPv6CIDRNetworkAddress": "2001:db8::1/56",
+    "ValidCIDRNetworkAddress": "0.0.0.0",
+    "ValidLaunchTemplateID": "template",
+    "ValidLaunchTemplateName": "t",
+    "validClusterName": "-train",
+    "validResourceName": "two words",
+    "validLogGroupName": "two words",
+    "validLogGroupNamePrefix": "two words",
+    "validSecurityGroupRuleDescription": "<b>",
+    "ValidAccountID": "12345",
+    "IsIPv4Address": "10.0.0",
+    "ValidIAMPolicyJSON": "[]",
+}
+"""Name of a provider's check -> a value that it refuses, by its source."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """One damage to one input."""
+
+    kind: str
+    where: str
+    """Input that Check must name."""
+    line: str
+    """Line of the provider's source that Check must name."""
+    edits: tuple[tuple[Keys, Any], ...]
+    """Keys of inputs -> their new values."""
+
+    def apply(self, inputs: Properties) -> Properties:
+        """Return a damaged copy of the inputs."""
+        damaged = copy.deepcopy(inputs)
+        for keys, value in self.edits:
+            holder: Any = damaged
+            for key in keys[:-1]:
+                holder = holder[key]
+            if value is REMOVED:
+                del holder[keys[-1]]
+            else:
+                holder[keys[-1]] = value
+        return damaged
+
+
+def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
+    """Return every damage that this module can do to good inputs."""
+    named = kind_of(table.type).autoname
+    for prefix, keys, values in _blocks(table, inputs, "", ()):
+        names = table.children.get(prefix, ())
+        if names:
+            line = table.inputs[names[0]]["line"]
+            yield _damage("unknown input", (*keys, "noSuchInput"), "x", line)
+        for path in names:
+            key, fact = path[len(prefix) :], table.inputs[path]
+            value = values.get(key)
+            if isinstance(value, Unknown):
+                continue
+            if value is not None:
+                yield from _wrong_types(fact, (*keys, key), value)
+                # Pulumi gives some resources a name that have none.
+                if fact.get("required") and not (named and path == named.property):
+                    yield _damage("required input removed", (*keys, key), REMOVED, fact["line"])
+            yield from _bad_values(fact, (*keys, key))
+    yield from _schema_rules(table, inputs)
+    yield from _hand_rules(table, inputs)
+
+
+def _damage(kind: str, keys: Keys, value: Any, line: str) -> Damage:
+    return Damage(kind=kind, where=_spelled(keys), line=line, edits=((keys, value),))
+
+
+def _spelled(keys: Keys) -> str:
+    return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in keys).removeprefix(".")
+
+
+def _blocks(table: FactTable, values: Any, prefix: str, keys: Keys) -> Iterator[tuple[str, Keys, Properties]]:
+    """Return each block that is set: its path in the table, its keys and its inputs."""
+    yield prefix, keys, values
+    for path in table.children.get(prefix, ()):
+        key = path[len(prefix) :]
+        found = values.get(key)
+        if isinstance(found, dict) and table.inputs[path]["type"] == "block":
+            yield from _blocks(table, found, f"{path}.", (*keys, key))
+        elif isinstance(found, list) and parts(table.inputs[path]["type"])[1] == "block":
+            for index, each in enumerate(found):
+                if isinstance(each, dict):
+                    yield from _blocks(table, each, f"{path}.", (*keys, key, index))
+
+
+_WRONG_SCALARS: Mapping[str, tuple[Any, ...]] = {
+    "bool": ("maybe", 2, ["x"]),
+    "int": ("many", 1.5, {"a": "b"}),
+    "float": ("many", ["x"]),
+    "string": (["x"], {"a": "b"}),
+}
+
+
+def _wrong_types(fact: Fact, keys: Keys, value: Any) -> Iterator[Damage]:
+    collection, element = parts(fact["type"])
+    wrong = ("x", 7) if collection or element == "block" else _WRONG_SCALARS[element]
+    for each in wrong:
+        yield _damage("wrong type", keys, each, fact["line"])
+    inner = ("x",) if element == "block" else _WRONG_SCALARS[element]
+    if collection and value:
+        first = next(iter(value)) if collection == "map" else 0
+        yield _damage("wrong type", (*keys, first), inner[-1], fact["line"])
+
+
+def _bad_values(fact: Fact, keys: Keys) -> Iterator[Damage]:
+    collection, element = parts(fact["type"])
+    if element == "block":
+        yield from _bad_counts(fact, keys)
+        return
+    for kind, value in _refused(fact, element):
+        if collection in ("list", "set"):
+            yield Damage(kind=kind, where=_spelled((*keys, 0)), line=fact["line"], edits=((keys, [value]),))
+        elif collection == "" or isinstance(value, dict):
+            yield _damage(kind, keys, value, fact["line"])
+    yield from _bad_counts(fact, keys)
+
+
+def _bad_counts(fact: Fact, keys: Keys) -> Iterator[Damage]:
+    collection, element = parts(fact["type"])
+    if collection not in ("list", "set"):
+        return
+    one: Any = {} if element == "block" else "x"
+    if fact.get("required") and fact.get("min_items"):
+        yield _damage("number of elements", keys, [], fact["line"])
+    if "max_items" in fact:
+        yield _damage("number of elements", keys, [one] * (fact["max_items"] + 1), fact["line"])
+
+
+def _refused(fact: Fact, element: str) -> Iterator[tuple[str, Any]]:
+    """Return kinds of damage, and values that the facts of a scalar refuse."""
+    if words := fact.get("words"):
+        yield "word outside the list", 4711 if element == "int" else "NO_SUCH_WORD"
+        if element == "string" and not fact.get("ignore_case") and words[0].swapcase() not in words:
+            yield "word outside the list", words[0].swapcase()
+    if "min" in fact:
+        yield "number out of bounds", fact["min"] - 1
+    if "max" in fact:
+        yield "number out of bounds", fact["max"] + 1
+    if length := fact.get("length"):
+        yield "length out of bounds", "x" * (length[1] + 1)
+        if length[0] > 1 or (length[0] == 1 and not fact.get("or_empty")):
+            yield "length out of bounds", "x" * (length[0] - 1)
+    patterns = fact.get("pattern", [])
+    for pattern in patterns if isinstance(patterns, list) else [patterns]:
+        bad = next((each for each in ("?!", "", "x" * 300) if not re.search(pattern, each)), None)
+        if bad is not None and not (bad == "" and fact.get("or_empty")):
+            yield "pattern broken", bad
+    if "excluded_pattern" in fact:
+        bad = next((each for each in ("sg-1", "a--usw2-az1--x-s3") if re.search(fact["excluded_pattern"], each)), None)
+        if bad is not None:
+            yield "pattern broken", bad
+    checks = fact.get("check", [])
+    for check in checks if isinstance(checks, list) else [checks]:
+        name = check.partition("(")[0]
+        if name in BAD_VALUES:
+            yield "provider's check broken", BAD_VALUES[name]
+
+
+def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Damage]:
+    for path, fact in table.inputs.items():
+        for other in fact.get("conflicts", ()):
+            if path != other and is_set(inputs, path) and (edit := _setting(table, inputs, other)):
+                yield Damage(kind="conflict", where=path, line=fact["line"], edits=(edit,))
+        for other in fact.get("required_with", ()):
+            if not is_set(inputs, other) and (edit := _setting(table, inputs, path)):
+                yield Damage(kind="companion missing", where=path, line=fact["line"], edits=(edit,))
+        yield from _one_of(table, inputs, fact)
+
+
+def _one_of(table: FactTable, inputs: Properties, fact: Fact) -> Iterator[Damage]:
+    for key in ("exactly_one_of", "at_least_one_of"):
+        paths = fact.get(key, ())
+        present = [each for each in paths if is_set(inputs, each)]
+        if len(present) != 1 or not all(_plain(table, each) for each in paths):
+            continue
+        # Check names the first input that has the rule.
+        line = next(each["line"] for each in table.inputs.values() if each.get(key) == paths)
+        removal = (tuple(present[0].split(".")), REMOVED)
+        yield Damage(kind="none of several", where=paths[0], line=line, edits=(removal,))
+        for other in paths if key == "exactly_one_of" else ():
+            if edit := _setting(table, inputs, other):
+                second = [each for each in paths if each in (other, present[0])][1]
+                yield Damage(kind="several of one", where=second, line=line, edits=(edit,))
+
+
+def _plain(table: FactTable, path: str) -> bool:
+    """Return True if no list is on the way to an input."""
+    names = path.split(".")
+    return all(table.inputs[".".join(names[:count])]["type"] == "block" for count in range(1, len(names)))
+
+
+def _setting(table: FactTable, inputs: Properties, path: str) -> tuple[Keys, Any] | None:
+    """Return the edit that sets an input that is not set; None where its block is not set or is in a list."""
+    if is_set(inputs, path) or not _plain(table, path):
+        return None
+    *blocks, key = path.split(".")
+    holder: Any = inputs
+    for each in blocks:
+        holder = holder.get(each)
+        if not isinstance(holder, dict):
+            return None
+    return (*blocks, key), _sample(table.inputs[path])
+
+
+def _sample(fact: Fact) -> Any:
+    collection, element = parts(fact["type"])
+    if collection == "map":
+        return {"a": "b"}
+    scalar = {"bool": True, "string": "x", "block": {}}.get(element, fact.get("min", 1))
+    value = fact["words"][0] if "words" in fact else scalar
+    return [value] if collection else value
+
+
+def _hand_rules(table: FactTable, inputs: Properties) -> Iterator[Damage]:
+    """Damage by the rules that people have read in the provider's source."""
+    for rule in table.rules:
+        if not holds(rule.get("when", {}), inputs):
+            continue
+        paths = rule.get("inputs", ())
+        if rule["rule"] == "conflicts":
+            yield from _hand_conflicts(table, inputs, rule)
+        elif rule["rule"] == "excluded":
+            for path in paths:
+                if edit := _setting(table, inputs, path):
+                    yield Damage(kind="conflict", where=path, line=rule["line"], edits=(edit,))
+        elif rule["rule"] == "any_of" and all(_plain(table, each) for each in paths):
+            present = [tuple(each.split(".")) for each in paths if is_set(inputs, each)]
+            if present:
+                edits = tuple((keys, REMOVED) for keys in present)
+                yield Damage(kind="none of several", where=paths[0], line=rule["line"], edits=edits)
+
+
+def _hand_conflicts(table: FactTable, inputs: Properties, rule: Fact) -> Iterator[Damage]:
+    present = [each for each in rule["inputs"] if is_set(inputs, each)]
+    for other in rule["inputs"]:
+        if len(present) == 1 and (edit := _setting(table, inputs, other)):
+            keys, value = edit
+            second = [each for each in rule["inputs"] if each in (other, present[0])][1]
+            # The provider takes some conflicting numbers as not set if they are zero.
+            edit = keys, value or 1
+            yield Damage(kind="conflict", where=second, line=rule["line"], edits=(edit,))

@@ -1,0 +1,95 @@
+"""Inputs of the program's own stacks, damaged at random: Check refuses each, and names the input, fact and source.
+
+A hundred by default; TRAINYARD_DAMAGES, or TRAINYARD_TESTS=all, for more; TRAINYARD_SEED repeats a run's choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from pulumi.runtime.proto import provider_pb2
+
+from rehearsal.cloud import checking
+from rehearsal.cloud.fact_table import FactTable, fact_table
+from rehearsal.cloud.lifecycle import Cloud
+from rehearsal.cloud.provider import SimulatedProvider
+from rehearsal.cloud.state import Properties
+from setup.stand_ins.kubernetes.values import to_wire
+from tests.conftest import ALL
+from tests.rehearsal.damaged_inputs import Damage, damages
+from tests.rehearsal.test_facts import PLACES, records
+
+COUNT = int(os.environ.get("TRAINYARD_DAMAGES") or (2000 if ALL else 100))
+KINDS = (
+    "unknown input",
+    "wrong type",
+    "required input removed",
+    "word outside the list",
+    "number out of bounds",
+    "length out of bounds",
+    "number of elements",
+    "pattern broken",
+    "provider's check broken",
+    "conflict",
+    "companion missing",
+    "none of several",
+    "several of one",
+)
+Case = tuple[str, str, Properties, Damage]
+"""Type, URN, good inputs and a damage to them."""
+
+
+@functools.cache
+def cases() -> dict[str, list[Case]]:
+    """Kind of damage -> every damage to what the program's stacks declare, each once."""
+    found: dict[str, dict[tuple[str, str, str], Case]] = {kind: {} for kind in KINDS}
+    for record in records().values():
+        urn = f"urn:pulumi:test::trainyard::{record.type}::{record.name}"
+        inputs = checking.completed(record.type, urn, b"", {}, record.inputs, PLACES)
+        for damage in damages(table_of(record.type), inputs):
+            case = (record.type, urn, inputs, damage)
+            found[damage.kind].setdefault((record.type, damage.where, repr(damage.edits)), case)
+    return {kind: list(each.values()) for kind, each in found.items()}
+
+
+def table_of(type_: str) -> FactTable:
+    """The table of a type that has one."""
+    table = fact_table(type_)
+    assert table is not None
+    return table
+
+
+def failures(type_: str, urn: str, inputs: Properties, folder: Path) -> dict[str, str]:
+    """Input -> what the simulated provider's Check says of it."""
+    provider = SimulatedProvider(type_.partition(":")[0], Cloud(folder))
+    request = provider_pb2.CheckRequest(urn=urn, type=type_, news=to_wire(inputs, keep_secrets=False))
+    found: dict[str, str] = {}
+    for each in provider.Check(request, Mock()).failures:
+        found[each.property] = found.get(each.property, "") + each.reason
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stacks_have_inputs_to_damage(kind: str) -> None:
+    assert cases()[kind]
+
+
+def test_check_refuses_damaged_inputs(tmp_path: Path) -> None:
+    seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(2**32))
+    chance = random.Random(seed)
+    checked, accepted = Counter[str](), list[str]()
+    for _ in range(COUNT):
+        kind = chance.choice(KINDS)
+        type_, urn, inputs, damage = chance.choice(cases()[kind])
+        checked[kind] += 1
+        said = failures(type_, urn, damage.apply(inputs), tmp_path).get(damage.where, "")
+        if table_of(type_).source(damage.line) not in said:
+            accepted.append(f"{kind}: {type_} {damage.where} by {damage.edits}: {said or 'not refused'}")
+    print(f"seed {seed}: {dict(checked)}")
+    assert accepted == [], f"{len(accepted)} of {COUNT}; TRAINYARD_SEED={seed} repeats it"
