@@ -27,8 +27,8 @@ TABLES = sorted(FOLDER.glob("*/*.json"))
 
 def platforms() -> Iterator[dict[str, Any]]:
     """The platforms of all configurations that tests and examples have for a cloud."""
-    for kind, settings in (("gke", GKE), ("eks", EKS)):
-        yield from ({"kind": kind, **each} for pair in settings.values() for each in pair)
+    for platform, settings in (({"kind": "gke", "project": "some-project"}, GKE), ({"kind": "eks"}, EKS)):
+        yield from ({**platform, **each} for pair in settings.values() for each in pair)
     yield from (each["platform"] for each in STACKS.values())
     for file in sorted(PROJECT.glob("Pulumi.*.yaml")):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))["config"]
