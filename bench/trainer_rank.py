@@ -29,7 +29,7 @@ from trainer.loop import Training
 from trainer.report.metrics import Meter, Reporter
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
-from trainer.watch import Watch
+from trainer.watchdog import Watch
 
 EPOCHS = 1_000_000
 STEPS = 20

@@ -10,12 +10,12 @@ import torch
 from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.components import build_parts, name_broken
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
 from trainer.exit_codes import PreemptedError, StorageError, diverged
 from trainer.models import learning_rate, taking
-from trainer.parts import build_parts, name_broken
 from trainer.report.metrics import Reporter
 from trainer.report.sinks import CLOSE_SECONDS, LEAVE_SECONDS
 from trainer.run_profile import RunProfile
@@ -23,7 +23,7 @@ from trainer.runtime import Runtime
 from trainer.runtime.base import Verdict
 from trainer.step_log import StepLog
 from trainer.storage import Folder
-from trainer.watch import Watch
+from trainer.watchdog import Watch
 
 
 def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:

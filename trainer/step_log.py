@@ -6,13 +6,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from trainer.components import Parts
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.efficiency import Efficiency
-from trainer.parts import Parts
 from trainer.report.metrics import LazyMeter, Meter, RateClock, Reporter
 from trainer.report.step_clock import StepClock
 from trainer.runtime import Runtime
-from trainer.watch import Watch
+from trainer.watchdog import Watch
 
 
 class StepLog:

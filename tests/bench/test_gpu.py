@@ -15,7 +15,7 @@ from bench.rank_processes import compared, in_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
 from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
 from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
-from trainer.watch import Watch
+from trainer.watchdog import Watch
 
 SMALL = dataclasses.replace(
     on_gpu(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"

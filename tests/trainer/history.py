@@ -18,7 +18,7 @@ import torch
 
 from trainer.checkpoints.checkpoint import Checkpoints, Saved
 from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.owner import Owner
+from trainer.checkpoints.run_lease import Owner
 from trainer.config import parse
 from trainer.exit_codes import TrainerError
 from trainer.runtime import Runtime, start_runtime

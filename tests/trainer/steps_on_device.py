@@ -10,7 +10,7 @@ from trainer.config import parse
 from trainer.loop import Training
 from trainer.report.metrics import Reporter
 from trainer.runtime import start_runtime
-from trainer.watch import Watch
+from trainer.watchdog import Watch
 
 UNTIMED, TIMED = 3, 5
 """Steps in which kernels are chosen and memory is taken, and those that count."""

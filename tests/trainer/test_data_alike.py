@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from trainer.components import check_alike
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.exit_codes import DataError
-from trainer.parts import check_alike
 from trainer.runtime import Runtime
 
 

@@ -8,7 +8,7 @@ import torch
 
 from trainer.bucket_layout import checkpoints_of
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.owner import Owner
+from trainer.checkpoints.run_lease import Owner
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
 from trainer.exit_codes import diverged

@@ -21,7 +21,7 @@ from trainer.bucket_layout import profiles_of
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
-from trainer.meeting import from_launcher, meet
+from trainer.process_group import from_launcher, meet
 from trainer.runtime.out_of_memory import memory_problem
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder

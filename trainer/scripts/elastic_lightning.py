@@ -30,8 +30,8 @@ from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.gpu import on_gpu
-from trainer.meeting import meet
 from trainer.models import digits_network
+from trainer.process_group import meet
 from trainer.report.metrics import RateClock, Reporter, node_name
 from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint, place_of
 from trainer.scripts.elastic_steps import Step, Steps

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.processes import Ended, started
 from trainer.exit_codes import SLOW_LINK
-from trainer.links import allreduce_gigabits, parse, rounds_of_pairs
+from trainer.network_check import allreduce_gigabits, parse, rounds_of_pairs
 
 
 @given(st.integers(1, 40))
@@ -40,7 +40,7 @@ def check(least: float, folder: Path) -> Ended:
     after = ("--", "-m", "trainer", "digits", "--epochs=1", f"--bucket=file://{folder}/bucket")
     words = ("--megabytes=2", "--rounds=2", *after)
     with started(
-        *words, recipe=f"--least-gigabits={least}", program="trainer.links", hosts=2, processes=2, data=folder
+        *words, recipe=f"--least-gigabits={least}", program="trainer.network_check", hosts=2, processes=2, data=folder
     ) as running:
         return running.end()
 

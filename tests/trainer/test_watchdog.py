@@ -12,7 +12,7 @@ import pytest
 from tests.trainer.conftest import CLEAN
 from tests.trainer.processes import started
 from trainer.exit_codes import HANG, PREEMPTED
-from trainer.watch import SLOW, WINDOW, WINDOWS, Sign, Stragglers
+from trainer.watchdog import SLOW, WINDOW, WINDOWS, Sign, Stragglers
 
 BOUND = 4
 FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", f"--process-group-timeout={BOUND}")

@@ -1,4 +1,4 @@
-"""`python -m trainer.links [-- PROGRAM]`: measures the link of every pair of hosts and an all-reduce of all ranks.
+"""`python -m trainer.network_check [-- PROGRAM]`: measure the link of each pair of hosts, and all-reduce on all ranks.
 
 It runs under torchrun, NCCL on GPUs and gloo on CPUs, and ends with the code SLOW_LINK where the slowest link is under
 the bar. What follows `--` (a file, or `-m MODULE`, and arguments) is run by the same processes when all is well.

@@ -13,8 +13,8 @@ from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.owner import NAME, Owner
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.run_lease import NAME, Owner
 from trainer.checkpoints.state import RunState
 from trainer.config import DigitsConfig
 from trainer.data.sampler import EpochSampler
