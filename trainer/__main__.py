@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags`: parse, take the device, train, leave with the exit code of how it ended."""
+"""`python -m trainer RECIPE --flags`: train on one rank and exit with a code that tells how training ended."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from trainer.exit_codes import DONE, PeerGoneError, PreemptedError, TrainerError
 RANK = os.environ.get("RANK", "0")
 TOLD = (signal.SIGTERM, signal.SIGINT)
 LOOK = 1.0
-"""Seconds from one look for a launcher to the next, where nothing says that it is gone."""
+"""Seconds between two checks that the launcher still runs."""
 PATIENCE = 3.0
-"""Seconds in which a rank that has nothing to save may tidy up."""
+"""Seconds that a preempted rank with nothing to save may take to clean up."""
 COURTESY = 2.0
-"""Seconds, at most, for which a rank lets its launcher see first that another one is gone."""
+"""Longest time in seconds that a rank waits before it reports a lost peer, so that the launcher sees the peer first."""
 
 
 class LeaveSignal:
-    """Remembers SIGTERM and Ctrl-C: the loop asks between steps, so that the current one is finished and saved.
+    """Remember SIGTERM and Ctrl-C until the loop asks between two steps.
 
-    Until the loop asks for the first time nothing has been done that could be lost, and what is being loaded can take
-    long: till then the signal ends this rank. Where it waits outside of Python no handler runs, and a thread ends it.
+    The loop then finishes the current step and saves. Before the loop asks for the first time, there is nothing to save
+    and loading can take long. A signal at that time ends this rank at once. A thread ends the rank if it waits outside
+    Python, where no signal handler runs.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class LeaveSignal:
 
     def _receive(self, _number: int, _frame: object) -> None:
         first, self._received = not self._received, True
-        # Told again, as by a terminal and then by the launcher, it is on its way out already.
+        # A terminal and the launcher may both send a signal: ignore the second one.
         if first and not self._asked:
             raise self._nothing_lost()
 
@@ -54,7 +55,7 @@ class LeaveSignal:
             leave(say(self._nothing_lost()))
 
     def follow_launcher(self) -> None:
-        """Leave when the launcher is gone: nobody would restart this rank, and who starts the job again has two."""
+        """Stop this rank when its launcher is gone, because a restarted job would otherwise have two copies of it."""
         if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
             threading.Thread(target=self._leave_with_it, args=(os.getppid(),), name="launcher", daemon=True).start()
 
@@ -64,11 +65,11 @@ class LeaveSignal:
         while not forked_for and os.getppid() == started_by:
             time.sleep(LOOK)
         os.kill(os.getpid(), signal.SIGTERM)
-        # Last: what it prints to may be gone as well.
-        print("error: the launcher is gone; leaving as if told to", file=sys.stderr, flush=True)
+        # Print last, because the output may be gone with the launcher.
+        print("error: the launcher is gone; this rank stops as if preempted", file=sys.stderr, flush=True)
 
     def _nothing_lost(self) -> PreemptedError:
-        return PreemptedError("told to leave before the first step; nothing is lost")
+        return PreemptedError("preempted before the first step; nothing is lost")
 
     def __call__(self) -> bool:
         self._asked = True
@@ -76,24 +77,24 @@ class LeaveSignal:
 
 
 def say(error: TrainerError) -> int:
-    """Say what ends this rank; returns its exit code."""
+    """Print the error that ends this rank and return its exit code."""
     print(f"error: {error} (rank {RANK}, exit code {error.exit_code})", file=sys.stderr, flush=True)
     return error.exit_code
 
 
 def main() -> int:
-    """Run one rank; returns the exit code."""
+    """Run one rank and return the exit code."""
     told_to_leave = LeaveSignal()
     told_to_leave.follow_launcher()
-    # Names of files need not be text.
+    # File names may contain bytes that are not valid text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
-    # A single rank saves and loads without torch.distributed on purpose. The program sets this, not a library module.
+    # A single rank saves and loads without torch.distributed on purpose. Only the program may set this filter.
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         from trainer.config import parse
 
         config = parse(sys.argv[1:])
-        # Imported after the flags are known to be good: torch takes seconds.
+        # Import torch only after the flags are valid: the import takes seconds.
         from trainer.loop import train
         from trainer.runtime import start_runtime
 
@@ -103,7 +104,7 @@ def main() -> int:
         runtime.close()
     except TrainerError as error:
         code = say(error)
-        # A launcher ends with the code of the rank that it sees first, and then tells the others.
+        # The launcher exits with the code of the first rank that fails, and then signals the other ranks.
         until = time.monotonic() + (COURTESY if isinstance(error, PeerGoneError) else 0.0)
         while time.monotonic() < until and not told_to_leave():
             time.sleep(0.02)
@@ -115,11 +116,11 @@ def main() -> int:
 
 
 def leave(code: int) -> None:
-    """End this process without taking the interpreter apart.
+    """End this process without shutting down the interpreter.
 
-    Connections to ranks that are gone or hang would hold it up, and a thread of a bucket's client that comes back to an
-    interpreter that is half gone ends the process with SIGABRT: so did 3 of 60 that had used a bucket. A rank that its
-    launcher forked comes back where it is done: the launcher waits for that, and then ends it in this way, too.
+    Connections to lost or hanging ranks would delay the shutdown. A thread of a bucket's client can also abort the
+    process with SIGABRT during the shutdown; 3 of 60 runs with a bucket did so. A forked rank returns here on success,
+    because the launcher waits for that and then ends the process itself.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The parts of a training run, made from its flags: data, model, and the state that checkpoints hold."""
+"""The components of a training run, built from its flags: data, model and state."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from trainer.report.metrics import Reporter, node_name
 from trainer.runtime import Runtime
 
 LONGEST_LIST = 10
-"""Broken samples that are named one by one."""
+"""Most unreadable samples that are reported one by one."""
 
 
 class Parts(NamedTuple):
-    """What a rank trains with."""
+    """Everything that a rank trains with."""
 
     data: Data
     """The training set and the test set."""
     state: RunState
-    """The bare model, its optimiser and all else that changes."""
+    """The bare model, its optimiser and all other state that changes."""
     model: nn.Module
-    """The model as steps call it: its gradients are those of all ranks."""
+    """The model that steps call. Its gradients are averaged over all ranks."""
 
 
 def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter) -> Parts:
-    """Say what will be trained where, and make it; raises ConfigurationError or DataError where it cannot be."""
+    """Report the run's settings and build its components. Raises ConfigurationError or DataError."""
     report.event(
         "start",
         node=node_name(),
@@ -59,18 +59,18 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
         model=model,
         optimizer=build_optimizer(config, model),
         sampler=sampler,
-        # Does nothing but for float16, whose gradients would vanish.
+        # Has an effect for float16 only, where small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
-        # Not what `wrap` gives: of that torch compiles only models whose own code is outside of torch. It cuts the
-        # kernels where DistributedDataParallel cuts the gradients all the same.
+        # Compile the bare model: torch does not compile the wrapper of a model whose code is part of torch.
+        # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
         model.compile()
     return Parts(data, state, runtime.wrap(model))
 
 
 def check_alike(data: Data, runtime: Runtime) -> None:
-    """Raises DataError where the ranks do not have the same data: each would take its share of something else."""
+    """Raise DataError if the ranks have different data, because their shares would not belong together."""
     mine = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
     first, *others = runtime.gather(mine)
     for rank, other in enumerate(others, start=1):
@@ -83,7 +83,7 @@ def check_alike(data: Data, runtime: Runtime) -> None:
 
 
 def name_broken(data: Data, report: Reporter, *, named: int = 0) -> int:
-    """Say which samples cannot be read, besides those `named` before; returns how many there are now."""
+    """Report the unreadable samples after the first `named`, and return how many there are now."""
     broken = data.broken
     for text in broken[named:][:LONGEST_LIST]:
         report.event("broken", sample="_".join(text.split()))

@@ -1,4 +1,4 @@
-"""The training loop: step, log, evaluate, save, leave when told to. Start reading here, at `train`."""
+"""The training loop: step, log, evaluate, save, stop when preempted. Start reading here, at `train`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainer.watchdog import Watch
 
 
 def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:
-    """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
+    """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(config.bucket) if config.bucket else None
     report = Reporter(runtime, bucket and bucket.child(config.job), job=config.job, wandb=config.wandb)
     watch = Watch(
@@ -39,7 +39,7 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave
         with watch:
             Training(config, runtime, report, bucket, watch, told_to_leave).run()
     except BaseException as error:
-        # What ended the run is said, and not what its end came upon.
+        # Report the original error, not errors raised during cleanup.
         report.leave(LEAVE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
         raise
     report.close()
@@ -68,7 +68,7 @@ class Training:
         self.profile = RunProfile(config, runtime, report)
 
     def run(self) -> None:
-        """Go on where the run stood; then train, evaluate and save, epoch by epoch."""
+        """Resume, then train, evaluate and save, epoch by epoch."""
         if self.checkpoints.resume():
             self.log.efficiency.resume()
         done = self.state.step
@@ -86,13 +86,13 @@ class Training:
             "done",
             test_accuracy=self.state.test_accuracy,
             best_accuracy=self.state.best_accuracy,
-            # More where the run had gone further before, and nothing was left to do.
+            # The run may already have trained for more epochs, so that no steps were left.
             epochs=max(self.config.epochs, self.sampler.epoch),
             seconds=self.log.clock.seconds,
         )
 
     def train_epoch(self) -> None:
-        """Take the steps that are left of the epoch; the first step of a run and the last of an epoch are logged."""
+        """Run the remaining steps of the epoch. The first step of a run and the last step of an epoch are logged."""
         self.model.train()
         steps = self.sampler.steps_of_epoch
         while self.sampler.steps_left:
@@ -121,7 +121,7 @@ class Training:
         self.log.say()
 
     def step(self, batch: Batch) -> None:
-        """One optimiser step; nothing in here waits for the device."""
+        """Run one optimiser step without waiting for the device."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
         self.runtime.set_rate(optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs))
         parts = list(zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True))
@@ -139,7 +139,7 @@ class Training:
         self.state.step += 1
 
     def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
-        """Add the gradient of these samples to what there is."""
+        """Run the forward and backward pass of these samples, which adds to the gradients."""
         with self.runtime.autocast(), taking(self.state.model, images):
             logits = self.model(images)
             loss = functional.cross_entropy(
@@ -149,7 +149,7 @@ class Training:
         self.log.meter.add(loss, logits, labels)
 
     def evaluate(self) -> None:
-        """Note and say how good the model is on the test set; a run that must leave meanwhile does it again later."""
+        """Evaluate the model and report the result. A run that is preempted meanwhile repeats the evaluation later."""
         self.log.settle()
         self.obey(self.runtime.agree(self.verdict()))
         shown = self.config.wandb != "off"
@@ -165,27 +165,27 @@ class Training:
             self.obey(Verdict.DIVERGED)
 
     def asked(self) -> bool:
-        """Whether this rank was told to leave; training gets on."""
+        """Return True if a stop was requested. Also records a heartbeat."""
         self.watch.beat()
         return self.told_to_leave()
 
     def save(self) -> None:
-        """Save a checkpoint, unless some rank's loss is no number: what is saved is worth resuming."""
+        """Save a checkpoint unless any rank has a non-finite loss."""
         self.log.settle()
         self.obey(self.runtime.agree(Verdict.GO_ON if self.log.is_finite else Verdict.DIVERGED))
         self.watch.beat()
         self.checkpoints.save(self.log.efficiency.useful_seconds)
 
     def verdict(self) -> Verdict:
-        """What this rank has to say to the others about going on."""
+        """Return this rank's decision about the next step."""
         if not self.log.is_finite:
             return Verdict.DIVERGED
         return Verdict.LEAVE if self.told_to_leave() else Verdict.GO_ON
 
     def obey(self, agreed: Verdict) -> None:
-        """Do what all ranks agreed on; they come here after the same step."""
+        """Act on the common decision of all ranks, which all call this after the same step."""
         if agreed == Verdict.DIVERGED:
-            # What is being saved may be of weights that are no numbers: it is removed then.
+            # The running save may hold non-finite weights: wait, so that it is deleted.
             with suppress(StorageError):
                 self.checkpoints.wait()
             raise diverged(self.state.step, self.config.learning_rate)
@@ -193,5 +193,5 @@ class Training:
             self.save()
             self.checkpoints.wait()
             self.profile.end()
-            kept = "" if self.checkpoints.checkpoints else "; nothing of the run is kept, for there is no --bucket"
-            raise PreemptedError(f"told to leave at step {self.state.step}{kept}")
+            kept = "" if self.checkpoints.checkpoints else "; no checkpoint was saved because --bucket is not set"
+            raise PreemptedError(f"preempted at step {self.state.step}{kept}")

@@ -1,4 +1,4 @@
-"""Where the ranks that torchrun started find each other, also those that it started again."""
+"""Start torch's process group from the launcher's environment variables, also after a restart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REMEDY = "leave these variables to trainer.launch or torchrun"
 
 
 def from_launcher(name: str, default: str, *, least: int = 0, below: int | None = None) -> int:
-    """A number that a launcher sets; raises ConfigurationError for what is none, or too small or large."""
+    """Return a number that the launcher sets. Raises ConfigurationError if it is missing or out of range."""
     said = os.environ.get(name, default)
     if said.isascii() and said.isdigit() and least <= int(said) and (below is None or int(said) < below):
         return int(said)
@@ -24,18 +24,18 @@ def from_launcher(name: str, default: str, *, least: int = 0, below: int | None 
 
 
 def meet(backend: str, timeout: timedelta) -> Store:
-    """Wait for the other ranks and begin to talk to them; returns the store through which they did.
+    """Wait for the other ranks, start the process group and return its store.
 
-    Raises ConfigurationError where nothing says where they meet.
+    Raises ConfigurationError if the address of rank 0 is not set.
     """
     if not os.environ.get("MASTER_ADDR"):
-        raise refusal("$MASTER_ADDR", "", "where rank 0 listens", REMEDY)
+        raise refusal("$MASTER_ADDR", "", "the address of rank 0", REMEDY)
     from_launcher("MASTER_PORT", "", least=1)
     found: tuple[Store, int, int] = next(rendezvous("env://", timeout=timeout))
     store, rank, world = found
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        # The launcher keeps its store when it starts its ranks again: what ranks before these wrote must not be
-        # read. Where ranks make a store anew, each of them may have been started another number of times.
+        # The launcher keeps its store when it restarts its ranks, so separate the keys of each attempt. Without the
+        # launcher's store, ranks may have different restart counts.
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
     return store

@@ -1,4 +1,4 @@
-"""What the steps of a run did: loss, rates and times, said every so often, once the device has the numbers."""
+"""Log of a run's steps: loss, rates and times, reported once the device has computed them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.watchdog import Watch
 
 
 class StepLog:
-    """Counts and times steps; only `say` waits for the device."""
+    """Count and time steps. Only `emit` waits for the device."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class StepLog:
         self._unsaid: deque[tuple[int, Callable[[], None]]] = deque()
 
     def note(self, number: int, steps: int) -> None:
-        """Keep how the steps since the last note went, for `say`; `number` of the epoch's `steps` are done."""
+        """Queue a line about the steps since the last call. Step `number` of the epoch's `steps` is done."""
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
@@ -60,16 +60,16 @@ class StepLog:
         self._unsaid.append((global_step + self._runtime.metrics_lag, line))
 
     def say(self, up_to: float = math.inf) -> None:
-        """Say what was noted, as far as the device has it at this step; the one place in an epoch that waits for it."""
+        """Report the queued lines up to a step. This is the only call in an epoch that waits for the device."""
         while self._unsaid and self._unsaid[0][0] <= up_to:
             self._unsaid.popleft()[1]()
 
     @property
     def is_finite(self) -> bool:
-        """Whether no loss that was said was NaN or infinite."""
+        """True if no reported loss was NaN or infinite."""
         return self._finite
 
     def settle(self) -> None:
-        """Say all that was noted and look at every loss so far, said or not."""
+        """Report all queued lines and check every loss so far."""
         self.say()
         self._finite = self._finite and self.meter.is_finite()

@@ -1,4 +1,4 @@
-"""Watches the ranks from a thread of each: a rank that hangs ends the job with its stacks, a slow one is named."""
+"""Watch the ranks from a thread in each: end the job with stack traces if a rank hangs, and report slow ranks."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from trainer.exit_codes import HANG
 from trainer.runtime.base import Runtime
 
 LONGEST_TICK = 1.0
-"""Seconds from one look to the next, at most; with a short bound an eighth of it."""
+"""Longest time between two polls in seconds. With a short time-out it is an eighth of the time-out."""
 FAREWELL = 3.0
-"""Seconds in which the ranks that still run say where they are before any of them leaves."""
+"""Seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE = 2 * LONGEST_TICK
-"""Seconds without a look after which a rank's process is taken for one that does not run."""
+"""Seconds without a heartbeat after which a rank's process counts as stopped."""
 SETTING_UP = 300.0
-"""Seconds that a rank may take, at least, until its first step is done: libraries load, kernels are chosen."""
+"""Least time-out in seconds until the first step is done, because loading libraries and choosing kernels takes long."""
 WINDOW = 5.0
-"""Seconds over which ranks are compared, at least."""
+"""Least time in seconds over which ranks are compared."""
 SLOW = 1.5
-"""A rank is slow whose own part of a step takes this many times the median of the others'."""
+"""A rank is slow if its own part of a step takes this many times the median of the other ranks."""
 WINDOWS = 3
-"""How many windows in a row a rank is slow before it is named: one may be chance."""
+"""Number of consecutive slow windows before a rank is reported, because one may be chance."""
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a rank shows of itself."""
+    """State that a rank publishes in the store."""
 
     ticks: int = 0
-    """How often its watch has looked: stands still where the process is stopped or gone."""
+    """Number of polls by the watchdog. It does not change if the process is stopped or gone."""
     beats: int = 0
-    """How far its training has come: stands still where the training hangs."""
+    """Number of progress marks of the training. It does not change if the training hangs."""
     steps: int = 0
-    """Steps that `seconds` is about."""
+    """Number of steps in `seconds`."""
     seconds: float = 0.0
-    """Its own part of these steps: without waiting for other ranks."""
+    """Seconds of this rank's own part of these steps, without waiting for other ranks."""
 
     def text(self) -> str:
-        """The sign as it stands in the store."""
+        """Return the heartbeat as it is stored."""
         return f"{self.ticks} {self.beats} {self.steps} {self.seconds:.6f}"
 
     @classmethod
     def read(cls, text: bytes) -> Sign:
-        """The sign that another rank wrote."""
+        """Parse the heartbeat of another rank."""
         ticks, beats, steps, seconds = text.split()
         return cls(int(ticks), int(beats), int(steps), float(seconds))
 
 
 class Watch:
-    """One rank's watch.
+    """The watchdog of one rank.
 
-    `beat` is called wherever training gets on; `worked` whenever the time of some steps is known. Both only set
-    numbers: the ranks compare them through the store, beside the training.
+    Call `heartbeat` wherever training makes progress, and `worked` when the time of some steps is known. Both only set
+    numbers. A thread compares the numbers of all ranks through the store.
     """
 
     def __init__(self, runtime: Runtime, *, bound: float, slow: Callable[[int, float], None]) -> None:
@@ -79,7 +79,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         self._show()
-        self._runtime.barrier()  # every sign is there before anyone reads it
+        self._runtime.barrier()  # every heartbeat is stored before any rank reads it
         self.beat()
         self._runtime.alive = self.beat
         self._thread.start()
@@ -92,12 +92,12 @@ class Watch:
         self._thread.join()
 
     def beat(self) -> None:
-        """Training gets on."""
+        """Record that training makes progress."""
         self._beats += 1
         self._beaten = time.monotonic()
 
     def worked(self, steps: int, seconds: float) -> None:
-        """This rank's own part of its last `steps` steps took so many seconds, all together."""
+        """Record the seconds of this rank's own part of its last `steps` steps."""
         self._work = (self._work[0] + steps, self._work[1] + seconds)
 
     def _run(self) -> None:
@@ -105,11 +105,11 @@ class Watch:
             try:
                 self._look()
             except dist.DistError as error:
-                # Whoever kept the store is gone. This rank will leave when it next meets the others; should it never
-                # get that far, its own bound still ends it.
+                # The rank that kept the store is gone. This rank will stop at its next collective, or at its own
+                # time-out.
                 self._store = None
                 reason = str(error).partition("\n")[0]
-                print(f"warning: the ranks' watch sees this rank alone: {reason}", file=sys.stderr, flush=True)
+                print(f"warning: the watchdog has lost the other ranks: {reason}", file=sys.stderr, flush=True)
 
     def _look(self) -> None:
         self._show()
@@ -131,17 +131,17 @@ class Watch:
         return [Sign.read(text) for text in self._store.multi_get(keys)]
 
     def _hangs(self) -> bool:
-        """Whether training stands still here, or another rank says that it does there."""
+        """Return True if training hangs on this rank, or if another rank reported a hang."""
         bound = self._bound if self._work[0] else max(self._bound, SETTING_UP)
         if time.monotonic() - self._beaten > bound:
             return True
         return bool(self._store and self._store.check(["hang"]))
 
     def _end(self) -> None:
-        """Say where every thread of this rank is and which rank is to blame; end the process once all have."""
+        """Print the stack of every thread and the rank at fault. End the process once all ranks have done so."""
         faulthandler.dump_traceback(all_threads=True)
-        rank, blame = self._runtime.rank, "its training does not get on"
-        # The store goes with the rank that keeps it, which may leave first: this one leaves all the same.
+        rank, blame = self._runtime.rank, "its training makes no progress"
+        # The rank that keeps the store may exit first. Then this one exits without it.
         with suppress(dist.DistError):
             blame = self._agree() or blame
         text = f"error: a rank did not answer within {self._bound:g} s: {blame} (rank {rank}, exit code {HANG})\n"
@@ -152,7 +152,10 @@ class Watch:
         os._exit(HANG)
 
     def _agree(self) -> str:
-        """Tell the others, and say who is to blame; empty without a store."""
+        """Report the hang to the other ranks.
+
+        Returns a description of the ranks at fault, or nothing without a store.
+        """
         if self._store is None:
             return ""
         self._store.set(f"speaks/{self._runtime.rank}", "1")
@@ -160,7 +163,7 @@ class Watch:
         return self._blame()
 
     def _bid_farewell(self) -> None:
-        """Wait, for a while, until every rank has said what it had to say."""
+        """Wait for a limited time until every rank has printed its report."""
         if self._store is None:
             return
         self._store.set(f"said/{self._runtime.rank}", "1")
@@ -170,20 +173,20 @@ class Watch:
             time.sleep(self._tick / 4)
 
     def _blame(self) -> str:
-        """The ranks whose process does not run; where all run, those whose training came least far."""
+        """Return the ranks whose process is stopped. If all run, return the ranks with the least progress."""
         before = self._signs()
         until = time.monotonic() + SILENCE
         while (silent := self._silent_since(before)) and time.monotonic() < until:
             time.sleep(self._tick / 4)
         self._show()
         if silent:
-            return f"the process of {_names(silent)} does not run"
+            return f"the process of {_names(silent)} is stopped"
         after = self._signs()
         least = min(sign.beats for sign in after)
-        return f"{_names([rank for rank, sign in enumerate(after) if sign.beats == least])} came least far"
+        return f"{_names([rank for rank, sign in enumerate(after) if sign.beats == least])} made the least progress"
 
     def _silent_since(self, before: list[Sign]) -> list[int]:
-        """The other ranks that have not looked since then. One that is itself in here does not, but speaks."""
+        """Return the other ranks without a poll since then, except ranks that are printing their own report."""
         assert self._store
         return [
             rank
@@ -193,7 +196,7 @@ class Watch:
 
 
 class Stragglers:
-    """Compares the ranks' own parts of their steps, window by window."""
+    """Compare the ranks' own parts of their steps, window by window."""
 
     def __init__(self, world: int) -> None:
         self._before = [Sign()] * world
@@ -201,7 +204,7 @@ class Stragglers:
         self._in_a_row = [0] * world
 
     def look(self, signs: list[Sign], now: float) -> list[tuple[int, float]]:
-        """The ranks that are slow since several windows, each with how many times slower than the others it is."""
+        """Return the ranks that were slow in several windows, each with its ratio to the others."""
         advanced = all(sign.steps > before.steps for sign, before in zip(signs, self._before, strict=True))
         if not advanced or now - self._looked < WINDOW:
             return []
@@ -214,7 +217,7 @@ class Stragglers:
         for rank, seconds in enumerate(each):
             times = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
             self._in_a_row[rank] = self._in_a_row[rank] + 1 if times >= SLOW else 0
-            # Named when it is sure, and then ever more seldom.
+            # Report when several windows agree, and then once for each further series of windows.
             if self._in_a_row[rank] >= WINDOWS and self._in_a_row[rank] % WINDOWS == 0:
                 found.append((rank, times))
         return found

@@ -68,10 +68,10 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         "checksum of",
     ),
     "manifest without a format": (lambda folder: change(folder / MANIFEST, lambda _: seal({})), "format is None"),
-    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "none of this trainer"),
-    "another step's": (lambda folder: other_facts(folder, step=2), "it is of step 2"),
-    "no facts": (lambda folder: reseal(folder, facts={}), "none of this trainer: KeyError 'signature'"),
-    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
+    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "the manifest is invalid"),
+    "another step's": (lambda folder: other_facts(folder, step=2), "its step is 2"),
+    "no facts": (lambda folder: reseal(folder, facts={}), "the manifest is invalid: KeyError 'signature'"),
+    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not cnn/adamw"),
 }
 
 
@@ -276,9 +276,9 @@ def test_a_step_that_is_saved_again_stays_whole_all_the_while(
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"began": None}, "nothing of began"),
-        ({"sampler": {"epoch": 0, "position": 0, "num_samples": 0}}, "no place in the data"),
-        ({"sampler": {"epoch": 0, "position": 9, "num_samples": 5}}, "no place in the data"),
+        ({"began": None}, "began is missing"),
+        ({"sampler": {"epoch": 0, "position": 0, "num_samples": 0}}, "is not a place in the data"),
+        ({"sampler": {"epoch": 0, "position": 9, "num_samples": 5}}, "is not a place in the data"),
     ],
 )
 def test_a_state_that_lacks_what_training_goes_on_from_does_not_fit(
@@ -291,7 +291,7 @@ def test_a_state_that_lacks_what_training_goes_on_from_does_not_fit(
     with pytest.raises(ValueError, match=reason):
         state.fits(Saved(tensors=good.tensors, facts=changed))
     strange = {**good.tensors, "optimizer.momentum.head": torch.zeros(1)}
-    with pytest.raises(ValueError, match="state of head, which is no weight"):
+    with pytest.raises(ValueError, match="state of head, which is not a weight"):
         state.fits(Saved(tensors=strange, facts=good.facts))
 
 

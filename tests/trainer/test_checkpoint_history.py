@@ -271,7 +271,7 @@ class Histories(RuleBasedStateMachine):
         former = data.draw(st.sampled_from(self._former))
         contents = self._store.contents()
         former.save(max(1, self._step + steps), -1.0)
-        with pytest.raises(ConfigurationError, match="taken by a run that was started later"):
+        with pytest.raises(ConfigurationError, match="acquired by a run that started later"):
             former.wait()
         assert self._store.contents() == contents
 

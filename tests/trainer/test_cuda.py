@@ -111,7 +111,7 @@ def test_a_run_that_is_told_to_leave_saves_its_step(digits: Path, tmp_path: Path
         os.kill(running.rank_process(0), signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
-    step = ended.output.partition("told to leave at step ")[2].split()[0]
+    step = ended.output.partition("preempted at step ")[2].split()[0]
     assert [event["step"] for event in ended.events("checkpoint")][-1] == step
 
 

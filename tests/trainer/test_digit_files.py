@@ -47,13 +47,13 @@ def test_images_of_another_size(tmp_path: Path) -> None:
 def test_images_without_anything_in_them(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / DIGIT_IMAGES).write_bytes(struct.pack(">4I", 0x803, 20, 28, 28) + bytes([7]) * 20 * 28 * 28)
-    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has no digits: all its pixels are 7"):
+    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has no digits: every pixel is 7"):
         load(tmp_path)
 
 
 def test_no_images(tmp_path: Path) -> None:
     write(tmp_path, count=0)
-    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has nothing in it"):
+    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} is empty"):
         load(tmp_path)
 
 

@@ -62,7 +62,7 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
 )
 def test_a_label_that_is_no_class_is_named(tmp_path: Path, ending: str, label: bytes) -> None:
     shard(tmp_path / "train-0.tar", [b"0" if ending == "cls" else b'{"label": 0}', label], ending)
-    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} names no class .*; allowed is .*0.*: make the shard"):
+    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} has no class .*; allowed is .*0.*: create the shard"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
@@ -124,7 +124,7 @@ def test_what_is_no_regular_file_is_a_broken_image(tmp_path: Path) -> None:
 
 def test_a_shard_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train-0.tar")
-    with pytest.raises(DataError, match=r"train-0.tar is no regular file"):
+    with pytest.raises(DataError, match=r"train-0.tar is not a regular file"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
@@ -165,7 +165,7 @@ def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.Cap
         find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are hidden or no images by their endings" in said[0]
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
     assert f"{path.name}/a.npy" in said[0]
     assert ".png" in said[0]
 
@@ -191,7 +191,7 @@ def test_images_of_one_class_are_refused(tmp_path: Path) -> None:
 def test_an_image_outside_of_the_classes_is_named(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
     (tmp_path / "train" / "preview.png").touch()
-    with pytest.raises(DataError, match=r"train/preview.png is in no class's folder: move it into train/CLASS/ or re"):
+    with pytest.raises(DataError, match=r"train/preview.png is not in a class folder: move it into train/CLASS/ or re"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
@@ -232,7 +232,7 @@ def test_a_shard_of_which_a_reader_would_see_just_a_part_is_broken(
         third = archive.getmembers()[4].offset
     assert len(find_images(Folder(str(tmp_path)), "train", HERE)[0]) == 3
     path.write_bytes(harm(path.read_bytes(), third))
-    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is cut off|goes on after).*make it again"):
+    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is truncated|has data after).*create it again"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
@@ -261,5 +261,5 @@ def test_images_of_a_shard_with_dots_in_their_names_are_counted(
         assert [image.label for image in images] == [1]
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "train-0.tar has 1 images that are passed over" in said[0]
+    assert "train-0.tar has 1 skipped images" in said[0]
     assert "the first: 'a.v1.jpg'" in said[0]

@@ -80,9 +80,9 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
         rest = said.read()
     launcher.wait()
     # The ranks agree: one of them that looks is enough, and takes the other along before that one has looked.
-    assert rest.count("error: the launcher is gone; leaving as if told to") in {1, 2}, rest
+    assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
-    (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
+    (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
     saved = tmp_path / "bucket" / "checkpoints" / "training" / f"step-{int(step):09d}"
     assert (saved / "checkpoint.json").exists()
 
@@ -91,10 +91,16 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     ("flags", "said"),
     [
         (["--nope"], "error: the following arguments are required: training_script"),
-        (["--nproc-per-node=many", "-m", "trainer"], "does not take its flags: Unsupported nproc_per_node value: many"),
-        (["--nproc-per-node=0", "-m", "trainer"], "does not take its flags: nproc_per_node is 0; allowed is 1 or more"),
-        (["--nnodes=2:1", "-m", "trainer"], "does not take its flags: min_nodes must be > 0 and <= max_nodes"),
-        (["--max-restarts=-1", "-m", "trainer"], "does not take its flags: max_restarts must be >= 0"),
+        (
+            ["--nproc-per-node=many", "-m", "trainer"],
+            "does not accept its flags: Unsupported nproc_per_node value: many",
+        ),
+        (
+            ["--nproc-per-node=0", "-m", "trainer"],
+            "does not accept its flags: nproc_per_node is 0; allowed is 1 or more",
+        ),
+        (["--nnodes=2:1", "-m", "trainer"], "does not accept its flags: min_nodes must be > 0 and <= max_nodes"),
+        (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
 )
 def test_flags_that_torchrun_does_not_take_are_a_bad_configuration(flags: list[str], said: str) -> None:

@@ -30,7 +30,7 @@ def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
         left = running.end()
         assert time.monotonic() - began < BUDGET
     assert left.codes == [PREEMPTED], left.output
-    assert "told to leave at step 3 " in left.output
+    assert "preempted at step 3 " in left.output
     assert not left.events("test")
     again = run(*flags, "--test-steps=1", processes=2, data=tmp_path, recipe="imagenet")
     assert again.codes == [DONE], again.output
@@ -48,7 +48,7 @@ def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits:
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
     saved = ended.events("checkpoint")[-1]["step"]
-    assert f"told to leave at step {saved} " in ended.output
+    assert f"preempted at step {saved} " in ended.output
 
 
 def test_a_rank_that_waits_for_the_others_leaves() -> None:
@@ -68,7 +68,7 @@ def test_a_rank_that_waits_for_the_others_leaves() -> None:
     _, said = rank.communicate(timeout=BUDGET)
     assert time.monotonic() - began < BUDGET
     assert rank.returncode == PREEMPTED, said
-    assert "told to leave before the first step; nothing is lost (rank 1, exit code 75)" in said
+    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in said
 
 
 def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
         os.kill(launcher, signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
-    assert "told to leave before any rank was started" in ended.output
+    assert "preempted before any rank was started" in ended.output
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])

@@ -32,7 +32,7 @@ def test_a_model_takes_images_of_the_size_and_gives_a_score_a_class_while_it_tra
     "arch", ["fasterrcnn_resnet50_fpn", "fcn_resnet50", "raft_small", "r3d_18", "quantized_resnet18"]
 )
 def test_what_is_no_classifier_is_refused(arch: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which gives no score a class; allowed are"):
+    with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which is not an image classifier; allowed are"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
 
 
@@ -42,7 +42,9 @@ def test_what_is_no_classifier_is_refused(arch: str) -> None:
 def test_a_batch_that_a_model_does_not_take_is_refused(arch: str, number: int, size: int) -> None:
     model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)
     images = torch.rand(number, 3, size, size)
-    refusal = f"does not take a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
+    refusal = (
+        f"does not accept a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
+    )
     with pytest.raises(ConfigurationError, match=refusal), taking(model, images):
         model(images)
 
@@ -66,5 +68,5 @@ def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
 
 @pytest.mark.parametrize(("arch", "size"), [("vit_b_16", 100), ("timm/xcit_nano_12_p8_224", 7)])
 def test_a_size_that_a_model_does_not_take_is_refused(arch: str, size: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"image_size is {size}; allowed is a size that the model takes"):
+    with pytest.raises(ConfigurationError, match=f"image_size is {size}; allowed is a size that the model supports"):
         build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)

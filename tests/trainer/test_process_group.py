@@ -20,7 +20,7 @@ PROJECT = Path(__file__).parents[2]
         ({"RANK": "abc"}, "$RANK is 'abc'; allowed is a number from 0 to 0"),
         ({"WORLD_SIZE": "2", "RANK": "2"}, "$RANK is '2'; allowed is a number from 0 to 1"),
         ({"WORLD_SIZE": "0"}, "$WORLD_SIZE is '0'; allowed is a number from 1 on"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR is ''; allowed is where rank 0 listens"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR is ''; allowed is the address of rank 0"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT is ''"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
     ],

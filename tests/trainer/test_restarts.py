@@ -124,7 +124,7 @@ def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_pat
         os.kill(running.rank_process(1), signal.SIGKILL)
         ended = running.end()
     assert ended.codes == [DONE, DONE], ended.output
-    left = [line for line in ended.output.splitlines() if "told to leave at step" in line]
+    left = [line for line in ended.output.splitlines() if "preempted at step" in line]
     (step,) = {line.partition("at step ")[2].split()[0] for line in left}
     assert step in map(str, steps(ended, "resume"))
 

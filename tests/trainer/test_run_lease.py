@@ -39,9 +39,7 @@ def taken_over(url: str, runtime: Runtime) -> None:
     save(after := owned(folder, second, runtime), 2, 3)
     for step in (1, 3, 4):
         before.save(step, saved(step))
-        with pytest.raises(
-            ConfigurationError, match="taken by a run that was started later, on node-2; allowed is one"
-        ):
+        with pytest.raises(ConfigurationError, match="acquired by a run that started later, on node-2; allowed is one"):
             before.wait()
     found, skipped = newest(after)
     assert found
@@ -90,7 +88,7 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
             ended = first.end()
             assert ended.codes == [BAD_CONFIGURATION], ended.output
             assert "UserWarning" not in ended.output
-            assert f"error: file://{tmp_path}/training was taken by a run that was started later" in ended.output
+            assert f"error: file://{tmp_path}/training was acquired by a run that started later" in ended.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)
             ended = second.end()
@@ -118,4 +116,4 @@ def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
     for seal in tmp_path.glob(f"checkpoints/*/*/{MANIFEST}"):
         seal.unlink()
     assert not run.resume()
-    assert "warning: training starts anew: none of the 2 checkpoints in" in capsys.readouterr().err
+    assert "warning: training starts over: none of the 2 checkpoints in" in capsys.readouterr().err

@@ -151,7 +151,7 @@ def test_killed_and_told_to_leave_it_ends_where_it_would_have(
     assert told.codes == [PREEMPTED], told.output
     assert "step=0" not in resumed
     left_at = int(told.events("checkpoint")[-1]["step"])
-    assert f"told to leave at step {left_at} " in told.output
+    assert f"preempted at step {left_at} " in told.output
     assert left_at < LAST
 
     third = run(*flags, processes=2, data=digits, recipe="digits")

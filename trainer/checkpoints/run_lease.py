@@ -1,6 +1,6 @@
-"""Which run saves into a folder: the one that was started last.
+"""A lease on a run's folder, held by the run that started last.
 
-Nobody has to give a folder back, so that no run that is gone keeps another from it; and no clock is compared.
+The lease needs no release and no clock, so a crashed run cannot block its successor.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ NAME = "owner"
 
 
 class Owner:
-    """This run, as the owner of its folder until another one takes it."""
+    """This run's claim on its folder, valid until another run acquires the folder."""
 
     def __init__(self, folder: Folder, node: str) -> None:
         self._folder = folder
         self._mine = f"{uuid.uuid4().hex} {node}".encode()
 
     def take(self) -> None:
-        """Begin to own the folder: a run before this one, should it still be there, saves nothing more."""
+        """Acquire the folder. An earlier run that still exists cannot save any more."""
         self._folder.write(NAME, self._mine)
 
     def check(self) -> None:
-        """Raises ConfigurationError where another run has taken the folder."""
+        """Raise ConfigurationError if another run has acquired the folder."""
         try:
             found = self._folder.read(NAME)
-        except MissingFileError:  # removed by hand: nobody else wants it
+        except MissingFileError:  # removed by hand: there is no other run
             return
         if found != self._mine:
             node = found.decode(errors="replace").partition(" ")[2]
             raise ConfigurationError(
-                f"{self._folder.url} was taken by a run that was started later, on {node}; allowed is one run of a job "
-                "at a time: end one of them, or give it another --job"
+                f"{self._folder.url} was acquired by a run that started later, on {node}; allowed is one run of a job "
+                "at a time: stop one of them, or give it another --job"
             )

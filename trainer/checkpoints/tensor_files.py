@@ -1,7 +1,7 @@
-"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file a rank, sealed by a manifest.
+"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank and one manifest.
 
-Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a
-manifest of JSON in place of a pickle, which could run code when it is loaded.
+Unlike torch's FsspecWriter it writes a SHA-256 for every tensor and names the file in storage errors. Its manifest is
+JSON instead of a pickle, which could run code when it is loaded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
 
 PIECE_BYTES = 32 * 2**20
-"""Most bytes of a file to read at once, unless a single tensor is larger: a load must not take the memory twice."""
+"""Most bytes of a file to read at once, unless one tensor is larger, so that a load does not need twice the memory."""
 
 
 class TensorFilesWriter(StorageWriter):
-    """Writes one checkpoint: each rank its file, then the coordinating rank the manifest."""
+    """Write one checkpoint: each rank writes its file, then the coordinator writes the manifest."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class TensorFilesWriter(StorageWriter):
         self._check = check
         self._permit = permit
         self._sealed = sealed
-        # A new name for each save. A step that is saved again stays whole until its new manifest is written, and a run
-        # that has lost the folder cannot overwrite the files of its successor.
+        # Use a new name for each save. A step that is saved again stays complete until its new manifest is written. A
+        # run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Do nothing: one checkpoint does not affect the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Keep a whole checkpoint of this step until the new one is sealed; delete anything else that is there."""
+        """Keep a complete checkpoint of this step until the new one is sealed. Delete everything else in the folder."""
         if not is_coordinator:
             return
         self._permit()
@@ -64,21 +64,21 @@ class TensorFilesWriter(StorageWriter):
             self._folder.clear(first=MANIFEST)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The plans as they are: torch has shared what all ranks hold alike evenly among them."""
+        """Return the plans unchanged: torch has already divided shared tensors evenly among the ranks."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's tensors one after the other; what `check` raises at one ends the save on all ranks."""
+        """Write this rank's tensors one after the other. An error that `check` raises ends the save on all ranks."""
         results = []
         start = 0
         with self._folder.writing(self._file) as file:
             for item in plan.items:
                 tensor = planner.resolve_data(item)
-                assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is no tensor"
+                assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is not a tensor"
                 tensor = tensor.detach().cpu()
                 self._check(item.index.fqn, tensor)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -118,7 +118,7 @@ class TensorFilesWriter(StorageWriter):
                 self._folder.delete(name)
 
     def _find(self, files: set[str]) -> None:
-        """Raises StorageError where a rank's file is on a disk of its own: nobody could go on from what is sealed."""
+        """Raise StorageError if a rank wrote its file to a different disk, because no run could resume from that."""
         for name in sorted(files) if self._folder.is_local else ():
             try:
                 self._folder.facts(name)
@@ -127,34 +127,34 @@ class TensorFilesWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this class by a name: no."""
+        """Return False: torch must not choose this class by a name."""
         del checkpoint_id
         return False
 
 
 class TensorFilesReader(StorageReader):
-    """Reads one checkpoint; a tensor that is not as it was written raises ValueError."""
+    """Read one checkpoint. A tensor that differs from what was written raises ValueError."""
 
     def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
         self._folder = folder
         self._metadata = read_metadata(manifest)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Do nothing: one checkpoint does not affect the next."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """What the manifest says of the tensors."""
+        """Return the tensors' metadata from the manifest."""
         return self._metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Nothing to set up."""
+        """Do nothing."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The plans as they are."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -174,7 +174,7 @@ class TensorFilesReader(StorageReader):
         return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
 
     def _check_size(self, name: str, items: list[ReadItem]) -> None:
-        """Raise ValueError if the file ends before one of the tensors does: a bucket rejects a read past the end."""
+        """Raise ValueError if the file ends before one of its tensors, because a bucket rejects a read past the end."""
         size = self._folder.facts(name).size
         for item in items:
             place = self._place(item)
@@ -184,7 +184,7 @@ class TensorFilesReader(StorageReader):
                 raise ValueError(f"{name} is too short: {tensor} has {there} of {place['bytes']} bytes")
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
-        """Yield the tensors of a file in groups of at most PIECE_BYTES; a larger tensor is a group of its own."""
+        """Yield the tensors of a file in groups of at most PIECE_BYTES. A larger tensor is its own group."""
         piece: list[ReadItem] = []
         start = 0
         for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
@@ -212,7 +212,7 @@ class TensorFilesReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this class by a name: no."""
+        """Return False: torch must not choose this class by a name."""
         del checkpoint_id
         return False
 

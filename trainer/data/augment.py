@@ -14,13 +14,13 @@ MOST_DEGREES = 10.0
 MOST_PIXELS = 2.0
 MOST_SCALE = 0.1
 SEEDS = 2**64
-"""As many as torch has."""
+"""Number of seeds that torch has."""
 
 
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
-    """Shift, turn and scale each image by its own random amount.
+    """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks
+    The amounts depend only on the seed and the sample's place in the epoch. They are the same for any number of ranks
     and after a restart.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position

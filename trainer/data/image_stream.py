@@ -1,4 +1,4 @@
-"""Images read from a disk or a bucket at the steps that need them; nothing of them is kept."""
+"""Images that are read from a disk or a bucket when a step needs them, without a cache."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
 READERS = 16
-"""Images that are asked for at the same time: a bucket answers each after tens of milliseconds."""
+"""Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 ENOUGH = 100
-"""Images that must have been read before the share of broken ones says something."""
+"""Least number of images to read before the share of broken images is judged."""
 
 
 class StreamedImages:
-    """The images of a split; a broken one is named when it is met, and teaches nothing."""
+    """The images of a split. A broken image is reported when it is read and does not contribute to the gradient."""
 
     def __init__(self, source: Folder, images: list[ImageFile], side: int) -> None:
         self._source, self._images, self._side = source, images, side
@@ -32,9 +32,9 @@ class StreamedImages:
         """Names of the images that could not be decoded so far, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
-        """The pixels of these images, height x width x 3; black where there are none.
+        """Return the pixels of these images, height x width x 3. Broken images are black.
 
-        Raises StorageError where the bucket does not answer, and DataError where too many images are broken.
+        Raises StorageError if the bucket does not answer, and DataError if too many images are broken.
         """
         ask = self._threads.map(lambda index: decoded(self._source, self._images[index], self._side), indices)
         pixels = []

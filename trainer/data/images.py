@@ -1,4 +1,4 @@
-"""Images from files: each step's share is cut out of the mapped cache ahead of time, beside the training."""
+"""Images from files, cropped in the background before the step that needs them."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from trainer.storage import Folder
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN = 8
-"""Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
+"""Stored images are an eighth larger than training images, to leave room for random crops."""
 AHEAD = 3
-"""Steps whose images are cut out before they are asked for."""
+"""Number of steps whose images are cropped in advance."""
 FEWEST_CLASSES = 2
-"""With one there is nothing to tell apart: every model is right, and its loss is 0."""
+"""Least number of classes. With one class every model is right and its loss is 0."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's colours, 0 to 1, which every published model is trained with."""
+"""Mean and deviation of ImageNet's colours, 0 to 1, which published models are trained with."""
 
 
 class Cut(NamedTuple):
-    """A step's images and labels, on the device or on their way there."""
+    """A step's images and labels, on the device or being copied to it."""
 
     pixels: torch.Tensor
     """Bytes, samples x height x width x channels."""
     labels: torch.Tensor
     """Class of each image."""
     copied: torch.cuda.Event | None
-    """On CUDA the moment at which both are there."""
+    """On CUDA, the event at which both are copied."""
 
     def wait(self) -> None:
-        """Have the device, not the host, wait until both are there."""
+        """Make the device wait, not the host, until both are copied."""
         if self.copied:
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
-                # Their memory is of the other stream, which must not take it again before this one is done with it.
+                # The memory belongs to the copy stream, which must not reuse it before this stream is done with it.
                 tensor.record_stream(now)
 
 
@@ -69,7 +69,7 @@ class FolderImages:
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
-                "--num-classes out, or give the folder that was meant"
+                "--num-classes out, or set --data-dir to the right folder"
             )
         if self.classes < FEWEST_CLASSES:
             raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
@@ -79,7 +79,7 @@ class FolderImages:
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._ahead: deque[tuple[tuple[int, int], Future[Cut]]] = deque()
-        # On CUDA images are copied beside the steps before theirs, and not between two of them.
+        # On CUDA, copy images in parallel with earlier steps, not between two steps.
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
@@ -92,15 +92,15 @@ class FolderImages:
 
     @property
     def broken(self) -> Sequence[str]:
-        """Images that cannot be read, as far as it is known."""
+        """Known unreadable images, each with the reason."""
         return [*self._train.broken, *self._tests.broken]
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Cut the images of the sampler's next steps ahead of time."""
+        """Crop the images of the sampler's next steps in advance."""
         self._sampler = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's images of one training step."""
+        """Return this rank's images of one training step."""
         step = (share.epoch, share.position)
         while self._ahead and self._ahead[0][0] != step:
             self._ahead.popleft()[1].cancel()
@@ -110,7 +110,7 @@ class FolderImages:
         return Batch(images=self._as_numbers(cut.pixels), labels=cut.labels, scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Every world-th image of the test set, from the rank-th on, cut in the middle."""
+        """Yield every world-th image of the test set, starting at the rank-th, cropped in the middle."""
         mine = np.arange(rank, self.num_tests, world)
         corner = np.full((self._batch, 2), (self._kept - self.side) // 2)
         for start in range(0, len(mine), self._batch):
@@ -126,7 +126,7 @@ class FolderImages:
         planned = len(self._ahead)
         for number in range(AHEAD):
             if not ahead.steps_left:
-                # Beside the evaluation, too: the next epoch need not wait for its first images.
+                # Continue during the evaluation, so that the next epoch does not wait for its first images.
                 if ahead.epoch + 1 >= self._epochs:
                     return
                 ahead.next_epoch()
@@ -136,7 +136,7 @@ class FolderImages:
                 self._ahead.append(((share.epoch, share.position), work))
 
     def _cut_share(self, share: Share) -> Cut:
-        """Random cuts, half of them mirrored: the same for any number of ranks and after a restart."""
+        """Return random crops, half of them mirrored. They are the same for any number of ranks and after a restart."""
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
         mine = slice(share.offset, share.offset + len(share.indices))
         corners = chance.integers(0, self._kept - self.side + 1, (share.total, 2))[mine]
@@ -158,6 +158,6 @@ class FolderImages:
         return found
 
     def _as_numbers(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Float images, samples x channels x height x width, in channels-last memory as the files have them."""
+        """Return float images, samples x channels x height x width, in channels-last memory like the files."""
         images = pixels.permute(0, 3, 1, 2).float()
         return images.sub_(self._mean).div_(self._deviation)

@@ -1,4 +1,4 @@
-"""What the loop asks of a device and of the other ranks, over torch.distributed."""
+"""Interface of the training loop to a device and to the other ranks, over torch.distributed."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
 SLACK = 20.0
-"""Seconds by which torch's own time-out is longer than ours: the watch must have said what hangs before it."""
+"""Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
 LEAVING = "leaving"
-"""What a rank writes into the store that was told to leave while the ranks do not meet at every step."""
+"""Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
 Shared = TypeVar("Shared")
 
 
 class Verdict(IntEnum):
-    """Whether to go on; of the ranks' verdicts the highest counts for all."""
+    """Decision about the next step. The highest decision of all ranks applies to all."""
 
     GO_ON = 0
     LEAVE = 1
-    """Save and leave: some rank was told to."""
+    """Save and stop, because some rank was preempted."""
     DIVERGED = 2
-    """Leave without saving: some rank's loss or weights are no numbers."""
+    """Stop without saving, because some rank's loss or weights are not finite."""
 
 
 class Runtime:
-    """One rank: its device, its number, and what it does together with the other ranks."""
+    """One rank: its device, its number and its communication with the other ranks."""
 
     device: torch.device
     backend: str
-    """Backends of torch.distributed for this device's tensors and the CPU's."""
+    """Backends of torch.distributed for the tensors of this device and of the CPU."""
     device_ids: list[int] | None = None
-    """What DistributedDataParallel is told of devices."""
+    """The device_ids argument of DistributedDataParallel."""
     metrics_lag = 0
-    """Optimiser steps after which the numbers of a step are read."""
+    """Number of optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.world = from_launcher("WORLD_SIZE", "1", least=1)
@@ -66,10 +66,10 @@ class Runtime:
         self._vote: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
         self.store: Store | None = None
-        """What the ranks can read and write at any time, without meeting; None where there is one rank."""
+        """Store that the ranks can read and write at any time without a collective; None if there is only one rank."""
         self.alive: Callable[[], None] = lambda: None
-        """Called while this rank waits for something that may rightly take long."""
-        # So that `ps` and `top` say which process is which rank.
+        """Callback that records a heartbeat while this rank waits for a slow operation."""
+        # Let `ps` and `top` show the rank of each process.
         Path("/proc/self/comm").write_text(f"rank-{self.rank}", encoding="ascii")
         self.take_device(config)
         if self.world > 1:
@@ -77,42 +77,42 @@ class Runtime:
                 self._meet()
 
     def _meet(self) -> None:
-        """Wait for the other ranks."""
+        """Join the process group."""
         store = meet(self.backend, timedelta(seconds=self.timeout + SLACK))
-        # A connection of its own: a rank that waits in the other one must not keep the watch from speaking.
+        # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
         self.store = PrefixStore("trainer", store.clone())
 
     def take_device(self, config: TrainConfig) -> None:
-        """Set the device up for this rank."""
+        """Set up the device of this rank."""
         raise NotImplementedError
 
     def half(self) -> torch.dtype | None:
-        """The type of 16 bits that this device computes fast in; None where it has none."""
+        """Return the 16-bit type that this device computes fast in, or None."""
         raise NotImplementedError
 
     @property
     def precision(self) -> torch.dtype:
-        """What convolutions and matrix products are computed in."""
+        """The type of convolutions and matrix products."""
         return (self.half() if self._amp else None) or torch.float32
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The precision to compute in."""
+        """Return a context that computes in that precision."""
         if self.precision == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.precision)
 
     def alone(self, model: nn.Module) -> AbstractContextManager[object]:
-        """In here a backward pass of a wrapped model adds up gradients and does not exchange them."""
+        """Return a context in which a backward pass of a wrapped model only accumulates gradients."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model with gradients averaged over all ranks."""
+        """Return the model with gradients averaged over all ranks."""
         if self.world == 1:
             return model
-        # The graph is the same at every step, so that DDP need not search for unused weights; but where gradients are
-        # not exchanged at every pass it is not.
+        # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some
+        # passes skip the averaging.
         static = self._accumulate == 1
-        # Batch statistics are not sent at each step, at which all would wait for rank 0: `level` does where they count.
+        # Broadcasting buffers at each step would make all ranks wait for rank 0. `sync_buffers` does it when needed.
         return DistributedDataParallel(
             model,
             device_ids=self.device_ids,
@@ -123,29 +123,29 @@ class Runtime:
 
     @property
     def feed_device(self) -> torch.device:
-        """Where batches are made."""
+        """The device on which batches are created."""
         return self.device
 
     @property
     def scores_device(self) -> torch.device:
-        """Where an evaluation counts."""
+        """The device on which an evaluation counts."""
         return self.device
 
     def feed(self, data: Data) -> Data:
-        """The data with its batches on the device."""
+        """Return the data set with its batches on the device."""
         return data
 
     def training(self, step: int) -> AbstractContextManager[object]:
-        """In here one optimiser step is asked of the device."""
+        """Return a context for one optimiser step."""
         del step
         return nullcontext()
 
     def evaluating(self) -> AbstractContextManager[object]:
-        """In here the model computes no gradients."""
+        """Return a context without gradients."""
         return torch.inference_mode()
 
     def hand_over(self) -> None:
-        """Let the device begin with what was asked of it so far."""
+        """Start the queued operations on the device."""
 
     def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate of the next step."""
@@ -153,29 +153,29 @@ class Runtime:
             group["lr"] = rate
 
     def exchange(self, model: nn.Module) -> None:
-        """Average the gradients over all ranks, where the model that `wrap` gave has not done so."""
+        """Average the gradients over all ranks, unless the wrapped model has done that."""
 
     def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The tensors where a checkpoint can be written from."""
+        """Return the tensors in a form that a checkpoint can be written from."""
         return tensors
 
     def counts(self) -> dict[str, int]:
-        """What this kind of device counts while it trains."""
+        """Return counters of this kind of device during training."""
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """How each tensor is spread over several devices of this rank, where it has several."""
+        """Return how each tensor is spread over several devices of this rank, if there are several."""
         del model, batch
         return {}
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """What profiles the steps from `first` to `last` into the bucket."""
+        """Return a profiler of the steps from `first` to `last` that writes to the bucket."""
         return StepProfile(profiles_of(Folder(config.bucket), config.job).child(f"rank-{self.rank}"), first, last)
 
     def vote(self, verdict: Verdict) -> Verdict:
-        """Give this rank's verdict and get what all ranks agreed on at the call before.
+        """Submit this rank's decision and return the common decision of the previous call.
 
-        The ranks agree while the next step is computed, so that no step waits for it. All must call it equally often.
+        The ranks decide while the next step is computed, so that no step waits. All ranks must call it equally often.
         """
         self._has_stepped = True
         if self.world == 1:
@@ -186,7 +186,7 @@ class Runtime:
         return agreed
 
     def settle(self) -> Verdict:
-        """What all ranks agreed on at the last vote."""
+        """Wait for the common decision of the last call."""
         if self._vote is None:
             return Verdict.GO_ON
         work, ballot = self._vote
@@ -195,12 +195,12 @@ class Runtime:
         return Verdict(int(ballot.item()))
 
     def agree(self, verdict: Verdict) -> Verdict:
-        """Give this rank's verdict and wait for what all ranks agree on."""
+        """Submit this rank's decision and wait for the common decision."""
         self.vote(max(verdict, self.settle()))
         return self.settle() if self.world > 1 else verdict
 
     def told(self, *, mine: bool) -> bool:
-        """Whether this rank, as `mine` says, or another one was told to leave; the ranks ask as often as each likes."""
+        """Return True if this rank (`mine`) or another one was preempted. Ranks may call it at different times."""
         if self.store is None:
             return mine
         if mine:
@@ -208,7 +208,7 @@ class Runtime:
         return mine or bool(self.store.check([LEAVING]))
 
     def level(self, model: nn.Module) -> None:
-        """Give all ranks rank 0's buffers, such as the statistics that each rank has of its own batches."""
+        """Copy rank 0's buffers to all ranks, because batch statistics differ between ranks."""
         buffers = list(model.buffers())
         if self.world == 1 or not buffers:
             return
@@ -217,17 +217,17 @@ class Runtime:
             return
         with torch.no_grad():
             for buffer, first in zip(buffers, firsts, strict=True):
-                # Changed in place: to XLA a copy from the host would be another input, and the next step another graph.
+                # Change in place: on XLA a copied tensor is another input, and the next step would be another graph.
                 buffer.zero_().add_(first.to(buffer.device))
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over all ranks."""
+        """Return the sum of a tensor over all ranks."""
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
     def share(self, value: Shared) -> Shared:
-        """Rank 0's value, anything that can be pickled, on every rank."""
+        """Return rank 0's value, which can be any picklable object, on every rank."""
         if self.world == 1:
             return value
         values = [value]
@@ -235,7 +235,7 @@ class Runtime:
         return values[0]
 
     def gather(self, value: Shared) -> list[Shared]:
-        """Every rank's value, anything that can be pickled, by rank; on every rank."""
+        """Return the values of all ranks by rank. A value can be any picklable object."""
         if self.world == 1:
             return [value]
         values: list[Shared] = [value] * self.world
@@ -243,7 +243,10 @@ class Runtime:
         return values
 
     def background_group(self) -> dist.ProcessGroup | None:
-        """What the ranks talk through beside the training; all must call it at the same step. None for one rank."""
+        """Return the process group for background work, or None for one rank.
+
+        All ranks must call it at the same step.
+        """
         if self.world > 1 and self._background is None:
             group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + SLACK))
             assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
@@ -251,7 +254,7 @@ class Runtime:
         return self._background
 
     def wait_for(self, work: Future[Shared]) -> Shared:
-        """The result of work in the background, however long it takes."""
+        """Return the result of background work, however long it takes."""
         while True:
             try:
                 return work.result(timeout=1)
@@ -261,29 +264,29 @@ class Runtime:
                 self.alive()
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait for all ranks."""
         if self.world > 1:
             dist.all_reduce(torch.zeros(1))
 
     def close(self) -> None:
-        """Leave the other ranks in good order."""
+        """Leave the process group."""
         if dist.is_initialized():
             dist.destroy_process_group()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Turn what torch raises into our own errors: a rank hangs or is gone, memory is short, nothing compiles."""
+        """Turn torch's errors into our own: a hanging or lost rank, too little memory, no compiler."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
             if problem := memory_problem(error, batch_size=self._batch_size, accumulate=self._accumulate):
-                # Memory that sufficed for a step may suffice again after a restart from the checkpoint.
+                # Memory that was enough for a step may be enough again after a restart from the checkpoint.
                 raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
             if self._compile and _from_compiler(error):
                 raise ConfigurationError(
                     "compile is True; allowed is False where torch.compile makes no kernels of this model: leave "
-                    f"--compile out, or see that g++ and Python's headers are there; it says: {text}"
+                    f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
             if isinstance(error, dist.DistStoreError) or "imed out" in text or "imeout" in text:
                 raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
@@ -298,7 +301,7 @@ def _work(work: dist.Work | None) -> dist.Work:
 
 
 def _from_compiler(error: Exception) -> bool:
-    # Loaded where something is compiled, and slow to load elsewhere.
+    # Imported here because it is slow to load and only compiled models need it.
     from torch._dynamo.exc import BackendCompilerFailed
 
     return isinstance(error, BackendCompilerFailed)

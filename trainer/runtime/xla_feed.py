@@ -1,4 +1,4 @@
-"""Batches on an XLA device: sent ahead by a thread, and all of one shape, for each other shape is another graph."""
+"""Batches on an XLA device, sent in advance by a thread. All have one shape, because another shape is another graph."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from trainer.data.datasets import GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
 
 AHEAD = 3
-"""Steps whose batches are sent before they are asked for."""
+"""Number of steps whose batches are sent in advance."""
 Made = tuple[tuple[int, int], Batch]
-"""A step's place (epoch, samples before it) and its batch."""
+"""A step's position (epoch, samples before it) and its batch."""
 
 
 class Devices(Protocol):
-    """What a feed asks of the devices of this process."""
+    """The devices of this process, as the feed uses them."""
 
     def even(self, samples: int) -> int:
-        """So many samples or a few more, as the devices can share."""
+        """Round a number of samples up so that the devices can share it evenly."""
 
     def most(self, count: int) -> int:
-        """The highest of all ranks' counts."""
+        """Return the highest of all ranks' counts."""
 
     def scale(self, scale: float) -> torch.Tensor:
-        """What to multiply the sum of losses with, given what each of several ranks would; on the device."""
+        """Return the factor of the sum of losses, as a tensor on the device."""
 
     def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both tensors on the devices."""
+        """Return both tensors on the devices."""
 
 
 class AheadOnDevice:
-    """Another data set, its batches on the device."""
+    """A data set whose batches are on the device."""
 
     def __init__(self, data: Data, runtime: Devices, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
-        # Their full batch is always the same one: it is sent once.
+        # Generated images always have the same full batch, which is sent once.
         self._same = isinstance(data, GeneratedImages)
         self._size = runtime.even(batch_size)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
@@ -54,20 +54,20 @@ class AheadOnDevice:
 
     @property
     def broken(self) -> Sequence[str]:
-        """Samples that cannot be read, as far as it is known."""
+        """Known unreadable samples, each with the reason."""
         return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Make the batches of the sampler's next steps ahead of time; it is asked for its place at every step."""
+        """Prepare the batches of the sampler's next steps in advance."""
         self._sampler = copy.copy(sampler)
         self._data.follow(self._sampler)
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's samples of one training step."""
+        """Return this rank's samples of one training step."""
         place = (share.epoch, share.position)
         made = self._ahead.popleft().result() if self._ahead else None
         if made is None or made[0] != place:
-            # A new epoch, or training has gone on from a checkpoint.
+            # A new epoch has started, or training was restored from a checkpoint.
             while self._ahead:
                 self._ahead.popleft().result()
             assert self._sampler, "the sampler was not given"
@@ -79,7 +79,7 @@ class AheadOnDevice:
         return made[1]
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's part of the test set; every rank has equally many batches, some of them perhaps filled up."""
+        """Yield this rank's part of the test set. Every rank has equally many batches, if needed with padding."""
         batches = self._data.test_batches(rank=rank, world=world)
         size = 0
         while True:
@@ -91,7 +91,7 @@ class AheadOnDevice:
             yield self._send(images, labels, size)
 
     def _next(self, world: int) -> Made | None:
-        """In the thread: the batch of the next step, None at the end of the epoch."""
+        """Return the next step's batch, or None at the end of the epoch. Runs in the thread."""
         assert self._sampler, "the sampler was not given"
         if not self._sampler.steps_left:
             return None
@@ -114,7 +114,7 @@ class AheadOnDevice:
 def _filled(
     tensor: torch.Tensor, size: int, change: Callable[[torch.Tensor], torch.Tensor] = lambda rest: rest
 ) -> torch.Tensor:
-    """The tensor with samples of its own repeated up to `size`: batch statistics then are of real images."""
+    """Repeat the tensor's own samples up to `size`, so that batch statistics come from real images."""
     missing = size - len(tensor)
     if missing <= 0:
         return tensor
