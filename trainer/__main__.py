@@ -15,16 +15,16 @@ import warnings
 from trainer.exit_codes import DONE, PeerGoneError, PreemptedError, TrainerError
 
 RANK = os.environ.get("RANK", "0")
-TOLD = (signal.SIGTERM, signal.SIGINT)
-LOOK = 1.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAUNCHER_POLL_SECONDS = 1.0
 """Seconds between two checks that the launcher still runs."""
-PATIENCE = 3.0
+PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds that a preempted rank with nothing to save may take to clean up."""
-COURTESY = 2.0
+LAUNCHER_GRACE_SECONDS = 2.0
 """Longest time in seconds that a rank waits before it reports a lost peer, so that the launcher sees the peer first."""
 
 
-class LeaveSignal:
+class PreemptionSignal:
     """Remember SIGTERM and Ctrl-C until the loop asks between two steps.
 
     The loop then finishes the current step and saves. Before the loop asks for the first time, there is nothing to save
@@ -33,50 +33,52 @@ class LeaveSignal:
     """
 
     def __init__(self) -> None:
-        self._received = self._asked = False
-        for number in TOLD:
+        self._received = self._is_polled = False
+        for number in STOP_SIGNALS:
             signal.signal(number, self._receive)
-        told, tell = os.pipe()
-        os.set_blocking(tell, False)
-        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-        threading.Thread(target=self._end_in_time, args=(told,), name="leave", daemon=True).start()
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._exit_after_grace, args=(read_end,), name="preemption", daemon=True).start()
 
     def _receive(self, _number: int, _frame: object) -> None:
         first, self._received = not self._received, True
         # A terminal and the launcher may both send a signal: ignore the second one.
-        if first and not self._asked:
-            raise self._nothing_lost()
+        if first and not self._is_polled:
+            raise self._preempted_early()
 
-    def _end_in_time(self, told: int) -> None:
-        while os.read(told, 1)[0] not in TOLD:
+    def _exit_after_grace(self, read_end: int) -> None:
+        while os.read(read_end, 1)[0] not in STOP_SIGNALS:
             pass
-        time.sleep(PATIENCE)
-        if not self._asked:
-            leave(say(self._nothing_lost()))
+        time.sleep(PREEMPTION_GRACE_SECONDS)
+        if not self._is_polled:
+            exit_process(report_error(self._preempted_early()))
 
     def follow_launcher(self) -> None:
         """Stop this rank when its launcher is gone, because a restarted job would otherwise have two copies of it."""
         if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
-            threading.Thread(target=self._leave_with_it, args=(os.getppid(),), name="launcher", daemon=True).start()
+            threading.Thread(
+                target=self._stop_with_launcher, args=(os.getppid(),), name="launcher", daemon=True
+            ).start()
 
-    def _leave_with_it(self, started_by: int) -> None:
-        if forked_for := multiprocessing.parent_process():
-            forked_for.join()
-        while not forked_for and os.getppid() == started_by:
-            time.sleep(LOOK)
+    def _stop_with_launcher(self, launcher_pid: int) -> None:
+        if launcher := multiprocessing.parent_process():
+            launcher.join()
+        while not launcher and os.getppid() == launcher_pid:
+            time.sleep(LAUNCHER_POLL_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
         # Print last, because the output may be gone with the launcher.
         print("error: the launcher is gone; this rank stops as if preempted", file=sys.stderr, flush=True)
 
-    def _nothing_lost(self) -> PreemptedError:
+    def _preempted_early(self) -> PreemptedError:
         return PreemptedError("preempted before the first step; nothing is lost")
 
     def __call__(self) -> bool:
-        self._asked = True
+        self._is_polled = True
         return self._received
 
 
-def say(error: TrainerError) -> int:
+def report_error(error: TrainerError) -> int:
     """Print the error that ends this rank and return its exit code."""
     print(f"error: {error} (rank {RANK}, exit code {error.exit_code})", file=sys.stderr, flush=True)
     return error.exit_code
@@ -84,8 +86,8 @@ def say(error: TrainerError) -> int:
 
 def main() -> int:
     """Run one rank and return the exit code."""
-    told_to_leave = LeaveSignal()
-    told_to_leave.follow_launcher()
+    preempted = PreemptionSignal()
+    preempted.follow_launcher()
     # File names may contain bytes that are not valid text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
     # A single rank saves and loads without torch.distributed on purpose. Only the program may set this filter.
@@ -99,14 +101,14 @@ def main() -> int:
         from trainer.runtime import start_runtime
 
         runtime = start_runtime(config)
-        with runtime.watching():
-            train(config, runtime, told_to_leave)
+        with runtime.translate_errors():
+            train(config, runtime, preempted)
         runtime.close()
     except TrainerError as error:
-        code = say(error)
+        code = report_error(error)
         # The launcher exits with the code of the first rank that fails, and then signals the other ranks.
-        until = time.monotonic() + (COURTESY if isinstance(error, PeerGoneError) else 0.0)
-        while time.monotonic() < until and not told_to_leave():
+        until = time.monotonic() + (LAUNCHER_GRACE_SECONDS if isinstance(error, PeerGoneError) else 0.0)
+        while time.monotonic() < until and not preempted():
             time.sleep(0.02)
         return code
     except Exception:  # the process must end here and not wait for the other ranks
@@ -115,7 +117,7 @@ def main() -> int:
     return DONE
 
 
-def leave(code: int) -> None:
+def exit_process(code: int) -> None:
     """End this process without shutting down the interpreter.
 
     Connections to lost or hanging ranks would delay the shutdown. A thread of a bucket's client can also abort the
@@ -132,4 +134,4 @@ def leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

@@ -10,11 +10,11 @@ from trainer.setting_rules import CHECKPOINTS, PROFILES
 from trainer.storage import Folder
 
 
-def checkpoints_of(bucket: Folder, job: str) -> Folder:
+def checkpoints_folder(bucket: Folder, job: str) -> Folder:
     """Return the folder that holds one folder per saved step."""
     return bucket.child(CHECKPOINTS).child(job)
 
 
-def profiles_of(bucket: Folder, job: str) -> Folder:
+def profiles_folder(bucket: Folder, job: str) -> Folder:
     """Return the folder that holds one folder per process."""
     return bucket.child(PROFILES).child(job)

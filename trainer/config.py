@@ -15,20 +15,20 @@ import tyro
 from trainer.exit_codes import ConfigurationError
 from trainer.setting_rules import (
     BUCKET,
-    FOLDERS_OF_ALL,
     IMAGES,
     JOB,
-    LARGEST_COUNT,
-    LARGEST_FACTOR,
-    LARGEST_PORT,
-    LARGEST_SEED,
-    LONGEST_NAME,
-    LONGEST_TIMEOUT,
-    MOST_CLASSES,
-    MOST_THREADS,
+    MAX_CLASSES,
+    MAX_COUNT,
+    MAX_FACTOR,
+    MAX_NAME_BYTES,
+    MAX_PORT,
+    MAX_SEED,
+    MAX_THREADS,
+    MAX_TIMEOUT_SECONDS,
+    SHARED_FOLDERS,
     at_least,
+    invalid_setting,
     positive,
-    refusal,
     within,
 )
 
@@ -102,40 +102,41 @@ class TrainConfig:
         at_least(0, checkpoint_steps=self.checkpoint_steps)
         step_range(self.profile_steps)
         within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
-        within(0, LARGEST_SEED, seed=self.seed)
-        within(0, LARGEST_PORT, profile_port=self.profile_port)
-        within(0, MOST_THREADS, threads=self.threads)
-        within(0, LARGEST_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
-        within(0, LARGEST_FACTOR, weight_decay=self.weight_decay)
-        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
-        positive(LONGEST_TIMEOUT, process_group_timeout=self.process_group_timeout)
+        within(0, MAX_SEED, seed=self.seed)
+        within(0, MAX_PORT, profile_port=self.profile_port)
+        within(0, MAX_THREADS, threads=self.threads)
+        within(0, MAX_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
+        within(0, MAX_FACTOR, weight_decay=self.weight_decay)
+        positive(MAX_FACTOR, learning_rate=self.learning_rate)
+        positive(MAX_TIMEOUT_SECONDS, process_group_timeout=self.process_group_timeout)
         if self.bucket and not BUCKET.fullmatch(self.bucket):
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
+            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
         self._check_job()
-        self._check_together()
+        self._check_combinations()
 
     def _check_job(self) -> None:
         """Reject a name that is not valid as a folder name in every bucket."""
         if not JOB.fullmatch(self.job) or not self.job.isprintable():
             allowed = "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end"
-            raise refusal("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
-        if self.job in FOLDERS_OF_ALL:
-            raise refusal("job", self.job, "a name that no folder of all jobs has", "give --job another name")
-        if len(self.job.encode()) > LONGEST_NAME:
-            raise refusal("job", self.job, f"at most {LONGEST_NAME} bytes", "give --job a shorter name")
+            raise invalid_setting("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
+        if self.job in SHARED_FOLDERS:
+            allowed = f"a name other than {' and '.join(SHARED_FOLDERS)}"
+            raise invalid_setting("job", self.job, allowed, "give --job another name")
+        if len(self.job.encode()) > MAX_NAME_BYTES:
+            raise invalid_setting("job", self.job, f"at most {MAX_NAME_BYTES} bytes", "give --job a shorter name")
 
-    def _check_together(self) -> None:
+    def _check_combinations(self) -> None:
         """Reject settings that are valid alone but not together."""
         if self.accumulate > self.batch_size:
             allowed = f"at most batch_size, {self.batch_size}"
-            raise refusal("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
+            raise invalid_setting("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
         if not self.bucket and self.profile_steps:
             remedy = "give --bucket too, or leave --profile-steps out"
-            raise refusal("profile_steps", self.profile_steps, "an empty value without a bucket", remedy)
+            raise invalid_setting("profile_steps", self.profile_steps, "an empty value without a bucket", remedy)
         if not self.bucket and self.wandb in ("offline", "online"):
             remedy = "give --bucket too, or leave --wandb out"
-            raise refusal("wandb", self.wandb, "'off' or 'auto' without a bucket", remedy)
+            raise invalid_setting("wandb", self.wandb, "'off' or 'auto' without a bucket", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,9 @@ class DigitsConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.data_dir or "://" in self.data_dir:
-            raise refusal("data_dir", self.data_dir, "a folder with the digits", "give --data-dir a folder on a disk")
+            raise invalid_setting(
+                "data_dir", self.data_dir, "a folder with the digits", "give --data-dir a folder on a disk"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,18 +200,18 @@ class ImagenetConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
-        within(2, MOST_CLASSES, num_classes=self.num_classes)
+        within(2, MAX_CLASSES, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
-            raise refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
+            raise invalid_setting("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
         if not IMAGES.fullmatch(self.data_dir):
             allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise refusal("data_dir", self.data_dir, allowed, "give --data-dir such a folder")
+            raise invalid_setting("data_dir", self.data_dir, allowed, "give --data-dir such a folder")
         # The variable is set for every recipe, so its value does not show that the user wants a data set.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
             if self.fake_data and value:
                 remedy = f"give --no-fake-data too, or leave --{key.replace('_', '-')} out"
-                raise refusal(key, value, "an empty value with generated images", remedy)
+                raise invalid_setting(key, value, "an empty value with generated images", remedy)
 
 
 Config = (
@@ -226,16 +229,16 @@ def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
     Raises ConfigurationError with the flag, its value and the allowed values.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
-        raise refusal("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
-    said = io.StringIO()
+        raise invalid_setting("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
+    output = io.StringIO()
     try:
-        with redirect_stderr(said), redirect_stdout(said):
+        with redirect_stderr(output), redirect_stdout(output):
             return tyro.cli(Config, prog="python -m trainer", args=list(arguments))
     except SystemExit as end:
         if not end.code:
-            print(said.getvalue(), end="")
+            print(output.getvalue(), end="")
             raise
-    raise ConfigurationError(_plain(said.getvalue()))
+    raise ConfigurationError(_one_line(output.getvalue()))
 
 
 def step_range(steps: str) -> tuple[int, int] | None:
@@ -243,9 +246,9 @@ def step_range(steps: str) -> tuple[int, int] | None:
     if not steps:
         return None
     found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]) <= LARGEST_COUNT:
-        allowed = f"A-B with 1 <= A <= B <= {LARGEST_COUNT}"
-        raise refusal("profile_steps", steps, allowed, "give the first and the last step")
+    if not found or not 1 <= int(found[1]) <= int(found[2]) <= MAX_COUNT:
+        allowed = f"A-B with 1 <= A <= B <= {MAX_COUNT}"
+        raise invalid_setting("profile_steps", steps, allowed, "give the first and the last step")
     return int(found[1]), int(found[2])
 
 
@@ -254,7 +257,7 @@ def recipe(config: TrainConfig) -> str:
     return type(config).__name__.removesuffix("Config").lower()
 
 
-def _plain(boxed: str) -> str:
+def _one_line(boxed: str) -> str:
     """Return tyro's error in one line. tyro prints a title, a rule, the error, a rule and then help."""
     sections: list[list[str]] = [[]]
     for line in filter(None, (line.strip("|+ ") for line in boxed.splitlines())):

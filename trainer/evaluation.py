@@ -13,9 +13,9 @@ from trainer.data.batch import NO_LABEL, Data
 from trainer.exit_codes import DataError
 from trainer.report.gallery import Collector, Gallery
 from trainer.runtime import Runtime
-from trainer.runtime.base import Verdict
+from trainer.runtime.base import Decision
 
-MOST = 5
+TOP_K = 5
 """Number of highest-scored classes in the wider accuracy, as in ImageNet's top-5."""
 
 
@@ -40,28 +40,28 @@ class Scores:
         from torchmetrics import SumMetric
         from torchmetrics.classification import MulticlassAccuracy
 
-        def of_all_ranks(part: torch.Tensor, group: object) -> list[torch.Tensor]:
+        def sum_over_ranks(part: torch.Tensor, group: object) -> list[torch.Tensor]:
             del group
             return [runtime.sum(part)]
 
         self._runtime = runtime
         ranks: dict[str, Any] = {
-            "dist_sync_fn": of_all_ranks,
+            "dist_sync_fn": sum_over_ranks,
             "distributed_available_fn": lambda: runtime.world > 1,
         }
         # Without validation, which would wait for the device at every batch.
-        words: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
-        self._first = MulticlassAccuracy(classes, **words)
-        self._among = MulticlassAccuracy(classes, top_k=min(MOST, classes), **words)
+        options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
+        self._first = MulticlassAccuracy(classes, **options)
+        self._among = MulticlassAccuracy(classes, top_k=min(TOP_K, classes), **options)
         self._loss = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._all = (self._first, self._among, self._loss, self._counted)
         for metric in self._all:
-            metric.to(runtime.scores_device)
+            metric.to(runtime.metrics_device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch of the test set."""
-        logits, labels = (tensor.to(self._runtime.scores_device) for tensor in (logits.float(), labels))
+        logits, labels = (tensor.to(self._runtime.metrics_device) for tensor in (logits.float(), labels))
         self._first.update(logits, labels)
         self._among.update(logits, labels)
         self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
@@ -74,7 +74,7 @@ class Scores:
 
 
 def evaluate(
-    model: nn.Module, data: Data, runtime: Runtime, told_to_leave: Callable[[], bool], *, gallery: bool
+    model: nn.Module, data: Data, runtime: Runtime, preempted: Callable[[], bool], *, gallery: bool
 ) -> Evaluation | None:
     """Evaluate every test sample. All ranks must call it. Returns None if one of them was preempted meanwhile.
 
@@ -82,22 +82,22 @@ def evaluate(
     """
     scores = Scores(data.classes, runtime)
     seen = Collector(data.classes, runtime.device) if gallery else None
-    runtime.level(model)
+    runtime.sync_buffers(model)
     model.eval()
-    told = False
+    stopped = False
     with runtime.evaluating():
         for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
-            told = runtime.told(mine=told_to_leave())
-            if told:
+            stopped = runtime.stop_requested(is_local=preempted())
+            if stopped:
                 break
             with runtime.autocast():
                 logits = model(images)
             if seen:
                 seen.add(images, logits, labels)
-            runtime.hand_over()
+            runtime.flush()
             scores.add(logits, labels)
     # A rank that has finished its batches does not poll any more.
-    if runtime.agree(Verdict.LEAVE if told else Verdict.GO_ON) == Verdict.LEAVE:
+    if runtime.all_reduce_decision_now(Decision.PREEMPT if stopped else Decision.CONTINUE) == Decision.PREEMPT:
         return None
     with runtime.evaluating():
         first, among, loss, counted = scores.take()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainer.exit_codes import ConfigurationError
 
-CONTROL = Path("/dev/nvidiactl")
+DRIVER_FILE = Path("/dev/nvidiactl")
 """File that the NVIDIA driver creates. A pod has it if it was given a GPU."""
 HIDDEN = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
@@ -18,10 +18,10 @@ _TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<alone
 
 def has_gpu() -> bool:
     """Return True if this host has NVIDIA GPUs that are not hidden from this process."""
-    return CONTROL.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN
+    return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN
 
 
-def on_gpu() -> bool:
+def use_gpu() -> bool:
     """Return True if training should use this host's GPUs.
 
     Raises ConfigurationError if torch does not support the driver or the GPUs. Otherwise training would run on the CPUs

@@ -27,9 +27,9 @@ RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
 
 SIGNAL_BASE = 128
 """Number that a shell adds to a signal to get an exit code."""
-MODULE = frozenset({"-m", "--module"})
+MODULE_FLAGS = frozenset({"-m", "--module"})
 """torchrun's flags for a module instead of a file."""
-LIBRARIES = [
+PRELOADED_MODULES = [
     *("torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "torchmetrics.classification"),
     "trainer.loop",
 ]
@@ -44,26 +44,26 @@ def main() -> int:
     """
     # torchrun handles signals once it is loaded. Until then, process 1 of a container would ignore them.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _told_too_soon)
-    return _outside(_run())
+        signal.signal(number, _preempted_early)
+    return _exit_code(_run())
 
 
-def _outside(code: int) -> int:
+def _exit_code(code: int) -> int:
     return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code
 
 
-def _told_too_soon(_number: int, _frame: object) -> None:
+def _preempted_early(_number: int, _frame: object) -> None:
     print("error: preempted before any rank was started", file=sys.stderr, flush=True)
-    os._exit(_outside(PREEMPTED))
+    os._exit(_exit_code(PREEMPTED))
 
 
 def _run() -> int:
     # Load nothing ahead if the processes are not forked. A GPU's driver must not be initialised before a fork, and
     # these imports do not guarantee that.
-    forks = not has_gpu() and not MODULE.isdisjoint(sys.argv)
+    forks = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if forks:
         # Start before torch is imported here, so that both processes load it in parallel.
-        multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED_MODULES)
         forkserver.ensure_running()
 
     from torch.distributed import run as torchrun
@@ -79,7 +79,7 @@ def _run() -> int:
         arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     except SystemExit as end:  # torchrun has printed the error or the help
         return BAD_CONFIGURATION if end.code else DONE
-    torchrun.config_from_args = read = _reading(torchrun.config_from_args, forks=forks)
+    torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, forks=forks)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
         print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
     try:
@@ -95,9 +95,9 @@ def _run() -> int:
     except ValueError as error:
         print(f"error: torchrun does not accept its flags: {error}", file=sys.stderr, flush=True)
         return BAD_CONFIGURATION
-    except SignalException as told:
+    except SignalException as received:
         # The processes got the signal too and had time to save.
-        print(f"error: {told}", file=sys.stderr, flush=True)
+        print(f"error: {received}", file=sys.stderr, flush=True)
         return PREEMPTED
     return DONE
 
@@ -122,7 +122,7 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _reading(config_from_args: Any, *, forks: bool) -> Any:
+def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
     """Return a function that parses torchrun's flags and raises ValueError for all invalid ones.
 
     If it `forks` a module, the parsed entry point is a function to fork instead of a command to start.
@@ -130,13 +130,13 @@ def _reading(config_from_args: Any, *, forks: bool) -> Any:
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:
         try:
-            config, command, words = config_from_args(arguments)
+            config, command, script_arguments = config_from_args(arguments)
         except AssertionError as error:
             raise ValueError(str(error)) from error
         if config.nproc_per_node < 1:
             raise ValueError(f"nproc_per_node is {config.nproc_per_node}; allowed is 1 or more")
         if not (forks and arguments.module):
-            return config, command, words
+            return config, command, script_arguments
         config.start_method = "forkserver"
         return config, run_module, [arguments.training_script, *arguments.training_script_args]
 

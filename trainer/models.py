@@ -16,9 +16,9 @@ from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 
 DIGITS_NETWORK = "digits-cnn"
-WITH_AUXILIARY_LOSSES = ("googlenet", "inception_v3")
+AUXILIARY_LOSS_MODELS = ("googlenet", "inception_v3")
 """Models of torchvision that return auxiliary scores during training by default."""
-SEE = "see torchvision.models.list_models(module=torchvision.models), timm.list_models()"
+MODEL_LISTS = "see torchvision.models.list_models(module=torchvision.models), timm.list_models()"
 
 
 def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels: int) -> nn.Module:
@@ -84,15 +84,17 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
 
     if arch in classifiers():
         options: dict[str, Any] = {"num_classes": classes}
-        if arch in WITH_AUXILIARY_LOSSES:
+        if arch in AUXILIARY_LOSS_MODELS:
             options |= {"aux_logits": False, "init_weights": True}
         if arch.startswith("vit_"):
             options["image_size"] = size
-        with _of_size(arch, size):
+        with _explain_size_errors(arch, size):
             model: nn.Module = torchvision.models.get_model(arch, weights=None, **options)
         return model
     if arch in torchvision.models.list_models():
-        raise ConfigurationError(f"arch is {arch!r}, which is not an image classifier; allowed are classifiers: {SEE}")
+        raise ConfigurationError(
+            f"arch is {arch!r}, which is not an image classifier; allowed are classifiers: {MODEL_LISTS}"
+        )
     import timm
 
     name = arch.removeprefix("timm/")
@@ -105,15 +107,15 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
         given: dict[str, Any] = (
             {"img_size": size} if fixed and fixed.fixed_input_size and fixed.input_size[-1] != size else {}
         )
-        with _of_size(arch, size if given else None):
+        with _explain_size_errors(arch, size if given else None):
             return timm.create_model(name, pretrained=False, num_classes=classes, **given)
     near = get_close_matches(name, sorted({*classifiers(), *timm.list_models()}), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else SEE
+    hint = f"did you mean {', '.join(near)}?" if near else MODEL_LISTS
     raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")
 
 
 @contextmanager
-def _of_size(arch: str, size: int | None) -> Iterator[None]:
+def _explain_size_errors(arch: str, size: int | None) -> Iterator[None]:
     """Turn the error of a model that does not support the image size into ConfigurationError."""
     try:
         yield
@@ -125,26 +127,26 @@ def _of_size(arch: str, size: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def taking(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
+def explain_shape_errors(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
     """Turn the error of a model that does not support the batch's shape into ConfigurationError."""
     try:
         yield
     except (AssertionError, RuntimeError, ValueError) as error:
         try:
-            without_values(model).train()(torch.empty(images.shape, device="meta"))
-        except (AssertionError, RuntimeError, ValueError) as refusal:
+            on_meta_device(model).train()(torch.empty(images.shape, device="meta"))
+        except (AssertionError, RuntimeError, ValueError) as problem:
             # A model that depends on values fails because meta tensors have none.
-            if "meta" not in str(refusal):
+            if "meta" not in str(problem):
                 number, _, height, width = images.shape
                 raise ConfigurationError(
                     f"{type(model).__name__} does not accept a batch of {number} of {height} x {width} pixels; allowed "
                     "are usually two images or more of 224 x 224: set --batch-size, --image-size or another --arch, "
-                    f"or provide more images; the model says: {refusal}"
+                    f"or provide more images; the model says: {problem}"
                 ) from error
         raise
 
 
-def without_values(model: nn.Module) -> nn.Module:
+def on_meta_device(model: nn.Module) -> nn.Module:
     """Return a copy of the model with meta tensors as weights."""
     shapes: dict[int, torch.Tensor] = {}
     for tensor in (*model.parameters(), *model.buffers()):

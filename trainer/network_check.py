@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.exit_codes import DONE, SLOW_LINK, ConfigurationError
-from trainer.gpu import on_gpu
+from trainer.gpu import use_gpu
 
 BITS = 8
 GIGA = 1e9
@@ -73,7 +73,7 @@ def measure(options: Options, device: torch.device) -> float:
     for pairs in rounds_of_pairs(hosts):
         for pair in pairs:
             if rank in (pair[0] * each_host, pair[1] * each_host):
-                links[pair] = _link(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
+                links[pair] = _link_gigabits(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
         dist.barrier()
     dist.all_reduce(links, dist.ReduceOp.MIN)
     seconds = _median_seconds(lambda: dist.all_reduce(data), options.rounds, device)
@@ -86,7 +86,7 @@ def measure(options: Options, device: torch.device) -> float:
     return float(links.min())
 
 
-def _link(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
+def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
     """Return the one-way bandwidth between two ranks in 10^9 bits a second, from the time of a round trip."""
 
     def there_and_back() -> None:
@@ -111,13 +111,17 @@ def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.d
     return statistics.median(seconds[WARMUP:])
 
 
-def parse(words: list[str]) -> Options:
+def parse(arguments: list[str]) -> Options:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--least-gigabits", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s")
     parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
     parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")
-    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    own, after = (
+        (arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :])
+        if "--" in arguments
+        else (arguments, [])
+    )
     found = parser.parse_args(own)
     return Options(
         least_gigabits=found.least_gigabits, megabytes=found.megabytes, rounds=found.rounds, program=tuple(after)
@@ -126,14 +130,14 @@ def parse(words: list[str]) -> Options:
 
 def check(options: Options) -> bool:
     """Run the check in a separate process group. Return True if every link has the minimum bandwidth."""
-    gpu = on_gpu()
+    gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
     store, rank, ranks = next(iter(rendezvous("env://")))
     # Keep the keys apart from those of the program that runs next.
-    apart = PrefixStore("links", store)
-    dist.init_process_group("nccl" if gpu else "gloo", store=apart, rank=rank, world_size=ranks)
+    own_store = PrefixStore("links", store)
+    dist.init_process_group("nccl" if gpu else "gloo", store=own_store, rank=rank, world_size=ranks)
     try:
         slowest = measure(options, device)
     finally:

@@ -13,17 +13,17 @@ class RunProfile:
     """The profile of a rank's steps. Without requested steps it does nothing."""
 
     def __init__(self, config: TrainConfig, runtime: Runtime, report: Reporter) -> None:
-        self._asked = asked = step_range(config.profile_steps)
+        self._requested = requested = step_range(config.profile_steps)
         self._report = report
-        self._speaks = runtime.rank == 0
-        self._profile = runtime.step_profile(config, *asked) if asked else None
+        self._is_reporting = runtime.rank == 0
+        self._profile = runtime.step_profile(config, *requested) if requested else None
 
-    def expect(self, done: int, last: int) -> None:
+    def warn_if_outside(self, done: int, last: int) -> None:
         """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
-        if self._asked and self._speaks and (self._asked[0] > last or self._asked[1] <= done):
+        if self._requested and self._is_reporting and (self._requested[0] > last or self._requested[1] <= done):
             print(
-                f"warning: profile_steps is '{self._asked[0]}-{self._asked[1]}', and the run goes from step {done} to "
-                f"{last}: no profile is written; set --profile-steps to steps in that range",
+                f"warning: profile_steps is '{self._requested[0]}-{self._requested[1]}', and the run goes from step "
+                f"{done} to {last}: no profile is written; set --profile-steps to steps in that range",
                 file=sys.stderr,
                 flush=True,
             )

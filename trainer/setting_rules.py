@@ -6,67 +6,69 @@ import re
 
 from trainer.exit_codes import ConfigurationError
 
-LARGEST_SEED = 2**31 - 1
-LARGEST_PORT = 2**16 - 1
-LARGEST_COUNT = 10**9
+MAX_SEED = 2**31 - 1
+MAX_PORT = 2**16 - 1
+MAX_COUNT = 10**9
 """Upper bound of all counts of a run."""
-MOST_CLASSES = 1_000_000
+MAX_CLASSES = 1_000_000
 """Upper bound of the number of classes."""
-MOST_THREADS = 1024
+MAX_THREADS = 1024
 """Upper bound of the number of threads."""
-LONGEST_TIMEOUT = 366 * 24 * 3600
+MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 """A year, in seconds."""
-LARGEST_FACTOR = 1e37
+MAX_FACTOR = 1e37
 """Largest factor of a 32-bit weight that cannot overflow."""
-LONGEST_NAME = 255
+MAX_NAME_BYTES = 255
 """Most bytes of a file name."""
-_NAMED = {
+_BUCKET_PREFIXES = {
     "gs": r"gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)",
     "s3": r"s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$)",
     "az": r"az://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/|$)",
 }
 """Patterns of object store URLs up to the bucket's name."""
-_REST = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
+_PATH = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
 _FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
 """fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
-BUCKET = re.compile(f"{_UNCHAINED}({_FOLDER}|({_NAMED['gs']}|{_NAMED['s3']}){_REST})")
-IMAGES = re.compile(f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_NAMED.values())}){_REST})")
+BUCKET = re.compile(f"{_UNCHAINED}({_FOLDER}|({_BUCKET_PREFIXES['gs']}|{_BUCKET_PREFIXES['s3']}){_PATH})")
+IMAGES = re.compile(
+    f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_BUCKET_PREFIXES.values())}){_PATH})"
+)
 """A path, or the URL of a folder."""
 JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
 """A folder name for disks and buckets, without characters of URLs and patterns."""
 
-CHECKPOINTS, PROFILES = FOLDERS_OF_ALL = "checkpoints", "profiles"
+CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
 
-def refusal(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
+def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
     """Return the error for an invalid value of a setting."""
     return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
 
 
 def at_least(least: int, **settings: int) -> None:
-    """Reject counts below `least` and above LARGEST_COUNT."""
+    """Reject counts below `least` and above MAX_COUNT."""
     for key, value in settings.items():
         remedy = f"give {_flag(key)} another value"
         if not value >= least:
-            raise refusal(key, value, f"{least} or more", remedy)
-        if value > LARGEST_COUNT:
-            raise refusal(key, value, f"at most {LARGEST_COUNT}", remedy)
+            raise invalid_setting(key, value, f"{least} or more", remedy)
+        if value > MAX_COUNT:
+            raise invalid_setting(key, value, f"at most {MAX_COUNT}", remedy)
 
 
 def within(least: float, most: float, **settings: float) -> None:
     """Reject numbers outside these bounds."""
     for key, value in settings.items():
         if not least <= value <= most:
-            raise refusal(key, value, f"{least} to {most}", f"give {_flag(key)} another value")
+            raise invalid_setting(key, value, f"{least} to {most}", f"give {_flag(key)} another value")
 
 
 def positive(most: float, **settings: float) -> None:
     """Reject numbers that are not above 0 or that are above `most`."""
     for key, value in settings.items():
         if not 0 < value <= most:
-            raise refusal(key, value, f"more than 0 and at most {most}", f"give {_flag(key)} another value")
+            raise invalid_setting(key, value, f"more than 0 and at most {most}", f"give {_flag(key)} another value")
 
 
 def _flag(key: str) -> str:

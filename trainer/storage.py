@@ -18,24 +18,24 @@ from fsspec.implementations.local import LocalFileSystem
 
 from trainer.exit_codes import StorageError
 
-UNFINISHED = ".unfinished"
+UNFINISHED_SUFFIX = ".unfinished"
 """Ending of an incomplete file."""
 BUCKETS = ("gs", "s3", "az")
 """Kinds of buckets. obstore is their client, because it supports all three and retries failed requests."""
 ATTEMPTS = 3
 """Number of attempts before a bucket's failure counts. Its client retries within each attempt."""
-LONG = 60.0
+RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
-PAUSE = 0.5
+RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
-METADATA = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+METADATA_URLS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+LASTING_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
 
@@ -92,13 +92,13 @@ class Folder:
     def names(self) -> list[str]:
         """Return the names of the files and folders in the folder, or nothing if it does not exist."""
 
-        def look() -> list[str]:
+        def list_folder() -> list[str]:
             self._filesystem.invalidate_cache()
             return cast("list[str]", self._filesystem.ls(self._path, detail=False))
 
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(look)
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(list_folder)
         except MissingFileError:
             return []
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
@@ -106,13 +106,13 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each file in the folder, by name; empty if the folder does not exist."""
 
-        def look() -> list[dict[str, Any]]:
+        def list_folder() -> list[dict[str, Any]]:
             self._filesystem.invalidate_cache()
             return cast("list[dict[str, Any]]", self._filesystem.ls(self._path, detail=True))
 
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(look)
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(list_folder)
         except MissingFileError:
             return {}
         return {each["name"].rsplit("/", 1)[-1]: each["size"] for each in found if each["type"] != "directory"}
@@ -120,8 +120,8 @@ class Folder:
     def folders(self) -> list[str]:
         """Return the names of the folders in the folder, or nothing if it does not exist."""
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(lambda: self._filesystem.ls(self._path, detail=True))
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(lambda: self._filesystem.ls(self._path, detail=True))
         except MissingFileError:
             return []
         return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == "directory")
@@ -132,7 +132,7 @@ class Folder:
         A time in the future counts as 0 seconds.
         """
         try:
-            with self._named("cannot be read", name):
+            with self._translate_errors("cannot be read", name):
                 written = float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
                 return max(0.0, time.time() - written)
         except MissingFileError:
@@ -140,32 +140,30 @@ class Folder:
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
-        with self._named("cannot be read", name):
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
-            return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
+            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
         """Return a range of bytes of a file."""
-        with self._named("cannot be read", name):
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
             path = f"{self._path}/{name}"
-            return self._patiently(
-                lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size))
-            )
+            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str = "") -> dict[str, FileFacts]:
         """Return all files below a folder of this folder, by their relative names."""
-        with self._named("cannot be listed", below):
+        with self._translate_errors("cannot be listed", below):
             start = f"{self._path}/{below}".rstrip("/")
-            found = self._patiently(lambda: self._filesystem.find(start, detail=True))
+            found = self._retry(lambda: self._filesystem.find(start, detail=True))
         cut = len(f"{self._path}/")
         return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
 
     def facts(self, name: str) -> FileFacts:
         """Return size and version of a file."""
-        with self._named("cannot be read", name):
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
-            info = self._patiently(lambda: self._filesystem.info(f"{self._path}/{name}"))
+            info = self._retry(lambda: self._filesystem.info(f"{self._path}/{name}"))
             if info["type"] == "directory":
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return _facts(info)
@@ -174,7 +172,7 @@ class Folder:
         """Open a file for reading and seeking: in place on a disk, or in memory from a bucket."""
         if not self.is_local:
             return io.BytesIO(self.read(name))
-        with self._named("cannot be read", name):
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
             return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
 
@@ -184,21 +182,21 @@ class Folder:
             with self.writing(name) as file:
                 file.write(content)
             return
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             # An object store shows an object only once it is complete.
-            self._patiently(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
+            self._retry(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Write a file piece by piece. On a disk it exists only after the block has ended without an error."""
         target = f"{self._path}/{name}"
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             if not self.is_local:
                 with self._filesystem.open(target, "wb") as file:
                     yield file
                 return
             self._filesystem.makedirs(self._path, exist_ok=True)
-            draft = target + UNFINISHED
+            draft = target + UNFINISHED_SUFFIX
             # Not fsspec's own file: after an error during a write it would still close and keep the partial content.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
@@ -208,16 +206,16 @@ class Folder:
 
     def append(self, name: str) -> IO[str]:
         """Open a text file on a disk to append to it."""
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
             self._check_regular(name)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
 
     def upload(self, local_path: str, name: str) -> None:
         """Copy a local file into the folder."""
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
-            self._patiently(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
+            self._retry(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
 
     def delete(self, name: str, *, first: str = "") -> None:
         """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first.
@@ -226,18 +224,18 @@ class Folder:
         """
         path = f"{self._path}/{name}"
         if self.is_local and os.path.islink(path):  # noqa: PTH114  # a path of fsspec
-            with self._named("cannot be deleted", name):
+            with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
         for each in (f"{name}/{first}", name) if first else (name,):
-            with suppress(MissingFileError), self._named("cannot be deleted", each):
-                self._patiently(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
+            with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
+                self._retry(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
 
     def delete_non_folder(self) -> None:
         """Delete a link, file, pipe, socket or device at the folder's path on a disk."""
         in_place = self.is_local and os.path.lexists(self.path)
         if in_place and (os.path.islink(self.path) or not os.path.isdir(self.path)):  # noqa: PTH112, PTH114  # as above
-            with self._named("cannot be deleted", ""):
+            with self._translate_errors("cannot be deleted", ""):
                 os.unlink(self.path)  # noqa: PTH108  # as above
 
     def clear(self, *, first: str) -> None:
@@ -251,20 +249,20 @@ class Folder:
         if self.is_local and not (os.path.isfile(path) or os.path.isdir(path)) and os.path.exists(path):  # noqa: PTH110, PTH112, PTH113  # a path of fsspec
             raise MissingFileError(f"{self.url}/{name} is a pipe, a socket or a device; allowed is a file: remove it")
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+    def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Repeat a request to a bucket if its failure may be temporary. A disk's failure counts at once."""
         began = time.monotonic()
         for attempt in range(0 if self.is_local else ATTEMPTS - 1):
             try:
-                return ask()
+                return request()
             except Exception as error:
-                if not _may_pass(error) or time.monotonic() - began > LONG:
+                if not _is_temporary(error) or time.monotonic() - began > RETRY_LIMIT_SECONDS:
                     raise
-                time.sleep(PAUSE * 2**attempt)
-        return ask()
+                time.sleep(RETRY_PAUSE_SECONDS * 2**attempt)
+        return request()
 
     @contextmanager
-    def _named(self, what: str, name: str) -> Iterator[None]:
+    def _translate_errors(self, what: str, name: str) -> Iterator[None]:
         """Turn the storage's errors into our own."""
         where = f"{self.url}/{name}".rstrip("/")
         try:
@@ -283,19 +281,19 @@ class Folder:
             kind = MissingFileError if type(error).__name__ == "NotFoundError" else StorageError
             raise kind(f"{where} {what}: {self._reason(str(error))}") from None
 
-    def _reason(self, said: str) -> str:
+    def _reason(self, message: str) -> str:
         """Return the first line of a bucket client's error, with advice if the credentials are missing."""
-        line = said.partition("\n")[0]
-        if not METADATA.search(line):
+        line = message.partition("\n")[0]
+        if not METADATA_URLS.search(line):
             return line
         names = CREDENTIALS[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
 
 
-def _may_pass(error: Exception) -> bool:
+def _is_temporary(error: Exception) -> bool:
     """Return True if a retry may help. obstore has specific types for lasting errors such as missing permissions."""
     if isinstance(error, OSError):
-        return not isinstance(error, FINAL)
+        return not isinstance(error, LASTING_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 

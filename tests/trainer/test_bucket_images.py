@@ -1,4 +1,4 @@
-"""Images in a bucket: found in every layout, each read once an epoch by one rank, and waited for where it is slow."""
+"""Images in a bucket: every layout is found, and each image is read once an epoch by one rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -43,7 +43,7 @@ def train(url: str, folder: Path, *flags: str) -> Ended:
 
 
 def reads(proxy: Proxy) -> Counter[str]:
-    """How often each image or shard was asked for."""
+    """Return the number of requests for each image or shard."""
     paths = [unquote(urlsplit(path).path) for method, path, _ in proxy.requests if method == "GET"]
     return Counter(path for path in paths if path.endswith((".JPEG", ".tar")))
 
@@ -57,7 +57,7 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
         config = ImagenetConfig(
             fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
         )
-        return FolderImages(config, torch.device("cpu"), Place())
+        return FolderImages(config, torch.device("cpu"), ReaderRanks())
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
@@ -84,7 +84,7 @@ def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: 
     upload(tmp_path / "data", f"{bucket}/data")
     disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
     for split in ("train", "val"):
-        found, expected = find_images(there, split, Place()), find_images(disk, split, Place())
+        found, expected = find_images(there, split, ReaderRanks()), find_images(disk, split, ReaderRanks())
         assert found[1] == expected[1] == CLASSES
         assert [(one.file, one.start, one.label) for one in found[0]] == [
             (one.file, one.start, one.label) for one in expected[0]
@@ -121,7 +121,7 @@ def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, pro
     proxy.requests.clear()
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
-    # To know what is in it, each shard was read whole, once.
+    # To find its images, each shard was read completely once.
     expected = {"train-000000.tar": 20, "train-000001.tar": 20, "train-000002.tar": 8, "val-000000.tar": 12}
     found = {path.rpartition("/")[2]: count for path, count in reads(proxy).items()}
     assert found == {name: 1 + EPOCHS * images for name, images in expected.items()}
@@ -136,7 +136,7 @@ def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Pr
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
     assert proxy.faults() > CLASSES * TRAIN
-    # Each rank names it once, at the end of the epoch in which it met it.
+    # Each rank reports it once, at the end of the epoch in which it read the image.
     named = [event["sample"].partition(":_")[0] for event in ended.events("broken")]
     assert 1 <= len(named) <= 2
     assert set(named) == {f"{bucket}/{broken}"}

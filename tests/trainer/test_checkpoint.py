@@ -1,4 +1,4 @@
-"""Checkpoints: a broken one is named and the one before is used; a process killed while it saves leaves a whole one."""
+"""Checkpoints: a broken one is reported and skipped, and a process killed during a save leaves a complete one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.trainer.saving import newest, save, save_for_ever, saved, tensor_file
-from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.manifest import MANIFEST, seal, unseal
 from trainer.checkpoints.state import RunState
 from trainer.data.sampler import EpochSampler
@@ -27,28 +27,28 @@ KILLS = 100
 
 
 def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
-    """Replace a file by what `edit` makes of it."""
+    """Replace a file's content by `edit(content)`."""
     path.write_bytes(edit(path.read_bytes()))
 
 
 def reseal(folder: Path, **changes: object) -> None:
-    """Give a whole checkpoint other values in its manifest."""
+    """Change values in the manifest of a complete checkpoint."""
     change(folder / MANIFEST, lambda file: seal({**unseal(file), **changes}))
 
 
 def other_facts(folder: Path, **changes: object) -> None:
-    """Give a whole checkpoint other facts."""
+    """Change facts of a complete checkpoint."""
     reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
 def fold(path: Path) -> None:
-    """Put a folder in the place of a file."""
+    """Replace a file by a folder."""
     path.unlink()
     path.mkdir()
 
 
 def without_checksum(folder: Path) -> None:
-    """Write what no trainer ever wrote."""
+    """Write a manifest that no trainer ever wrote."""
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
 
 
@@ -100,9 +100,9 @@ def test_load_takes_less_memory_than_the_files(
     monkeypatch.setattr("trainer.checkpoints.tensor_files.PIECE_BYTES", 2**20)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
-    checkpoints.save(1, Saved(tensors=tensors, facts=saved(1).facts))
+    checkpoints.save(1, SavedState(tensors=tensors, facts=saved(1).facts))
     checkpoints.wait()
-    # Python's memory alone: the tensors that are loaded into are torch's.
+    # Python's memory only: torch owns the tensors that are loaded into.
     tracemalloc.start()
     found, _ = newest(checkpoints)
     _, peak = tracemalloc.get_traced_memory()
@@ -116,8 +116,8 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     for step in (1, 2):
         live = torch.full((2_000_000,), float(step))
-        checkpoints.save(step, Saved(tensors={"weights": live}, facts=saved(step).facts))
-        checkpoints.copied()
+        checkpoints.save(step, SavedState(tensors={"weights": live}, facts=saved(step).facts))
+        checkpoints.wait_for_copies()
         live.fill_(-1)
         checkpoints.wait()
         found, _ = newest(checkpoints)
@@ -126,7 +126,7 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime
 
 
 def small_state() -> RunState:
-    """A model with a buffer, and all else that changes."""
+    """Return a model with a buffer, and all other state that changes."""
     model = torch.nn.BatchNorm1d(3)
     sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
     optimizer = torch.optim.SGD(model.parameters())
@@ -162,7 +162,7 @@ def test_the_scale_of_losses_in_float16_comes_back(runtime: Runtime) -> None:
     before.scaler.update()
     assert before.scaler.get_scale() == 512
     found = before.capture(runtime)
-    after.restore(Saved(tensors=found.tensors, facts=json.loads(json.dumps(found.facts))), runtime, seed=0)
+    after.restore(SavedState(tensors=found.tensors, facts=json.loads(json.dumps(found.facts))), runtime, seed=0)
     assert after.scaler.get_scale() == 512
 
 
@@ -249,7 +249,7 @@ def test_a_step_that_is_saved_again_stays_whole_all_the_while(
     if resumed:
         checkpoints = Checkpoints(folder, runtime, keep=1)
         newest(checkpoints)
-    again = Saved(tensors=saved(4).tensors, facts={**saved(3).facts, "epoch": 1})
+    again = SavedState(tensors=saved(4).tensors, facts={**saved(3).facts, "epoch": 1})
 
     def die(*_: object) -> None:
         raise StorageError("the bucket is gone")
@@ -286,19 +286,19 @@ def test_a_state_that_lacks_what_training_goes_on_from_does_not_fit(
 ) -> None:
     state = small_state()
     good = state.capture(runtime)
-    state.fits(good)
+    state.check_compatible(good)
     changed = {key: value for key, value in {**good.facts, **facts}.items() if value is not None}
     with pytest.raises(ValueError, match=reason):
-        state.fits(Saved(tensors=good.tensors, facts=changed))
+        state.check_compatible(SavedState(tensors=good.tensors, facts=changed))
     strange = {**good.tensors, "optimizer.momentum.head": torch.zeros(1)}
     with pytest.raises(ValueError, match="state of head, which is not a weight"):
-        state.fits(Saved(tensors=strange, facts=good.facts))
+        state.check_compatible(SavedState(tensors=strange, facts=good.facts))
 
 
 def test_a_process_killed_while_it_saves_leaves_a_whole_one(tmp_path: Path, runtime: Runtime) -> None:
     chance = random.Random(0)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    # Forked from one that has imported torch, and no more: an import takes longer than a hundred saves.
+    # Fork from a process with torch and nothing else, because an import takes longer than a hundred saves.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(
         ["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.checkpoints.tensor_files"]

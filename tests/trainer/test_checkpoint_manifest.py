@@ -1,4 +1,4 @@
-"""Checkpoints whose manifest has its checksum and says what cannot be: one goes on from no number that nobody wrote."""
+"""A manifest with a valid checksum and invalid values is rejected, and the previous checkpoint is used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Manifest = dict[str, Any]
 
 
 def state_after(steps: int) -> RunState:
-    """A small model that was trained."""
+    """Return a small model after some steps."""
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     state = RunState(
         signature="small/adamw",
@@ -42,22 +42,22 @@ def state_after(steps: int) -> RunState:
 
 
 def tensor(name: str, **changes: object) -> Callable[[Manifest], None]:
-    """Say something else of a tensor."""
+    """Change fields of a tensor."""
     return lambda manifest: manifest["tensors"][name].update(changes)
 
 
 def chunk(name: str, **changes: object) -> Callable[[Manifest], None]:
-    """Say something else of a tensor's only part."""
+    """Change fields of a tensor's only chunk."""
     return lambda manifest: manifest["tensors"][name]["chunks"][0].update(changes)
 
 
 def fact(**changes: object) -> Callable[[Manifest], None]:
-    """Give it other facts."""
+    """Change facts."""
     return lambda manifest: manifest["facts"].update(changes)
 
 
 def place(**changes: object) -> Callable[[Manifest], None]:
-    """Give it another place in the data."""
+    """Change the sampler's state."""
     return lambda manifest: manifest["facts"]["sampler"].update(changes)
 
 
@@ -102,7 +102,9 @@ def test_what_a_manifest_cannot_say_is_named_and_the_one_before_is_used(
     file.write_bytes(seal(manifest))
     skipped: list[str] = []
     state = state_after(0)
-    found = checkpoints.newest(fits=state.fits, skipped=lambda _name, why: skipped.append(why))
+    found = checkpoints.load_newest(
+        check_compatible=state.check_compatible, skipped=lambda _name, why: skipped.append(why)
+    )
     assert found
     state.restore(found, runtime, seed=0)
     assert state.step == 1

@@ -1,4 +1,4 @@
-"""What else may lie where checkpoints do: files, folders, pipes and links in the place of one."""
+"""Files, folders, pipes and links at the paths of checkpoints and their files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime
 
 
 def fold(path: Path) -> None:
-    """Put a folder with something in it in the place of a file."""
+    """Replace a file by a folder that is not empty."""
     path.unlink()
     path.mkdir()
     (path / "other").touch()
@@ -42,25 +42,25 @@ def remove(folder: Path) -> None:
 
 
 def put_file(place: Path) -> None:
-    """Put a file in the place of a checkpoint."""
+    """Put a file at a checkpoint's path."""
     remove(place)
     place.write_text("no checkpoint")
 
 
 def put_link(place: Path, target: str) -> None:
-    """Put a link in the place of a checkpoint."""
+    """Put a link at a checkpoint's path."""
     remove(place)
     place.symlink_to(target)
 
 
 def pipe(path: Path) -> None:
-    """Put a pipe, from which nothing ever comes, in the place of a file."""
+    """Replace a file by a pipe without a writer."""
     path.unlink()
     os.mkfifo(path)
 
 
 def put_pipe(place: Path) -> None:
-    """Put a pipe in the place of a checkpoint."""
+    """Put a pipe at a checkpoint's path."""
     remove(place)
     os.mkfifo(place)
 
@@ -104,7 +104,7 @@ def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: 
     place.rename(elsewhere)
     place.symlink_to(elsewhere)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
-    # By a run that knows nothing of it: its own step would be written beside what is there.
+    # A run without knowledge of it would write its own step into the same folder.
     save(Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1), step)
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
     assert checkpoints.folder.names() == [f"step-{step:09d}"]
@@ -142,7 +142,7 @@ def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path:
     place = tmp_path / "step-000000001"
 
     def lose() -> None:
-        # What another host wrote onto its own disk is not there either.
+        # Files that another host wrote to its own disk are missing as well.
         for file in place.glob("*.tensors"):
             file.unlink()
 

@@ -1,4 +1,4 @@
-"""`--compile`: kernels are made, for several ranks too, and a machine that can make none is told so."""
+"""`--compile` compiles kernels, also on several ranks, and a machine without a compiler gets an error."""
 
 from __future__ import annotations
 

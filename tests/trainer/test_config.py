@@ -1,4 +1,4 @@
-"""The command line: frozen, because the stack's job descriptions hold flags; wrong flags are named with a remedy."""
+"""The command line is frozen, because job descriptions hold flags. Errors of flags contain a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FROZEN = Path(__file__).parent / "command_line.txt"
 
 
 def surface() -> str:
-    """Every flag of every recipe with its type and default, one a line."""
+    """Every flag of every recipe with its type and default, one per line."""
     lines = []
     for config in (DigitsConfig, ImagenetConfig):
         recipe = config.__name__.removesuffix("Config").lower()

@@ -1,4 +1,4 @@
-"""Copies of a checkpoint's tensors: what was there when they were made, in the memory of those before."""
+"""Copies of a checkpoint's tensors hold the values at that time, in reused memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory: what a step on a CPU gives back of it is there for the next, and what asks for more than there is is told."""
+"""Freed memory of a step is reused by the next one, and running out of memory is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.trainer.processes import run
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
 from trainer.runtime import Runtime
-from trainer.runtime.base import Verdict
+from trainer.runtime.base import Decision
 
 STEPS = """
 import resource
@@ -41,7 +41,7 @@ def test_the_kernel_clears_no_page_anew_for_a_step() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
-    # Where the heap lies is chance: of the sixteen tensors of a step it may be just one that goes back to the kernel.
+    # The position in the heap is random: perhaps only one of a step's sixteen tensors goes back to the kernel.
     assert by_default > pages / 20, "this C library keeps memory by itself: keep_freed_memory can go"
     assert kept < pages / 100
 
@@ -94,18 +94,18 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
 def test_watching_out_of_memory_before_the_first_step_names_the_limit(
     ask: Callable[[], object], limit: str, runtime: Runtime
 ) -> None:
-    with pytest.raises(ConfigurationError, match=limit), runtime.watching():
+    with pytest.raises(ConfigurationError, match=limit), runtime.translate_errors():
         ask()
 
 
 def test_watching_another_error_is_not_out_of_memory(runtime: Runtime) -> None:
-    with pytest.raises(PeerGoneError), runtime.watching():
+    with pytest.raises(PeerGoneError), runtime.translate_errors():
         fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
 
 def test_memory_that_sufficed_for_a_step_may_suffice_again(runtime: Runtime) -> None:
-    runtime.vote(Verdict.GO_ON)
-    with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.watching():
+    runtime.all_reduce_decision(Decision.CONTINUE)
+    with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.translate_errors():
         torch.empty(2**60)
     assert raised.value.exit_code == 1
 

@@ -1,4 +1,4 @@
-"""The trainer on a GPU, where there is one: it learns what it learns on a CPU, and no step waits for the device."""
+"""The trainer on a GPU, if there is one: it learns the same as on a CPU, and no step waits for the device."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.conftest import VISIBLE_GPUS
 from tests.trainer.processes import Ended, run, started
 from trainer.data.made_images import imagenet
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
-from trainer.gpu import CONTROL, HIDDEN
+from trainer.gpu import DRIVER_FILE, HIDDEN
 
 DEVICE = "cuda"
 GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 pytestmark = pytest.mark.skipif(
-    not CONTROL.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
+    not DRIVER_FILE.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
 )
 IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-size=8")
 
 
 @pytest.fixture(autouse=True)
 def visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started see the GPUs, which other tests hide."""
+    """Let started processes see the GPUs, which other tests hide."""
     if VISIBLE_GPUS is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     else:
@@ -41,7 +41,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(ended: Ended) -> list[float]:
-    """Of the steps that were said."""
+    """Return the losses of the reported steps."""
     assert ended.codes == [DONE], ended.output
     return [float(event["loss"]) for event in ended.events("train")]
 
@@ -80,7 +80,7 @@ def test_no_step_waits_and_all_have_the_images_of_a_cpu(
     )
     assert there.codes == here.codes == [DONE], there.output
     if recipe == "generated":
-        return  # made on the device, by its own generator
+        return  # generated on the device, by its own generator
     sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
 

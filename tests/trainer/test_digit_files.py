@@ -1,4 +1,4 @@
-"""Digits in files that are no digits are named, with what is wrong with them; none is trained on in silence."""
+"""Invalid files of digits are rejected with the defect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation counts: every sample once, those that cannot be read not at all."""
+"""An evaluation counts every sample once, except unreadable ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import NO_LABEL, Data
 from trainer.data.datasets import Digits
-from trainer.data.image_files import Place
+from trainer.data.image_files import ReaderRanks
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet
 from trainer.evaluation import Scores, evaluate
@@ -23,7 +23,7 @@ from trainer.runtime import Runtime
 
 
 def test_samples_without_a_class_count_nowhere(runtime: Runtime) -> None:
-    # The classes in the order in which the model names them, 0 first, for every sample.
+    # The classes in the model's order of scores, 0 first, for every sample.
     logits = torch.arange(7, 0, -1.0).repeat(6, 1)
     labels = torch.tensor([0, 1, 4, 5, NO_LABEL, 0])
     scores = Scores(7, runtime)
@@ -44,7 +44,7 @@ def test_fewer_than_five_classes_are_all_among_the_first(runtime: Runtime) -> No
 
 
 class First(torch.nn.Module):
-    """Takes every image for one of the first class."""
+    """A model that predicts the first class for every image."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
@@ -52,7 +52,7 @@ class First(torch.nn.Module):
 
 def test_an_evaluation_of_nothing_is_no_result(runtime: Runtime) -> None:
     class Unread:
-        """Test samples of which none can be read."""
+        """A test set without a readable sample."""
 
         classes, num_tests, broken = 2, 3, ("a", "b", "c")
 
@@ -68,7 +68,7 @@ def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_pat
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
     config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, torch.device("cpu"), Place())
+    data = FolderImages(config, torch.device("cpu"), ReaderRanks())
 
     found = evaluate(First(), data, runtime, lambda: False, gallery=False)
     assert found

@@ -1,7 +1,7 @@
-"""What clusters do to jobs: ranks killed and told to leave again and again, disks full, services that do not answer.
+"""Faults of clusters: killed and preempted ranks, full disks, silent services.
 
-A count of each fault is taken by default that keeps the suite short; TRAINYARD_ALL_FAULTS=1 takes all twenty. The
-summary at the end of the run says which were not taken (tests/trainer/conftest.py).
+By default few of each fault run, to keep the suite short; TRAINYARD_ALL_FAULTS=1 runs all twenty. The summary at the
+end names the faults that did not run (tests/trainer/conftest.py).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from trainer.report.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
 BUDGET = 15.0
-"""Seconds that a spot machine leaves a job."""
+"""Seconds that a spot VM leaves a job."""
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
-    """The bucket of a run of two ranks that nothing happened to."""
+    """Return the bucket of a run of two ranks without faults."""
     return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), digits)
 
 
 def undisturbed_run(bucket: Path, digits: Path, *flags: str) -> Path:
-    """Two ranks train to the end, and leave their checkpoints in the bucket."""
+    """Train two ranks to the end. Their checkpoints stay in the bucket."""
     ended = run(*TWO_RANKS, *flags, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     return bucket
@@ -53,7 +53,7 @@ def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: P
     flags = (*TWO_RANKS, f"--seed={seed}", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=2, restarts=KILLS, data=digits, recipe="digits") as running:
         for _ in range(KILLS):
-            # All kills together come before the last checkpoint, so that training is never done before them.
+            # All kills happen before the last checkpoint, so that training cannot end first.
             for _ in range(chance.randint(1, 4)):
                 running.wait_for("checkpoint ")
             time.sleep(chance.uniform(0, 0.05))
@@ -73,7 +73,7 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
         with started(*flags, processes=2, data=digits, recipe="digits") as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
-            # A pod's end is told to the launcher, which passes it on; an operator may also tell one rank alone.
+            # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
             told = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
             began = time.monotonic()
             os.kill(told, signal.SIGTERM)
@@ -111,7 +111,7 @@ def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digi
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four MiB: a checkpoint of the digits' network has over five."""
+    """A disk of four MiB. A checkpoint of the digits network has over five."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
     yield tmp_path
     subprocess.run(["umount", "-n", str(tmp_path)], check=True)
@@ -143,7 +143,7 @@ def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-    # As where the last look whether all went well is a moment too early.
+    # Simulate an error after the last check.
     monkeypatch.setattr(
         "tensorboard.summary.writer.event_file_writer._AsyncWriter._check_worker_status", lambda _: None
     )
@@ -178,7 +178,7 @@ def test_weights_and_biases_is_not_waited_for(
     flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
-    # Online it may first have begun a run that it could not announce.
+    # Online, W&B may first have started a run that it could not announce.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, ended.output
     rows = [record.history for record in recorded(kept[0]) if record.HasField("history")]
@@ -210,7 +210,7 @@ def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
 
 
 def profiled(path: Path) -> int:
-    """How many steps a trace has."""
+    """Return the number of steps in a trace."""
     return [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]].count(
         "Optimizer.step#AdamW.step"
     )

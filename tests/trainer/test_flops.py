@@ -1,4 +1,4 @@
-"""How much arithmetic a model's training step is counted to be, against what torchvision says of its forward pass."""
+"""The counted FLOPs of a training step agree with torchvision's count of the forward pass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PUBLISHED = {
     "mobilenet_v3_small": 0.057,
     "vit_b_16": 17.564,
 }
-"""10^9 multiplications of a forward pass, by the `meta` of torchvision's weights."""
+"""10^9 multiplications of a forward pass, from the `meta` of torchvision's weights."""
 
 
 @pytest.mark.parametrize("arch", PUBLISHED)
@@ -27,7 +27,7 @@ def test_a_step_is_three_forward_passes_of_two_operations_a_multiplication(arch:
     model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
     counted = flops_per_sample(model, (3, 224, 224))
     assert counted is not None
-    # The images need no gradient, which is a part of the first layer's.
+    # The images need no gradient, which would be part of the first layer.
     assert 0.94 < counted / (6 * GIGA * PUBLISHED[arch]) < 1.001
 
 
@@ -39,7 +39,7 @@ def test_groups_save_arithmetic_in_the_backward_pass_too(layer: type[nn.Conv2d |
         found, first = flops_per_sample(model, (3, 9, 9)), flops_per_sample(model[:1], (3, 9, 9))
         assert found is not None
         assert first is not None
-        # The first layer's alone, whose weights are all that wants a gradient.
+        # Only the first layer's weights need a gradient.
         counted[groups] = found - first
     assert counted[1] == 4 * counted[4]
 

@@ -1,4 +1,4 @@
-"""What an evaluation shows in Weights & Biases: images, which class was taken for which, one group for all ranks."""
+"""Evaluation results in Weights & Biases: images and the confusion matrix, in one group for all ranks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from trainer.exit_codes import DONE
 from trainer.report.gallery import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
-"""Of the log format that a run is kept in: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
+"""Sizes in W&B's log format: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
 
 
 Record: Any = vars(wandb_internal_pb2)["Record"]
-"""Made when the module is imported, which its types do not say."""
+"""Created at import, which its types do not show."""
 
 
 class OneRank:
-    """As much of a runtime as is asked."""
+    """The part of a runtime that the gallery uses."""
 
     rank = 0
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """There is nobody else."""
+        """Return the values unchanged: there is one rank."""
         return values
 
 
@@ -41,14 +41,14 @@ def test_rows_are_classes_and_columns_what_they_were_taken_for() -> None:
     found = collector.take(OneRank())  # type: ignore[arg-type]  # as much of it as is asked
     assert found.confusion is not None
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
-    assert [(each.label, each.taken_for) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
+    assert [(each.label, each.predicted) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
     assert found.samples[0].pixels.shape == (5, 6, 3)
     assert found.samples[0].pixels.dtype == np.uint8
     assert (found.samples[0].pixels.min(), found.samples[0].pixels.max()) == (0, 255)
 
 
 def recorded(path: Path) -> list[Any]:
-    """What an offline run has recorded."""
+    """Return the records of an offline run."""
     data, place = path.read_bytes(), HEAD
     found, begun = [], b""
     while place < len(data):

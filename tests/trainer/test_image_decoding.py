@@ -1,4 +1,4 @@
-"""One image becomes a square of bytes: of any shape and depth; whatever is wrong with it is a ValueError."""
+"""An image of any shape and depth becomes a square of bytes, and any defect raises ValueError."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def noise(width: int, height: int) -> Image.Image:
 
 
 def resized_whole(image: Image.Image, side: int) -> Pixels:
-    """What an image becomes, by its definition: scaled as a whole, then cut in the middle."""
+    """Return the expected image: scaled as a whole, then cropped in the middle."""
     scale = side / min(image.size)
     scaled = image.resize(
         (max(side, round(image.width * scale)), max(side, round(image.height * scale))), Image.Resampling.BILINEAR
@@ -59,14 +59,14 @@ def test_greys_of_sixteen_bits_keep_their_brightness(kind: str) -> None:
 
 
 def avif() -> bytes:
-    """An AVIF file in which some bytes of the coded frame are others."""
+    """Return an AVIF file with changed bytes in the coded frame."""
     content = bytearray(encoded(noise(32, 32), "AVIF"))
     content[272:280] = b"\xff" * 8
     return bytes(content)
 
 
 def dds() -> bytes:
-    """A DDS file whose pixels have a format that nobody knows."""
+    """Return a DDS file with an unknown pixel format."""
     content = bytearray(encoded(noise(8, 8), "DDS"))
     content[80:84] = struct.pack("<I", 4)
     content[84:88] = b"????"

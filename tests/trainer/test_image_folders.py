@@ -1,4 +1,4 @@
-"""Data sets with something wrong in them: each ends with what is wrong, what is allowed and what to do."""
+"""Each defect of a data set gives an error with the defect, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import torch
 from PIL import Image
 
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import decoded
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_cache import try_decode
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
-HERE = Place()
+HERE = ReaderRanks()
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
@@ -33,7 +33,7 @@ def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderIma
 
 
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
-    """A shard with one picture for each of the labels."""
+    """Write a shard with one picture per label."""
     with tarfile.open(path, "w") as archive:
         for number, label in enumerate(labels):
             for name, content in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label)):
@@ -150,7 +150,7 @@ def test_images_of_many_formats_are_taken(tmp_path: Path, ending: str) -> None:
         picture.save(path)
     source = Folder(str(tmp_path))
     images, _ = find_images(source, "train", HERE)
-    assert isinstance(decoded(source, images[0], 24), np.ndarray)
+    assert isinstance(try_decode(source, images[0], 24), np.ndarray)
 
 
 def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.Cap
     for name in ("b.heic", "a.npy"):
         (path / name).touch()
     for rank in (0, 1):
-        find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+        find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
@@ -203,7 +203,7 @@ def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None
 
 
 def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
-    """A shard with these members."""
+    """Write a shard with these members."""
     with tarfile.open(path, "w") as archive:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -257,7 +257,7 @@ def test_images_of_a_shard_with_dots_in_their_names_are_counted(
     members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
     write(tmp_path / "train-0.tar", members)
     for rank in (0, 1):
-        images, _ = find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+        images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
         assert [image.label for image in images] == [1]
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1

@@ -1,4 +1,4 @@
-"""Folders of images: three layouts give the same samples; each is taken once an epoch; broken ones are named."""
+"""Folders of images: three layouts give the same samples, each once an epoch, and broken ones are reported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import cached
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_cache import load_cached
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
     "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
 }
-HERE = Place()
+HERE = ReaderRanks()
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
@@ -40,7 +40,7 @@ def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
 
 @pytest.fixture(params=LAYOUTS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A data set in each layout."""
+    """Return a data set in each layout."""
     LAYOUTS[request.param](tmp_path / "data")
     return tmp_path / "data"
 
@@ -99,9 +99,9 @@ def test_what_is_cut_ahead_is_what_is_asked_for(folder: Path, tmp_path: Path) ->
             one, other = plain.batch(first.next(), world=1), ahead.batch(second.next(), world=1)
             assert torch.equal(one.images, other.images)
             if second.position == 12:
-                # As after a checkpoint: what was cut ahead is not what comes.
+                # Simulate a resumed run: the prefetched crops are not the next ones.
                 for sampler in (first, second):
-                    sampler.go_to({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
+                    sampler.load_state({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
         first.next_epoch()
         second.next_epoch()
 
@@ -151,8 +151,8 @@ def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:
     assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in paths]
     assert all(text.partition(": ")[2] for text in data.broken)
     assert data.num_samples == CLASSES * 30 - len(BROKEN)
-    # The second rank reads from the cache what the first one found.
-    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), Place(builds=False))
+    # The second rank reads the first rank's results from the cache.
+    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), ReaderRanks(builds=False))
     assert again.broken == data.broken
 
 
@@ -248,5 +248,5 @@ def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
 
     with Image.open(f"{source.path}/{images[0].file}") as image:
         expected = np.asarray(image.convert("RGB"))
-    found = cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
+    found = load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=lambda: None)
     assert np.array_equal(found.pixels[0], expected)

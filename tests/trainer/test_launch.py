@@ -1,4 +1,4 @@
-"""The launcher ends with the code of the rank that failed first, raised where an operator retries high codes only."""
+"""The launcher exits with the code of the first failed rank, raised for operators that retry high codes only."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     with launcher.stdout as said:
         next(line for line in said if "train epoch=1 step=3/" in line)
         launcher.kill()
-        # To its end: both ranks have closed it, which is after they have left.
+        # Read to the end: both ranks have closed the pipe, so they have exited.
         rest = said.read()
     launcher.wait()
-    # The ranks agree: one of them that looks is enough, and takes the other along before that one has looked.
+    # One rank that sees the loss is enough: its decision stops the other rank, which may not have checked yet.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}

@@ -1,4 +1,4 @@
-"""Told to leave where no step is under way: while ranks wait for each other, load, or look at the test set."""
+"""Preemption outside steps: while ranks wait for each other, load, or evaluate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-e
 
 def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
     flags = (*IMAGES, f"--bucket=file://{tmp_path}")
-    # An hour of it, on any machine.
+    # This takes an hour on any machine.
     with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
         running.wait_for("train epoch=1 step=3/3")
         time.sleep(2)
@@ -43,7 +43,7 @@ def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits:
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=processes, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
-        # A terminal tells all processes that run in it.
+        # A terminal signals all of its processes.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
@@ -55,7 +55,7 @@ def test_a_rank_that_waits_for_the_others_leaves() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # Not rank 0, whose name this process may have by now, and its child until it is another program.
+    # Not rank 0, whose name this process may have by now, and its child until it runs another program.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
@@ -75,7 +75,7 @@ def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
     with started(processes=2, data=digits, recipe="digits") as running:
         launcher = running.hosts[0].pid
         until = time.monotonic() + 60
-        # It loads torch, and a process beside it does.
+        # This process loads torch in parallel with another one.
         while not list(descendants(launcher)):
             assert time.monotonic() < until, "it does not come so far"
         os.kill(launcher, signal.SIGTERM)
@@ -89,16 +89,16 @@ def test_a_rank_that_loads_leaves_at_once(wait: str) -> None:
     program = f"""
 import os, threading, time
 from signal import SIGINT
-from trainer.__main__ import LeaveSignal, say
+from trainer.__main__ import PreemptionSignal, report_error
 from trainer.exit_codes import PreemptedError
-signal = LeaveSignal()
+signal = PreemptionSignal()
 try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
-    # A terminal tells a rank, and then its launcher does.
+    # A terminal signals a rank, and then its launcher does.
     os.kill(os.getpid(), SIGINT)
-    raise SystemExit(say(error))
+    raise SystemExit(report_error(error))
 """
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:

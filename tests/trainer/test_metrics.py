@@ -1,4 +1,4 @@
-"""What a meter of training counts: each batch once, whenever it is asked."""
+"""A meter counts each batch once, whenever it is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models that a recipe may name: classifiers of torchvision and timm, for images of the size that is asked."""
+"""The models of a recipe: classifiers of torchvision and timm, for images of the requested size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.models import build_model, taking
+from trainer.models import build_model, explain_shape_errors
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_batch_that_a_model_does_not_take_is_refused(arch: str, number: int, s
     refusal = (
         f"does not accept a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
     )
-    with pytest.raises(ConfigurationError, match=refusal), taking(model, images):
+    with pytest.raises(ConfigurationError, match=refusal), explain_shape_errors(model, images):
         model(images)
 
 
 def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
     class Weary(torch.nn.Linear):
-        """Fails by what it is told, once."""
+        """A model that fails once with a given error."""
 
         rest = 1
 
@@ -62,7 +62,7 @@ def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
             return super().forward(images)
 
     model, images = Weary(8, 3), torch.rand(2, 3, 8, 8)
-    with pytest.raises(RuntimeError, match=r"^weary$"), taking(model, images):
+    with pytest.raises(RuntimeError, match=r"^weary$"), explain_shape_errors(model, images):
         model(images)
 
 

@@ -1,4 +1,4 @@
-"""The check of the links between hosts: every pair once, a bar on the slowest, and the program that follows it."""
+"""The network check measures every pair once, compares the slowest link with a minimum, and runs a program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_words_after_two_dashes_are_the_program() -> None:
 
 
 def check(least: float, folder: Path) -> Ended:
-    """Two hosts of two ranks: the check with this bar, and then training."""
+    """Run the check with this minimum on two hosts of two ranks, and then training."""
     after = ("--", "-m", "trainer", "digits", "--epochs=1", f"--bucket=file://{folder}/bucket")
     words = ("--megabytes=2", "--rounds=2", *after)
     with started(

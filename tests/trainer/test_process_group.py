@@ -1,4 +1,4 @@
-"""What a launcher must have said for ranks to meet; what is wrong with it is named and no traceback."""
+"""Missing or invalid variables of the launcher give an error without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events as lines of JSON, also where a number is none."""
+"""Events as lines of JSON, also with numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_events_without_a_pause_are_there_while_the_run_goes_on(tmp_path: Path) 
     until = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
         assert time.monotonic() < until, "nothing is written"
-        writer.take(Record(name="train", time=time.time(), values={}, global_step=1))
+        writer.put(Record(name="train", time=time.time(), values={}, global_step=1))
         time.sleep(FLUSH_SECONDS / 10)
     writer.end()
     writer.wait(time.monotonic() + 60)
@@ -52,7 +52,7 @@ def test_what_ended_a_run_is_said_and_not_what_its_end_came_upon(
     config = parse(["digits", "--device=cpu", f"--bucket=file://{tmp_path}"])
 
     class Broken:
-        """A training that cannot begin."""
+        """A training that fails to start."""
 
         def __init__(self, *parts: object) -> None:
             report = parts[2]

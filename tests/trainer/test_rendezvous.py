@@ -1,4 +1,4 @@
-"""A rendezvous in etcd that was closed is open to hosts that come back; tests/end_to_end has a real etcd."""
+"""A closed rendezvous in etcd is reopened for hosts that come back. tests/end_to_end has a real etcd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_FOUND, COMPARE_FAILED = 100, 101
 
 
 class Keys(ThreadingHTTPServer):
-    """The part of etcd's second API that reopening asks: reads a key, deletes it if its index is as given."""
+    """The part of etcd's second API that reopening uses: read a key, and delete it if its index matches."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Asked)
@@ -59,7 +59,7 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_words: object) -> None:
-        """Nothing to say of a request."""
+        """Log nothing."""
 
 
 @pytest.fixture

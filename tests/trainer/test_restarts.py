@@ -1,6 +1,6 @@
-"""Ranks, launchers and hosts that are killed: the launchers of the other hosts stay, and training goes on.
+"""Ranks, launchers and hosts are killed: the launchers of the other hosts stay, and training continues.
 
-A host is a launcher on this machine. That no launcher ends is what keeps a pod from failing.
+A host is a launcher on this machine. A pod does not fail as long as its launcher runs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ENDLESS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=5", "--batch
 
 
 def steps(ended: Ended, name: str) -> list[int]:
-    """Steps of the events of one name that rank 0 printed."""
+    """Return the steps in rank 0's events of one name."""
     return [int(event["step"]) for event in ended.events(name) if event["rank"].startswith("0/")]
 
 
 def assert_nothing_lost(ended: Ended) -> None:
-    """Assert that each resume is from the newest checkpoint, or a newer one that a killed rank 0 did not report."""
+    """Assert that each resume uses the newest checkpoint, or a newer one that a killed rank 0 did not report."""
     newest = 0
     for line in ended.output.splitlines():
         name, *words = line.split() or [""]
@@ -37,14 +37,14 @@ def assert_nothing_lost(ended: Ended) -> None:
 
 
 def kill(running: Running, ranks: Sequence[int]) -> None:
-    """Kill ranks at once, when a checkpoint has been saved."""
+    """Kill ranks at once, after a checkpoint."""
     running.wait_for("checkpoint ")
     for process in [running.rank_process(rank) for rank in ranks]:
         os.kill(process, signal.SIGKILL)
 
 
 def assert_goes_on(running: Running) -> None:
-    """Wait until rank 0 has resumed and takes steps, and assert that no launcher has ended."""
+    """Wait until rank 0 has resumed and trains, and assert that no launcher has ended."""
     running.wait_for("resume ")
     running.wait_for("train ")
     assert [host.poll() for host in running.hosts] == [None] * len(running.hosts)
@@ -61,7 +61,7 @@ def test_killed_ranks_start_again_while_all_launchers_stay(
             assert_goes_on(running)
         os.kill(running.rank_process(hosts - 1), signal.SIGTERM)
         ended = running.end()
-    # Told to leave when no restart is left: host 0, or another one, sees it first.
+    # Preempted without remaining restarts: host 0 or another host sees it first.
     assert set(ended.codes) <= {PREEMPTED, 71}, ended.output
     assert len(ended.events("resume")) == hosts * len(kills)
     assert_nothing_lost(ended)
@@ -120,7 +120,7 @@ def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_pat
         assert running.hosts[1].wait() == PREEMPTED
         running.start_host(1)
         running.wait_for_host(1, "resume ")
-        # The one restart is still there.
+        # The only restart is not used up.
         os.kill(running.rank_process(1), signal.SIGKILL)
         ended = running.end()
     assert ended.codes == [DONE, DONE], ended.output

@@ -1,4 +1,4 @@
-"""How the launchers of all hosts agree on restarts, without ranks: each host is a thread here, the store is real."""
+"""The launchers of all hosts agree on restarts. There are no ranks, each host is a thread, and the store is real."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ while True:
     while not rounds.is_superseded:
         time.sleep(0.01)
 """
-"""A host that only follows: a process of its own, which can be killed."""
+"""A host that only follows, in a separate process that can be killed."""
 
 
 def free_port() -> int:
@@ -64,11 +64,11 @@ class Hosts:
         )
 
     def each(self, act: Callable[[Rounds], object]) -> list[Future[object]]:
-        """Have every host do something, all at the same time."""
+        """Call a function for every host, all in parallel."""
         return [self.pool.submit(act, rounds) for rounds in self.all.values()]
 
     def meet(self) -> State:
-        """Wait until all hosts are in the same round; return its state."""
+        """Wait until all hosts are in the same round, and return its state."""
         for one in self.each(Rounds.next_rendezvous):
             one.result(SECONDS)
         (state,) = {(rounds.joined.round, rounds.joined.restarts) for rounds in self.all.values()}
@@ -174,7 +174,7 @@ def test_a_failure_that_no_restart_helps_ends_the_job_though_another_round_has_b
 def test_a_host_that_is_told_to_leave_costs_no_restart() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
-        hosts.all[2].leave()
+        hosts.all[2].announce_preemption()
         hosts.all[0].restart("its peer left", can_help=True, is_own=False)
         hosts.all[2] = hosts.new(2)
         assert hosts.meet() == State(round=1, restarts=0)
@@ -183,11 +183,11 @@ def test_a_host_that_is_told_to_leave_costs_no_restart() -> None:
 def test_host_0_that_leaves_waits_until_the_others_know_it() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
-        hosts.all[0].leave()
+        hosts.all[0].announce_preemption()
         hosts.all[0].shutdown()
         for host in (1, 2):
             assert not hosts.all[host].is_superseded
-            assert hosts.all[host].joined.is_left
+            assert hosts.all[host].joined.is_preempted
 
 
 def test_a_new_launcher_of_a_host_begins_a_round_though_no_rank_has_failed_yet() -> None:
@@ -210,7 +210,7 @@ def test_a_launcher_that_dies_before_the_ranks_are_started_costs_no_restart() ->
             lost.kill()
         hosts.all[1] = hosts.new(1)
         second = hosts.pool.submit(hosts.all[1].next_rendezvous)
-        # Before that the first round would look complete to host 2.
+        # Otherwise the first round would look complete to host 2.
         hosts.until(lambda: hosts.all[1].joined.round == 1)
         for one in (first, second, hosts.pool.submit(hosts.all[2].next_rendezvous)):
             one.result(SECONDS)

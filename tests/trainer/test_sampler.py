@@ -1,4 +1,4 @@
-"""Every sample exactly once an epoch: for any number of samples and ranks, and any chain of restarts."""
+"""Every sample exactly once an epoch, for any number of samples and ranks and any series of restarts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def samplers(size: int, world: int, batch_size: int, place: dict[str, int] | Non
     found = [EpochSampler(size, rank=rank, world=world, batch_size=batch_size, seed=7) for rank in range(world)]
     if place:
         for sampler in found:
-            sampler.go_to(place)
+            sampler.load_state(place)
     return found
 
 
 def take_step(ranks: list[EpochSampler]) -> list[int]:
-    """One step's samples of all ranks, after checking that the ranks agree about the step."""
+    """Return one step's samples of all ranks, after checking that the ranks agree about the step."""
     shares = [sampler.next() for sampler in ranks]
     assert len({(share.total, share.position, share.epoch) for share in shares}) == 1
     assert [share.offset for share in shares] == [sum(len(s.indices) for s in shares[:r]) for r in range(len(ranks))]
@@ -45,7 +45,7 @@ def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, t
     (rank, *_) = samplers(size, world, batch_size)
     for _ in range(min(taken, rank.steps_left)):
         rank.next()
-    expected, steps = rank.steps_to(epochs), 0
+    expected, steps = rank.steps_until(epochs), 0
     while rank.epoch < epochs:
         while rank.steps_left:
             rank.next()
@@ -53,7 +53,7 @@ def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, t
         rank.next_epoch()
     assert steps == expected
     rank.next_epoch()
-    assert rank.steps_of_epoch == rank.steps_left
+    assert rank.epoch_steps == rank.steps_left
 
 
 @given(SIZES, WORLDS, BATCHES)
@@ -111,7 +111,7 @@ def test_epochs_have_different_orders_and_seeds_too() -> None:
 
 def test_a_training_set_of_another_size_goes_on_from_the_same_share_of_it() -> None:
     sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
-    sampler.go_to({"epoch": 1, "position": 50, "num_samples": 100})
+    sampler.load_state({"epoch": 1, "position": 50, "num_samples": 100})
     assert (sampler.epoch, sampler.position) == (1, 100)
 
 
@@ -120,7 +120,7 @@ def test_an_epoch_that_was_begun_with_another_seed_is_ended_with_that(size: int,
     (before,) = samplers(size, 1, batch_size)
     seen = [index for _ in range(min(stop, before.steps_left)) for index in take_step([before])]
     after = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
-    after.go_to(before.place())
+    after.load_state(before.place())
     assert after.place() == before.place()
     while after.steps_left:
         seen += take_step([after])

@@ -1,4 +1,4 @@
-"""A user's script under the launchers of several hosts: it knows nothing of restarts, and no rank sees another one."""
+"""A script without restart code runs under the launchers of several hosts, and its ranks do not communicate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ while not (folder / "done").exists():
 
 
 class Job:
-    """The launchers of a job, and the starts that its ranks have noted."""
+    """The launchers of a job, and the recorded starts of its ranks."""
 
     def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
         self.folder, self.number, self.restarts = folder, hosts, restarts
@@ -53,12 +53,12 @@ class Job:
             )
 
     def starts(self, number: int) -> dict[int, int]:
-        """Process of each rank of a start."""
+        """Return the process of each rank of a start."""
         found = [path.name.split(".") for path in self.folder.glob(f"{number}.*.*.*")]
         return {int(rank): int(process) for _, rank, _, process in found}
 
     def until_started(self, number: int) -> dict[int, int]:
-        """Wait until all ranks of a start run; return their processes."""
+        """Wait until all ranks of a start run, and return their processes."""
         deadline = time.monotonic() + SECONDS
         while len(found := self.starts(number)) < self.number:
             assert time.monotonic() < deadline, self.said()
@@ -66,11 +66,11 @@ class Job:
         return found
 
     def said(self) -> str:
-        """What the launchers have printed."""
+        """Return the output of the launchers."""
         return "\n".join(path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("host-*.log")))
 
     def end(self) -> list[int]:
-        """Let the ranks end; return the launchers' exit codes."""
+        """Let the ranks end, and return the launchers' exit codes."""
         (self.folder / "done").touch()
         return [launcher.wait(SECONDS) for launcher in self.hosts]
 
@@ -81,7 +81,7 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
     try:
         yield found
     finally:
-        # A rank that has a session of its own outlives its launcher.
+        # A rank in a separate session outlives its launcher.
         (folder / "done").touch()
         for launcher in found.hosts:
             with suppress(ProcessLookupError):
@@ -99,7 +99,7 @@ def test_killed_ranks_of_a_script_start_again_on_all_hosts(
             for rank in ranks:
                 os.kill(before[rank], signal.SIGKILL)
             after = found.until_started(number)
-            # No rank of before runs beside them.
+            # No earlier rank runs at the same time.
             assert not [process for process in before.values() if Path(f"/proc/{process}").exists()]
             before = after
         assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
@@ -131,7 +131,7 @@ def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(host: i
         found.hosts[host].terminate()
         assert found.hosts[host].wait(SECONDS) == PREEMPTED
         found.hosts[host] = found.launch(host)
-        # The one restart is still there.
+        # The only restart is not used up.
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         found.until_started(2)
         assert found.end() == [DONE, DONE], found.said()

@@ -1,7 +1,7 @@
-"""Buckets: runs save, resume and clean up in them, and stores that fail for a while or for good.
+"""Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client speaks to it, too, for both have the same XML API; what S3 has not, the
-deletion in a batch, the proxy translates. Neither has been tried here against the clouds themselves.
+The store is moto's S3 server. Google's client uses it too, because both have the same XML API. The proxy translates
+batch deletion, which S3 does not have in that form. Neither client has been tested against the clouds here.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ def test_a_bucket_that_keeps_its_client_for_minutes_is_not_asked_again(
         raise OSError("it does not answer")
 
     with pytest.raises(OSError, match="it does not answer"):
-        folder._patiently(ask)
+        folder._retry(ask)
     assert len(tries) == asked
 
 
 class NoCredentials(BaseHTTPRequestHandler):
-    """A cloud's metadata server that has none to give."""
+    """A cloud's metadata server without credentials."""
 
     def do_GET(self) -> None:
         self.send_error(HTTPStatus.FORBIDDEN)
@@ -154,7 +154,7 @@ class NoCredentials(BaseHTTPRequestHandler):
     do_PUT = do_GET
 
     def log_message(self, *_words: object) -> None:
-        """Nothing to say of a request."""
+        """Log nothing."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Training for real: hosts that are processes of their own, killed, stopped and told to leave."""
+"""Real training: hosts are separate processes that are killed, stopped and preempted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
-    """The checkpoint of a step: its tensors and facts, but for the clock's."""
+    """Return the checkpoint of a step: its tensors, and its facts except the times."""
     path = folder / "checkpoints" / "training" / f"step-{step:09d}"
     manifest = unseal((path / MANIFEST).read_bytes())
     found = destination(manifest)
@@ -45,7 +45,7 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
 
 
 def assert_same(left: object, right: object) -> None:
-    """Two states are equal to the last bit."""
+    """Assert that two states are equal to the last bit."""
     if isinstance(left, torch.Tensor):
         assert isinstance(right, torch.Tensor)
         assert torch.equal(left, right)
@@ -64,7 +64,7 @@ def assert_same(left: object, right: object) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> tuple[Path, Ended]:
-    """A run of two hosts with one rank each, from start to end: its bucket and what it printed."""
+    """Return the bucket and output of a complete run of two hosts with one rank each."""
     bucket = tmp_path_factory.mktemp("undisturbed")
     return bucket, run(*TWO_RANKS, f"--bucket=file://{bucket}", hosts=2, processes=1, data=digits, recipe="digits")
 
@@ -203,7 +203,7 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) ->
 
 @pytest.mark.parametrize("when", ["--checkpoint-steps=1", "--batch-size=400"])
 def test_weights_that_an_update_made_infinite_are_not_saved(tmp_path: Path, digits: Path, when: str) -> None:
-    # The first loss is a number, and what is learned from it is none.
+    # The first loss is finite, and the weights after it are not.
     broken = ("--learning-rate=1e37", "--weight-decay=1e37", "--warmup=0", "--batch-size=200", "--epochs=2")
     ended = run(*broken, when, f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
     assert ended.codes == [DIVERGED], ended.output

@@ -1,4 +1,4 @@
-"""A run of Weights & Biases without a key does not end the training, and is kept."""
+"""A run of Weights & Biases without a key is kept and does not end the training."""
 
 from __future__ import annotations
 

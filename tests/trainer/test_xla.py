@@ -1,4 +1,4 @@
-"""The trainer on PyTorch/XLA, as processes of its own environment: `.venv-xla`, which `make xla` makes."""
+"""The trainer on PyTorch/XLA, in processes with a separate environment: `.venv-xla`, from `make xla`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-x
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left behind."""
+    """The result of a run."""
 
     code: int
     output: str
 
     def events(self, name: str) -> list[dict[str, str]]:
-        """The printed lines of one kind."""
+        """Return the printed events of one kind."""
         return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
 
     def losses(self) -> list[str]:
-        """The losses of rank 0, training and test, as they are printed."""
+        """Return the printed losses of rank 0, training and test."""
         first = [event for name in ("train", "test") for event in self.events(name) if event["rank"].startswith("0/")]
         return [event["loss"] for event in first]
 
@@ -42,7 +42,7 @@ class Ended:
 def run(
     data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer"), recipe: str = "digits"
 ) -> Ended:
-    """Train on so many virtual CPU devices."""
+    """Train on virtual CPU devices."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")},
         "PJRT_DEVICE": "CPU",
@@ -65,13 +65,13 @@ def run(
 
 @pytest.fixture(scope="module")
 def unsharded(digits: Path) -> Ended:
-    """The run on a single device."""
+    """Return the run on a single device."""
     return run(digits, *FLAGS)
 
 
 @pytest.fixture(scope="module")
 def sharded(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
-    """The run on eight devices, profiled, and its bucket."""
+    """Return the run on eight devices with its profile, and its bucket."""
     bucket = tmp_path_factory.mktemp("bucket")
     flags = (f"--bucket=file://{bucket}", "--job=spmd", "--sharding=model", "--profile-steps=5-6")
     return run(digits, *FLAGS, *flags, devices=8), bucket
@@ -90,7 +90,7 @@ def test_tensors_lie_on_the_devices_as_the_meshes_say(sharded: tuple[Ended, Path
 
 
 def sharding_lines(ended: Ended) -> list[dict[str, str]]:
-    """Lines `sharding`, whose values hold `=` themselves."""
+    """Return the `sharding` events, whose values hold `=` themselves."""
     line = re.compile(r"^sharding tensor=(?P<tensor>\S+) devices=(?P<devices>\S+) ", re.MULTILINE)
     return [match.groupdict() for match in line.finditer(ended.output)]
 
@@ -118,7 +118,7 @@ def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) ->
 def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
     flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
     whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-    # The schedule of the learning rate is that of three epochs in both parts: the first is told to leave.
+    # The learning rate follows three epochs in both parts: the first part is preempted.
     first = run_until_saved(digits, *whole, "--epochs=3", *flags)
     assert first.code == 75, first.output
     second = run(digits, *whole, "--epochs=3", *flags, devices=8)
@@ -129,7 +129,7 @@ def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unshard
 
 
 def run_until_saved(data: Path, *flags: str) -> Ended:
-    """A run on one device that is told to leave in the middle of an epoch, as its own program tells it."""
+    """Run on one device and preempt the run in the middle of an epoch, from its own program."""
     told = "import os, signal, sys, threading, trainer.loop as l; step = l.Training.step\n"
     leave = (
         "def stop(self, batch):\n step(self, batch)\n if self.state.step == 5: os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -162,7 +162,7 @@ def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: 
 
 
 def free_port() -> str:
-    """A port of this machine that nobody listens at."""
+    """Return a port of this machine without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])

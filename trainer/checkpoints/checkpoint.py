@@ -28,7 +28,7 @@ NAME = re.compile(r"step-(\d{9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
+class SavedState:
     """The content of a checkpoint."""
 
     tensors: Tensors
@@ -73,7 +73,7 @@ class Checkpoints:
         self._rejected: set[str] = set()
         """Names of checkpoints that the last resume rejected and that were not saved again."""
 
-    def save(self, step: int, saved: Saved) -> None:
+    def save(self, step: int, saved: SavedState) -> None:
         """Copy the state and write it, both in the background. Wait first if the previous save is not done.
 
         The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
@@ -105,7 +105,7 @@ class Checkpoints:
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
 
-    def copied(self) -> None:
+    def wait_for_copies(self) -> None:
         """Wait until the tensors given to `save` may change."""
         if self._copying is not None:
             copying, self._copying = self._copying, None
@@ -133,26 +133,28 @@ class Checkpoints:
 
     def _delete_unsealed(self, name: str) -> None:
         """Delete the remains of a failed save, unless the folder holds an earlier complete checkpoint."""
-        from trainer.checkpoints.manifest import is_whole
+        from trainer.checkpoints.manifest import is_complete
 
         self._permit()
-        if not is_whole(self.folder.child(name)):
+        if not is_complete(self.folder.child(name)):
             self.folder.delete(name)
 
-    def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
+    def load_newest(
+        self, *, check_compatible: Callable[[SavedState], None], skipped: Callable[[str, str], None]
+    ) -> SavedState | None:
         """Return the newest complete and compatible checkpoint on every rank, or None if there never was one.
 
-        `fits` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name of each
-        unused checkpoint and the reason. Raises DataError if there are checkpoints but none is usable, because starting
-        over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would hide that
-        too.
+        `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
+        of each unused checkpoint and the reason. Raises DataError if there are checkpoints but none is usable, because
+        starting over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would
+        hide that too.
         """
-        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
+        names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()
         for name in names:
             folder = self.folder.child(name)
             try:
-                return self._load(folder, fits)
+                return self._load(folder, check_compatible)
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError, DeniedFileError) as error:
@@ -167,7 +169,7 @@ class Checkpoints:
             raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start over")
         return None
 
-    def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
+    def _load(self, folder: Folder, check_compatible: Callable[[SavedState], None]) -> SavedState:
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -178,12 +180,12 @@ class Checkpoints:
         try:
             facts = manifest["facts"]
             # Check before allocating memory, because the manifest may be wrong.
-            fits(Saved(tensors=destination(manifest, device="meta"), facts=facts))
+            check_compatible(SavedState(tensors=destination(manifest, device="meta"), facts=facts))
             if (step := facts["step"]) != _step(folder.url.rpartition("/")[2]):
                 raise ValueError(f"its step is {step}")
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise ValueError(f"the manifest is invalid: {type(error).__name__} {error}") from None
-        saved = Saved(tensors=destination(manifest), facts=facts)
+        saved = SavedState(tensors=destination(manifest), facts=facts)
         try:
             load(
                 saved.tensors,
@@ -208,7 +210,7 @@ class Checkpoints:
                 found = error if MANIFEST in folder.names() else _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
-        found = self._runtime.share(found)
+        found = self._runtime.broadcast(found)
         if isinstance(found, Exception):
             raise found
         assert found is not None
@@ -216,7 +218,7 @@ class Checkpoints:
 
     def _delete_old(self, *, before: int) -> None:
         """Delete older checkpoints, except the newest complete ones and the recent ones."""
-        from trainer.checkpoints.manifest import MANIFEST, is_whole
+        from trainer.checkpoints.manifest import MANIFEST, is_complete
 
         kept = 1
         for name in self._newest_first():
@@ -224,7 +226,7 @@ class Checkpoints:
                 continue
             folder = self.folder.child(name)
             try:
-                if kept < self._keep and name not in self._rejected and is_whole(folder):
+                if kept < self._keep and name not in self._rejected and is_complete(folder):
                     kept += 1
                     continue
                 age = folder.age(MANIFEST)

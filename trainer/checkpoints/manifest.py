@@ -56,7 +56,7 @@ def unseal(file: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", manifest)
 
 
-def is_whole(folder: Folder) -> bool:
+def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
     Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
@@ -113,6 +113,6 @@ def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
         inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
         if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
             raise ValueError(f"a part of {name} lies outside of it")
-    there, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
-    if there != needed:
-        raise ValueError(f"the parts of {name} have {there} numbers, not {needed}")
+    found, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
+    if found != needed:
+        raise ValueError(f"the parts of {name} have {found} numbers, not {needed}")

@@ -6,9 +6,9 @@ import sys
 
 import torch
 
-from trainer.bucket_layout import checkpoints_of
+from trainer.bucket_layout import checkpoints_folder
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.run_lease import Owner
+from trainer.checkpoints.run_lease import RunLease
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
 from trainer.exit_codes import diverged
@@ -31,14 +31,14 @@ class RunCheckpoints:
 
     def open(self, bucket: Folder) -> Checkpoints:
         """Open the run's checkpoints in a bucket."""
-        self._owner = Owner(bucket.child(self._config.job), node_name())
+        self._lease = RunLease(bucket.child(self._config.job), node_name())
         self.checkpoints = Checkpoints(
-            checkpoints_of(bucket, self._config.job),
+            checkpoints_folder(bucket, self._config.job),
             self._runtime,
             keep=self._config.keep_checkpoints,
             keep_hours=self._config.keep_hours,
             check=self._check_weights,
-            permit=self._owner.check,
+            permit=self._lease.verify,
             on_saved=lambda step, url, seconds: self._report.event("checkpoint", step=step, path=url, seconds=seconds),
         )
         return self.checkpoints
@@ -52,7 +52,7 @@ class RunCheckpoints:
     def before_update(self) -> None:
         """Wait until the tensors that are being saved may change."""
         if self.checkpoints:
-            self.checkpoints.copied()
+            self.checkpoints.wait_for_copies()
 
     def wait(self) -> None:
         """Wait until the last save is complete. Raises DivergedError if its weights are not finite."""
@@ -65,8 +65,8 @@ class RunCheckpoints:
             return False
         if self._runtime.rank == 0:
             # Acquire the lease before looking for checkpoints, so that an earlier run cannot save any more.
-            self._owner.take()
-        saved = self.checkpoints.newest(fits=self._state.fits, skipped=self._skipped)
+            self._lease.acquire()
+        saved = self.checkpoints.load_newest(check_compatible=self._state.check_compatible, skipped=self._skipped)
         if saved is None:
             self._warn_of_unfinished()
             return False

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from trainer.checkpoints.checkpoint import Saved
+from trainer.checkpoints.checkpoint import SavedState
 from trainer.checkpoints.copies import Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
 COUNTS = ("step", "world")
 MEASURES = ("test_accuracy", "best_accuracy", "began", "useful_seconds")
-FACTS = frozenset(("signature", "sampler", *COUNTS, *MEASURES))
+REQUIRED_FACTS = frozenset(("signature", "sampler", *COUNTS, *MEASURES))
 """Required values of a checkpoint that are not tensors: a signature, the sampler's place, counts and finite numbers."""
-LARGEST_NUMBER = 2**42
+MAX_NUMBER = 2**42
 """Upper bound of all these numbers. Epoch seeds that are computed from it fit in 64 bits."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """Prefixes of tensor names in a checkpoint. The rank's number follows the last two."""
@@ -51,12 +51,12 @@ class RunState:
     useful_seconds: float = 0.0
     """Seconds of the steps that led to this state, over all restarts."""
 
-    def capture(self, runtime: Runtime) -> Saved:
+    def capture(self, runtime: Runtime) -> SavedState:
         """Return the state to save. All ranks must call it; only their random numbers differ.
 
         Tensors that only the optimiser changes are not copied: copy them before the next update.
         """
-        runtime.level(self.model)
+        runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
         tensors = {
             # A forward pass changes buffers.
@@ -76,32 +76,36 @@ class RunState:
             "signature": self.signature,
             "step": self.step,
             "world": runtime.world,
-            "sampler": self.sampler.place(),
+            "sampler": self.sampler.state(),
             "scaler": self.scaler.state_dict(),
             "test_accuracy": self.test_accuracy,
             "best_accuracy": self.best_accuracy,
             "began": self.began,
             "useful_seconds": self.useful_seconds,
         }
-        return Saved(tensors=tensors, facts=facts)
+        return SavedState(tensors=tensors, facts=facts)
 
-    def fits(self, saved: Saved) -> None:
+    def check_compatible(self, saved: SavedState) -> None:
         """Raise ValueError if a checkpoint belongs to another model or optimiser, or lacks required values."""
-        if missing := sorted(FACTS - saved.facts.keys()):
+        if missing := sorted(REQUIRED_FACTS - saved.facts.keys()):
             raise ValueError(f"{missing[0]} is missing")
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
         for name in (*COUNTS, *MEASURES):
             _check_number(name, saved.facts[name], whole=name in COUNTS)
-        mine = {MODEL + name: _kind(tensor) for name, tensor in self.model.state_dict().items()}
-        theirs = {name: _kind(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)}
-        different = sorted(name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name))
+        own = {MODEL + name: _shape_and_type(tensor) for name, tensor in self.model.state_dict().items()}
+        saved_tensors = {
+            name: _shape_and_type(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)
+        }
+        different = sorted(
+            name for name in own.keys() | saved_tensors.keys() if own.get(name) != saved_tensors.get(name)
+        )
         if different:
             raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
-        self._fits_optimizer(_under(OPTIMIZER, saved.tensors))
-        for name, tensor in _under(RANDOM, saved.tensors).items():
-            if _kind(tensor) != _kind(torch.get_rng_state()):
+        self._check_optimizer(_with_prefix(OPTIMIZER, saved.tensors))
+        for name, tensor in _with_prefix(RANDOM, saved.tensors).items():
+            if _shape_and_type(tensor) != _shape_and_type(torch.get_rng_state()):
                 raise ValueError(f"the random numbers of rank {name} do not belong to this version of torch")
         place = saved.facts["sampler"]
         for name in place:
@@ -109,7 +113,7 @@ class RunState:
         if place["position"] > place["num_samples"] or not place["num_samples"]:
             raise ValueError(f"{place} is not a place in the data")
 
-    def _fits_optimizer(self, tensors: Tensors) -> None:
+    def _check_optimizer(self, tensors: Tensors) -> None:
         """Raise ValueError for an invalid optimiser state. It must have the same keys for every updated weight."""
         weights = dict(self.model.named_parameters())
         keys: dict[str, set[str]] = {}
@@ -117,7 +121,7 @@ class RunState:
             key, _, weight = name.partition(".")
             if weight not in weights:
                 raise ValueError(f"it has an optimiser state of {weight}, which is not a weight")
-            if _kind(tensor) not in (_kind(weights[weight]), _kind(torch.zeros(()))):
+            if _shape_and_type(tensor) not in (_shape_and_type(weights[weight]), _shape_and_type(torch.zeros(()))):
                 raise ValueError(f"the optimiser's {key} of {weight} has another shape or type")
             keys.setdefault(weight, set()).add(key)
         for weight, found in keys.items():
@@ -125,51 +129,51 @@ class RunState:
                 raise ValueError(f"the optimiser's {min(missing)} of {weight} is missing")
 
     @torch.no_grad()
-    def restore(self, saved: Saved, runtime: Runtime, *, seed: int) -> None:
+    def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
         """Restore a saved state. The number of ranks and the device may differ."""
         tensors, facts = saved.tensors, saved.facts
-        self.model.load_state_dict(_under(MODEL, tensors))
-        of_optimizer = self.optimizer.state_dict()
+        self.model.load_state_dict(_with_prefix(MODEL, tensors))
+        optimizer_state = self.optimizer.state_dict()
         numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
-        of_optimizer["state"] = {}
+        optimizer_state["state"] = {}
         weights = dict(self.model.named_parameters())
-        for name, tensor in _under(OPTIMIZER, tensors).items():
+        for name, tensor in _with_prefix(OPTIMIZER, tensors).items():
             key, _, weight_name = name.partition(".")
             weight = weights[weight_name]
             if tensor.shape == weight.shape:
                 # Use the weight's memory format: the fused update walks through both in parallel.
                 tensor = torch.empty_like(weight).copy_(tensor)
-            of_optimizer["state"].setdefault(numbers[id(weight)], {})[key] = tensor
-        self.optimizer.load_state_dict(of_optimizer)
-        self.sampler.go_to(facts["sampler"])
+            optimizer_state["state"].setdefault(numbers[id(weight)], {})[key] = tensor
+        self.optimizer.load_state_dict(optimizer_state)
+        self.sampler.load_state(facts["sampler"])
         if self.scaler.is_enabled() and facts.get("scaler"):
             self.scaler.load_state_dict(facts["scaler"])
         self.step = facts["step"]
         self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
         self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
-        of_cpu = tensors.get(f"{RANDOM}{runtime.rank}")
-        if facts["world"] == runtime.world and of_cpu is not None:
-            torch.set_rng_state(of_cpu)
+        cpu_state = tensors.get(f"{RANDOM}{runtime.rank}")
+        if facts["world"] == runtime.world and cpu_state is not None:
+            torch.set_rng_state(cpu_state)
         else:
             torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
-        of_cuda = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
-        if runtime.device.type == "cuda" and facts["world"] == runtime.world and of_cuda is not None:
-            torch.cuda.set_rng_state(of_cuda)
+        cuda_state = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
+        if runtime.device.type == "cuda" and facts["world"] == runtime.world and cuda_state is not None:
+            torch.cuda.set_rng_state(cuda_state)
 
     def _parameters(self) -> list[torch.Tensor]:
         """Return the weights in the order in which the optimiser numbers them."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
-def _under(start: str, tensors: Tensors) -> Tensors:
+def _with_prefix(start: str, tensors: Tensors) -> Tensors:
     return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
-def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+def _shape_and_type(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
     return tensor.shape, tensor.dtype
 
 
 def _check_number(name: str, value: object, *, whole: bool) -> None:
     """Raise ValueError for a number outside the range of this value."""
-    if not isinstance(value, int if whole else int | float) or not 0 <= value <= LARGEST_NUMBER:
+    if not isinstance(value, int if whole else int | float) or not 0 <= value <= MAX_NUMBER:
         raise ValueError(f"its {name} is {value!r}")

@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainer.checkpoints.manifest import FORMAT, MANIFEST, Facts, is_whole, read_metadata, seal
+from trainer.checkpoints.manifest import FORMAT, MANIFEST, Facts, is_complete, read_metadata, seal
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
 
@@ -59,7 +59,7 @@ class TensorFilesWriter(StorageWriter):
             return
         self._permit()
         self._folder.delete_non_folder()
-        self._is_replacing = is_whole(self._folder)
+        self._is_replacing = is_complete(self._folder)
         if not self._is_replacing:
             self._folder.clear(first=MANIFEST)
 
@@ -95,7 +95,7 @@ class TensorFilesWriter(StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the manifest, call `sealed`, then delete the files that this checkpoint replaces."""
-        places = {result.index: result.storage_data for of_rank in results for result in of_rank}
+        places = {result.index: result.storage_data for rank_results in results for result in rank_results}
         tensors = {}
         for name, found in metadata.state_dict_metadata.items():
             assert isinstance(found, TensorStorageMetadata)
@@ -109,7 +109,7 @@ class TensorFilesWriter(StorageWriter):
                 ],
             }
         self._permit()
-        self._find({place["file"] for place in places.values()})
+        self._require_files({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
         self._sealed()
         if self._is_replacing:
@@ -117,7 +117,7 @@ class TensorFilesWriter(StorageWriter):
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
 
-    def _find(self, files: set[str]) -> None:
+    def _require_files(self, files: set[str]) -> None:
         """Raise StorageError if a rank wrote its file to a different disk, because no run could resume from that."""
         for name in sorted(files) if self._folder.is_local else ():
             try:
@@ -178,10 +178,10 @@ class TensorFilesReader(StorageReader):
         size = self._folder.facts(name).size
         for item in items:
             place = self._place(item)
-            there = max(0, size - place["start"])
-            if there < place["bytes"]:
+            available = max(0, size - place["start"])
+            if available < place["bytes"]:
                 tensor = item.storage_index.fqn
-                raise ValueError(f"{name} is too short: {tensor} has {there} of {place['bytes']} bytes")
+                raise ValueError(f"{name} is too short: {tensor} has {available} of {place['bytes']} bytes")
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
         """Yield the tensors of a file in groups of at most PIECE_BYTES. A larger tensor is its own group."""

@@ -52,7 +52,7 @@ class Data(Protocol):
         """Yield this rank's part of the test set. Every sample is in exactly one rank's part."""
 
 
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a host tensor on the device. On CUDA only the current stream waits for the copy, not the host."""
     if device.type != "cuda":
         return tensor.to(device)

@@ -11,11 +11,11 @@ import torch
 
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.augment import distort
-from trainer.data.batch import Batch, Data, sent
+from trainer.data.batch import Batch, Data, to_device
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 from trainer.runtime.base import Runtime
-from trainer.setting_rules import refusal
+from trainer.setting_rules import invalid_setting
 
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
@@ -26,7 +26,7 @@ TEST_EVERY = 5
 """Every fifth digit of each class belongs to the test set."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
-MOST_SAMPLES = 10**9
+MAX_SAMPLES = 10**9
 """Most samples of an epoch: every rank keeps their order, 8 bytes each."""
 UNSIGNED_BYTES = 8
 """The code of unsigned bytes in the IDX format."""
@@ -62,7 +62,7 @@ class Digits:
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's digits of one training step."""
-        indices = sent(share.indices, self._train_images.device)
+        indices = to_device(share.indices, self._train_images.device)
         images = self._train_images[indices]
         if self._augment:
             images = distort(images, share, seed=self._seed)
@@ -83,10 +83,10 @@ class GeneratedImages:
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
-        if self.num_samples > MOST_SAMPLES:
-            most = MOST_SAMPLES // (config.batch_size * world)
+        if self.num_samples > MAX_SAMPLES:
+            most = MAX_SAMPLES // (config.batch_size * world)
             allowed = f"at most {most} with batches of {config.batch_size} on {world} ranks"
-            raise refusal("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
+            raise invalid_setting("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
         shape = (config.batch_size, self.channels, config.image_size, config.image_size)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
@@ -136,18 +136,18 @@ def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> N
 
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """Return the data of a recipe. Raises DataError if files are missing or broken."""
-    device, rank, world = runtime.feed_device, runtime.rank, runtime.world
+    device, rank, world = runtime.batch_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
     if not config.fake_data:
         # Imported here because the other recipes do not need it.
-        from trainer.data.image_files import Place
+        from trainer.data.image_files import ReaderRanks
         from trainer.data.images import FolderImages
 
-        place = Place(
-            builds=runtime.local_rank == 0, alive=runtime.alive, rank=rank, world=world, gather=runtime.gather
+        ranks = ReaderRanks(
+            builds=runtime.local_rank == 0, heartbeat=runtime.heartbeat, rank=rank, world=world, gather=runtime.gather
         )
-        return FolderImages(config, device, place)
+        return FolderImages(config, device, ranks)
     return GeneratedImages(config, device, rank=rank, world=world)
 
 

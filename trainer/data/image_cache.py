@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
 """File that lists the images in the cache, written last."""
-KEY = "[0-9a-f]" * 16
+NAME_PATTERN = "[0-9a-f]" * 16
 """Pattern of a cache's name. The trainer touches no other files in the folder."""
 PIXELS = "pixels"
 """File of the decoded images. The process that builds the cache holds a lock on it."""
-JUST_MADE = 10
+NEW_DRAFT_SECONDS = 10
 """Age in seconds below which a draft may not be locked yet."""
-FORGOTTEN = 3600
+ABANDONED_SECONDS = 3600
 """Age in seconds above which a draft of another host is abandoned, because locks may not work across hosts."""
 VERSION = 2
 """Version of the cache, raised if images are decoded differently. Older caches are then replaced."""
-DEEP = 257
+GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
-SPARE = 0.1
+SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
-SMALL = 0.01
+FULL_DISK_SHARE = 0.01
 """Share of the free space that a cache may take on a fuller disk, where so little has no effect."""
-CHUNK = 256
+HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
 """Share of broken images above which a data set is rejected as a whole."""
@@ -91,22 +91,22 @@ def decode(content: bytes, side: int) -> Pixels:
         with Image.open(io.BytesIO(content)) as image:
             # Let the decoder decode a JPEG at a fraction of its size if that is enough.
             image.draft("RGB", (side, side))
-            return np.asarray(_square(_in_colours(image), side), dtype=np.uint8)
+            return np.asarray(_crop_square(_to_rgb(image), side), dtype=np.uint8)
     except Exception as error:  # Pillow's formats raise many types: RuntimeError, struct.error, MemoryError
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
 
 
-def _in_colours(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image) -> Image.Image:
     """Return the image in RGB. 16-bit greys keep their brightness, which Pillow would clip at 255."""
     from PIL import Image
 
     if image.mode == "I" or image.mode.startswith("I;16"):
-        greys = (np.asarray(image, dtype=np.int64) + DEEP // 2) // DEEP
+        greys = (np.asarray(image, dtype=np.int64) + GREY_LEVELS_RATIO // 2) // GREY_LEVELS_RATIO
         image = Image.fromarray(greys.clip(0, 255).astype(np.uint8))
     return image.convert("RGB")
 
 
-def _square(image: Image.Image, side: int) -> Image.Image:
+def _crop_square(image: Image.Image, side: int) -> Image.Image:
     """Return the middle of the scaled image. A whole thin image, scaled up, would fill the memory."""
     from PIL import Image
 
@@ -118,8 +118,8 @@ def _square(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BILINEAR, box=(left * across, top * down, right, bottom))
 
 
-def cached(
-    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, alive: Callable[[], None]
+def load_cached(
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, heartbeat: Callable[[], None]
 ) -> DecodedImages:
     """Return the decoded images of `source` from the cache in `folder`, which is built first if it is missing.
 
@@ -135,10 +135,10 @@ def cached(
         if builds and not _index(place, side):
             # Cleaners of temporary folders and full disks leave incomplete caches.
             _remove(place)
-            _build(source, images, side, place, alive)
+            _build(source, images, side, place, heartbeat)
         while (index := _index(place, side)) is None:
             time.sleep(0.1)
-            alive()
+            heartbeat()
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
     if len(index.broken) > BROKEN_SHARE * len(images):
@@ -169,12 +169,12 @@ def _index(place: Path, side: int) -> Index | None:
         return None
 
 
-def _build(source: Folder, images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
+def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
     place.parent.mkdir(parents=True, exist_ok=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
-    if needed > max(disk.free - SPARE * disk.total, SMALL * disk.free):
+    if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
         raise StorageError(
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
             f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
@@ -186,7 +186,7 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
         with (draft / PIXELS).open("wb") as file:
             with suppress(OSError):  # on a file system without locks no process removes drafts
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            index = _fill(file, source, images, side, alive)
+            index = _fill(file, source, images, side, heartbeat)
             (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
             try:
                 draft.rename(place)
@@ -197,38 +197,40 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, aliv
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, alive: Callable[[], None]) -> Index:
+def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, heartbeat: Callable[[], None]) -> Index:
     """Write the pixels of all readable images and return the index."""
     good: list[int] = []
     broken: list[str] = []
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        for start in range(0, len(images), CHUNK):
-            part = images[start : start + CHUNK]
-            for number, found in enumerate(threads.map(lambda image: decoded(source, image, side), part), start=start):
+        for start in range(0, len(images), HEARTBEAT_IMAGES):
+            part = images[start : start + HEARTBEAT_IMAGES]
+            for number, found in enumerate(
+                threads.map(lambda image: try_decode(source, image, side), part), start=start
+            ):
                 if isinstance(found, str):
                     broken.append(f"{images[number].name}: {found}")
                 else:
                     good.append(number)
                     file.write(found.data)
-            alive()
+            heartbeat()
     file.flush()
     return Index(good=good, broken=broken)
 
 
 def _remove_drafts(folder: Path) -> None:
     """Remove the drafts of killed builders: unlocked drafts, and for other hosts only old ones."""
-    for pixels in folder.glob(f"{KEY}.*/{PIXELS}"):
+    for pixels in folder.glob(f"{NAME_PATTERN}.*/{PIXELS}"):
         host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
         # Leave a draft that is gone, locked or on a file system without locks.
         with suppress(OSError):
             with pixels.open("r+b") as file:  # NFS locks only writable files
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 age = time.time() - pixels.stat().st_mtime
-            if age > (JUST_MADE if host == socket.gethostname() else FORGOTTEN):
+            if age > (NEW_DRAFT_SECONDS if host == socket.gethostname() else ABANDONED_SECONDS):
                 shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
-def decoded(source: Folder, image: ImageFile, side: int) -> Pixels | str:
+def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
     """Return the image's pixels or the reason why it is broken. Raises StorageError if a bucket does not answer."""
     try:
         return decode(image.read(source), side)

@@ -13,7 +13,7 @@ from pathlib import Path
 from stat import S_ISDIR
 from typing import Any
 
-from trainer.data.shard_members import LONGEST_LABEL, check_end, keep_only, label_in
+from trainer.data.shard_members import MAX_LABEL_BYTES, add_part, check_end, parse_label
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import FileFacts, Folder, MissingFileError
 
@@ -23,7 +23,7 @@ IMAGE_ENDINGS = (
 )
 # fmt: on
 """Lower-case endings of image files."""
-NOTES = ".txt"
+NOTES_ENDING = ".txt"
 """Ending of files next to images that are not images, such as Tiny-ImageNet's boxes."""
 ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's classes of its test images: file name, class and a box, separated by tabs."""
@@ -50,27 +50,27 @@ class ImageFile:
 
     def read(self, folder: Folder) -> bytes:
         """Return the encoded image. Raises StorageError, or ValueError for a file that is not regular."""
-        _refuse_pipe(folder, self.file)
+        _require_regular_file(folder, self.file)
         return folder.read_part(self.file, self.start, self.size)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class ReaderRanks:
     """This rank among the ranks that read the same data set."""
 
     builds: bool = True
     """True if this rank builds the cache of decoded images; one rank per host does."""
-    alive: Callable[[], None] = lambda: None
+    heartbeat: Callable[[], None] = lambda: None
     """Callback that records a heartbeat while this rank waits for other ranks."""
     rank: int = 0
     """Number of this rank."""
     world: int = 1
     """How many ranks there are."""
-    gather: Callable[[Any], list[Any]] = lambda mine: [mine]
+    gather: Callable[[Any], list[Any]] = lambda own: [own]
     """Return the values of all ranks, by rank. All ranks must call it."""
 
 
-def find_images(folder: Folder, split: str, place: Place, *, trained: int = 0) -> tuple[list[ImageFile], int]:
+def find_images(folder: Folder, split: str, ranks: ReaderRanks, *, trained: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
     `trained` is the number of classes of the training set. Supported layouts:
@@ -81,13 +81,13 @@ def find_images(folder: Folder, split: str, place: Place, *, trained: int = 0) -
     try:
         found = folder.names()
         if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
-            images = _in_shards(folder, shards, place)
+            images = _in_shards(folder, shards, ranks)
             names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
             classes = trained or len(names) or 1 + max((image.label for image in images), default=0)
             _check_labels(images, classes, "of the training set" if trained else f"named in {CLASS_NAMES}")
         else:
             numbers = {name: number for number, name in enumerate(_classes(folder))}
-            images, classes = _in_folders(folder, split, numbers, place), len(numbers)
+            images, classes = _in_folders(folder, split, numbers, ranks), len(numbers)
     except MissingFileError:
         images = []
     if not images:
@@ -164,7 +164,7 @@ def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[
                 yield from _below(root, path, here)
 
 
-def _in_folders(folder: Folder, split: str, numbers: dict[str, int], place: Place) -> list[ImageFile]:
+def _in_folders(folder: Folder, split: str, numbers: dict[str, int], ranks: ReaderRanks) -> list[ImageFile]:
     """Return the images of a split's folders. Warn about files that are not images."""
     files = _files(folder, split)
     if ANNOTATIONS in files:
@@ -172,8 +172,8 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], place: Plac
     images = {
         name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
     }
-    others = [name for name in files if name not in images and not name.lower().endswith(NOTES)]
-    if others and place.rank == 0:
+    others = [name for name in files if name not in images and not name.lower().endswith(NOTES_ENDING)]
+    if others and ranks.rank == 0:
         _warn(
             f"{folder.url}/{split} has {len(others)} files that are hidden or not images by their endings; they are "
             f"skipped; the first: {others[0]!r}; image endings are {' '.join(IMAGE_ENDINGS)}"
@@ -186,32 +186,32 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _warn(words: str) -> None:
-    print(f"warning: {words}", file=sys.stderr, flush=True)
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def _in_class(folder: Folder, name: str, facts: FileFacts, numbers: dict[str, int]) -> ImageFile:
     """Return the file as an image of its folder's class."""
-    split, of_class, *rest = name.split("/")
+    split, class_name, *rest = name.split("/")
     if not rest:
         raise DataError(f"{folder.url}/{name} is not in a class folder: move it into {split}/CLASS/ or remove it")
-    if of_class not in numbers:
-        where = f"{folder.url}/{split}/{of_class}"
-        raise DataError(f"{where}: class {of_class!r} is not in the training set; remove it or add it there")
-    return _whole(folder, name, facts, numbers[of_class])
+    if class_name not in numbers:
+        where = f"{folder.url}/{split}/{class_name}"
+        raise DataError(f"{where}: class {class_name!r} is not in the training set; remove it or add it there")
+    return _whole(folder, name, facts, numbers[class_name])
 
 
 def _annotated(folder: Folder, files: dict[str, FileFacts], numbers: dict[str, int]) -> list[ImageFile]:
     images = []
     for line in _lines(folder, ANNOTATIONS):
         name, _, rest = line.partition("\t")
-        of_class, file = rest.partition("\t")[0], f"val/images/{name}"
+        class_name, file = rest.partition("\t")[0], f"val/images/{name}"
         where = f"{folder.url}/{ANNOTATIONS}"
-        if of_class not in numbers:
-            raise DataError(f"{where}: class {of_class!r} is not in the training set; remove the line")
+        if class_name not in numbers:
+            raise DataError(f"{where}: class {class_name!r} is not in the training set; remove the line")
         if file not in files:
             raise DataError(f"{where}: file {file} does not exist; add it or remove the line")
-        images.append(_whole(folder, file, files[file], numbers[of_class]))
+        images.append(_whole(folder, file, files[file], numbers[class_name]))
     return images
 
 
@@ -220,22 +220,22 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
     return ImageFile(file=file, start=0, size=facts.size, version=facts.version, name=name, label=label)
 
 
-def _in_shards(folder: Folder, shards: list[str], place: Place) -> list[ImageFile]:
+def _in_shards(folder: Folder, shards: list[str], ranks: ReaderRanks) -> list[ImageFile]:
     """Return the images of all shards.
 
     Finding them reads a whole shard, so only one rank reads each shard of a bucket.
     """
     if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard, says=place.rank == 0)]
-    mine = {}
-    for shard in shards[place.rank :: place.world]:
-        mine[shard] = _in_shard(folder, shard, says=True)
-        place.alive()
-    everyone = {shard: images for one in place.gather(mine) for shard, images in one.items()}
-    return [image for shard in shards for image in everyone[shard]]
+        return [image for shard in shards for image in _in_shard(folder, shard, warns=ranks.rank == 0)]
+    own = {}
+    for shard in shards[ranks.rank :: ranks.world]:
+        own[shard] = _in_shard(folder, shard, warns=True)
+        ranks.heartbeat()
+    by_shard = {shard: images for one in ranks.gather(own) for shard, images in one.items()}
+    return [image for shard in shards for image in by_shard[shard]]
 
 
-def _refuse_pipe(folder: Folder, file: str) -> None:
+def _require_regular_file(folder: Folder, file: str) -> None:
     """Raise ValueError for a path on a disk that is not a regular file, because opening a pipe blocks."""
     path = f"{folder.path}/{file}"
     # Path's methods raise an error if a parent folder is not searchable.
@@ -243,20 +243,20 @@ def _refuse_pipe(folder: Folder, file: str) -> None:
         raise ValueError("is not a regular file")
 
 
-def _in_shard(folder: Folder, shard: str, *, says: bool) -> list[ImageFile]:
+def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
     """Return the images of a shard.
 
-    An image without a class is an error. The rank that `says` so warns of skipped files.
+    An image without a class is an error. If `warns` is True, warn of skipped images.
     """
     images: dict[str, tarfile.TarInfo] = {}
     classes, notes = dict[str, tuple[str, bytes]](), dict[str, tuple[str, bytes]]()
     where = f"{folder.url}/{shard}"
     try:
-        _refuse_pipe(folder, shard)
+        _require_regular_file(folder, shard)
     except ValueError as error:
         raise DataError(f"{where} {error}: remove it or create it again") from None
     version = folder.facts(shard).version
-    passed: list[str] = []
+    skipped: list[str] = []
     try:
         with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
@@ -264,21 +264,21 @@ def _in_shard(folder: Folder, shard: str, *, says: bool) -> list[ImageFile]:
                 stem, _, ending = last.partition(".")
                 key, ending = f"{place}/{stem}", "." + ending.lower()
                 if ending in IMAGE_ENDINGS:
-                    keep_only(images, key, member, where)
+                    add_part(images, key, member, where)
                 elif ending in (".cls", ".json"):
                     content = archive.extractfile(member)
-                    of_kind = classes if ending == ".cls" else notes
-                    said = content.read(LONGEST_LABEL) if content else b""
-                    keep_only(of_kind, key, (f"{where}:{member.name}", said), where)
+                    group = classes if ending == ".cls" else notes
+                    label = content.read(MAX_LABEL_BYTES) if content else b""
+                    add_part(group, key, (f"{where}:{member.name}", label), where)
                 elif ending.endswith(IMAGE_ENDINGS):
-                    passed.append(member.name)
+                    skipped.append(member.name)
             check_end(file, archive.offset)
     except (tarfile.TarError, ValueError, KeyError) as error:
         raise DataError(f"{where} is broken ({error}): create it again") from None
-    if passed and says:
+    if skipped and warns:
         _warn(
-            f"{where} has {len(passed)} skipped images: in WebDataset an ending begins at a name's first dot; "
-            f"the first: {passed[0]!r}; remove the other dots from the names of images"
+            f"{where} has {len(skipped)} skipped images: in WebDataset an ending begins at a name's first dot; "
+            f"the first: {skipped[0]!r}; remove the other dots from the names of images"
         )
     # A .cls takes precedence: its .json may hold anything.
     labels = {**notes, **classes}
@@ -292,7 +292,7 @@ def _in_shard(folder: Folder, shard: str, *, says: bool) -> list[ImageFile]:
             size=member.size,
             version=version,
             name=f"{where}:{member.name}",
-            label=label_in(*labels[key]),
+            label=parse_label(*labels[key]),
         )
         for key, member in images.items()
     ]

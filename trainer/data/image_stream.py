@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.data.batch import NO_LABEL
-from trainer.data.image_cache import BROKEN_SHARE, Pixels, decoded
+from trainer.data.image_cache import BROKEN_SHARE, Pixels, try_decode
 from trainer.data.image_files import ImageFile
 from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
-READERS = 16
+PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
-ENOUGH = 100
+MIN_READ_IMAGES = 100
 """Least number of images to read before the share of broken images is judged."""
 
 
@@ -24,8 +24,8 @@ class StreamedImages:
 
     def __init__(self, source: Folder, images: list[ImageFile], side: int) -> None:
         self._source, self._images, self._side = source, images, side
-        self._threads = ThreadPoolExecutor(READERS, thread_name_prefix="stream")
-        self._met: set[int] = set()
+        self._threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="stream")
+        self._seen: set[int] = set()
         self.labels = np.array([image.label for image in images])
         """Class of each image."""
         self.broken: list[str] = []
@@ -36,22 +36,22 @@ class StreamedImages:
 
         Raises StorageError if the bucket does not answer, and DataError if too many images are broken.
         """
-        ask = self._threads.map(lambda index: decoded(self._source, self._images[index], self._side), indices)
+        ask = self._threads.map(lambda index: try_decode(self._source, self._images[index], self._side), indices)
         pixels = []
         for index, found in zip(indices.tolist(), ask, strict=True):
             if isinstance(found, str):
-                self._leave_out(index, found)
+                self._mark_broken(index, found)
                 found = np.zeros((self._side, self._side, 3), dtype=np.uint8)
             pixels.append(found)
-            self._met.add(index)
-        if len(self.broken) > BROKEN_SHARE * max(len(self._met), min(ENOUGH, len(self._images))):
+            self._seen.add(index)
+        if len(self.broken) > BROKEN_SHARE * max(len(self._seen), min(MIN_READ_IMAGES, len(self._images))):
             first = self.broken[0]
             raise DataError(
-                f"{len(self.broken)} of {len(self._met)} images are broken, the first: {first}; look at the data set"
+                f"{len(self.broken)} of {len(self._seen)} images are broken, the first: {first}; look at the data set"
             )
         return pixels
 
-    def _leave_out(self, index: int, reason: str) -> None:
+    def _mark_broken(self, index: int, reason: str) -> None:
         if self.labels[index] != NO_LABEL:
             self.labels[index] = NO_LABEL
             self.broken.append(f"{self._images[index].name}: {reason}")

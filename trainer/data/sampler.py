@@ -40,7 +40,7 @@ class EpochSampler:
         self.epoch = 0
         self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
-        self._begun = (0, seed)
+        self._resumed = (0, seed)
         """The epoch of the restored checkpoint, and its seed."""
 
     @property
@@ -54,13 +54,13 @@ class EpochSampler:
         return -(-(self.num_samples - self.position) // self.global_batch)
 
     @property
-    def steps_of_epoch(self) -> int:
+    def epoch_steps(self) -> int:
         """Number of steps in a whole epoch with the current number of ranks."""
         return -(-self.num_samples // self.global_batch)
 
-    def steps_to(self, epochs: int) -> int:
+    def steps_until(self, epochs: int) -> int:
         """Return the number of steps from here to the end of an epoch, or 0 if it is over."""
-        return max(0, self.steps_left + (epochs - self.epoch - 1) * self.steps_of_epoch)
+        return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:
         """Return the next step's share and advance. The epoch must have steps left."""
@@ -76,22 +76,22 @@ class EpochSampler:
         self.epoch += 1
         self.position = 0
 
-    def place(self) -> dict[str, int]:
+    def state(self) -> dict[str, int]:
         """Return the position for a checkpoint."""
         seed = self._order_seed()
         return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples, "seed": seed}
 
-    def go_to(self, place: dict[str, int]) -> None:
+    def load_state(self, state: dict[str, int]) -> None:
         """Restore a position. If the training set has another size, continue at the same share of it.
 
         An epoch that was started with another seed is finished with that seed, because its samples depend on it.
         """
-        self._begun = (place["epoch"], place.get("seed", self.seed))
-        self.epoch = place["epoch"]
-        self.position = place["position"] * self.num_samples // place["num_samples"]
+        self._resumed = (state["epoch"], state.get("seed", self.seed))
+        self.epoch = state["epoch"]
+        self.position = state["position"] * self.num_samples // state["num_samples"]
 
     def _order_seed(self) -> int:
-        return self._begun[1] if self._begun[0] == self.epoch else self.seed
+        return self._resumed[1] if self._resumed[0] == self.epoch else self.seed
 
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self.epoch:

@@ -7,14 +7,14 @@ import tarfile
 from typing import IO, TypeVar
 
 from trainer.exit_codes import DataError
-from trainer.setting_rules import MOST_CLASSES
+from trainer.setting_rules import MAX_CLASSES
 
-LONGEST_LABEL = 2**20
+MAX_LABEL_BYTES = 2**20
 """Most bytes to read of a .cls or .json file."""
-Of = TypeVar("Of")
+Part = TypeVar("Part")
 
 
-def keep_only(found: dict[str, Of], key: str, value: Of, where: str) -> None:
+def add_part(found: dict[str, Part], key: str, value: Part, where: str) -> None:
     """Add a part of a sample. Raises DataError if the sample already has that part."""
     if key in found:
         raise DataError(f"{where}: sample {key.strip('/')!r} has two images or two classes; create the shard again")
@@ -31,16 +31,16 @@ def check_end(file: IO[bytes], end: int) -> None:
             raise ValueError(f"it has data after its end at byte {end}, like two shards in one file")
 
 
-def label_in(where: str, content: bytes) -> int:
+def parse_label(where: str, content: bytes) -> int:
     """Return the class number in a .cls or .json file. Raises DataError if there is none."""
     try:
         found = json.loads(content)["label"] if where.lower().endswith(".json") else content
         label = int(found)
-        if 0 <= label < MOST_CLASSES and not isinstance(found, bool | float):
+        if 0 <= label < MAX_CLASSES and not isinstance(found, bool | float):
             return label
     except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
         pass
     raise DataError(
-        f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MOST_CLASSES - 1}, in a .json as "
+        f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MAX_CLASSES - 1}, in a .json as "
         '{"label": 0}: create the shard again'
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from trainer.models import without_values
+from trainer.models import on_meta_device
 
 PEAK_TERAFLOPS = {
     "Tesla T4": (65.0, 8.1),
@@ -33,9 +33,9 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    own = {torch.ops.aten.convolution_backward: _of_convolution_backward}
+    own = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
     counter = FlopCounterMode(display=False, custom_mapping=own)
-    shapes = without_values(model).train()
+    shapes = on_meta_device(model).train()
     try:
         with counter:
             # Two samples, because batch statistics need more than one value per channel.
@@ -47,7 +47,7 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
     return float(counter.get_total_flops()) / 2
 
 
-def _of_convolution_backward(
+def _convolution_backward_flops(
     gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
 ) -> int:
     """Count both gradients, of images and of weights. Each costs as much as the convolution.

@@ -24,7 +24,7 @@ class Sample:
     """Height x width, or x 3 if it has colours, stretched to 0..255."""
     label: int
     """Its class."""
-    taken_for: int
+    predicted: int
     """The class that the model predicts."""
 
 
@@ -49,12 +49,12 @@ class Collector:
 
     def add(self, images: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add a batch of the test set and the model's output."""
-        taken_for = logits.argmax(dim=1)
-        places = torch.where(labels >= 0, labels * self._classes + taken_for, self._classes**2)
+        predicted = logits.argmax(dim=1)
+        places = torch.where(labels >= 0, labels * self._classes + predicted, self._classes**2)
         self._counts += torch.bincount(places, minlength=len(self._counts))
         for place in range(min(SAMPLES - len(self._samples), len(labels))):
-            pixels = _stretched(images[place])
-            self._samples.append(Sample(pixels=pixels, label=int(labels[place]), taken_for=int(taken_for[place])))
+            pixels = _to_pixels(images[place])
+            self._samples.append(Sample(pixels=pixels, label=int(labels[place]), predicted=int(predicted[place])))
 
     def take(self, runtime: Runtime) -> Gallery:
         """Return the gallery of this rank. Every rank must call it."""
@@ -62,7 +62,7 @@ class Collector:
         return Gallery(confusion=counts if runtime.rank == 0 else None, samples=self._samples)
 
 
-def _stretched(image: torch.Tensor) -> npt.NDArray[np.uint8]:
+def _to_pixels(image: torch.Tensor) -> npt.NDArray[np.uint8]:
     """Return an image tensor (channels x height x width, any range) as pixels to display."""
     plain = image.detach().float().cpu()
     low, high = plain.amin(), plain.amax()

@@ -18,7 +18,7 @@ from trainer.report.gallery import Gallery
 from trainer.report.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
-HELD = 32
+CPU_BATCHES = 32
 """Number of batches that a Meter on a CPU counts together."""
 Value = str | int | float | tuple[int, int]
 """A reported value. A tuple (k, n) is printed as k/n."""
@@ -52,7 +52,7 @@ class Meter:
         self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and a CUDA
         # graph overwrites its last logits.
-        self._hold = HELD if device.type == "cpu" else 1
+        self._max_held = CPU_BATCHES if device.type == "cpu" else 1
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add a batch: the sum of its losses, and the number of samples that the model gets right.
@@ -60,17 +60,17 @@ class Meter:
         The tensors must not change afterwards.
         """
         self._held.append((loss_sum.detach(), logits.detach(), labels))
-        if len(self._held) >= self._hold:
+        if len(self._held) >= self._max_held:
             self._count_held()
 
     def _count_held(self) -> None:
-        for loss_sum, logits, labels in self._together():
+        for loss_sum, logits, labels in self._concatenated():
             self._loss += loss_sum
             self._right += (logits.argmax(dim=1) == labels).sum()
             self._count += len(labels)
         self._held.clear()
 
-    def _together(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    def _concatenated(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Concatenate the held batches."""
         if len(self._held) < 2:
             return self._held
@@ -182,24 +182,24 @@ class Reporter:
         """
         values = {**values, **self._identity}
         now = time.time()
-        words = [f"{key}={_text(key, value)}" for key, value in values.items()]
+        fields = [f"{key}={_text(key, value)}" for key, value in values.items()]
         record = Record(name=name, time=now, values=_numbers(values), global_step=global_step, gallery=gallery)
         with self._order:
             # Use one write per line, so that ranks with a shared output do not break each other's lines.
-            sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
+            sys.stdout.write(" ".join([name, *fields, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
             sys.stdout.flush()
             for writer in self._writers:
-                writer.take(record)
+                writer.put(record)
         for writer in self._writers:
             writer.check()
 
     def close(self) -> None:
         """Write all remaining events. Raises StorageError if that fails."""
-        self.leave(CLOSE_SECONDS)
+        self.close_within(CLOSE_SECONDS)
         for writer in self._writers:
             writer.check()
 
-    def leave(self, seconds: float) -> None:
+    def close_within(self, seconds: float) -> None:
         """Write remaining events for up to `seconds` after an error, without raising another one."""
         until = time.monotonic() + seconds
         for writer in self._writers:

@@ -30,9 +30,9 @@ PART_SECONDS = 30.0
 """Seconds between two parts in a bucket, because object stores cannot append."""
 CLOSE_SECONDS = 20.0
 """Longest time in seconds that the end of training waits for its writers."""
-LEAVE_SECONDS = 5.0
+PREEMPTED_CLOSE_SECONDS = 5.0
 """Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
-NO_CURVES = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
+IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
 
 
@@ -52,7 +52,7 @@ class Record:
     def line(self) -> str:
         """Return the event as a line of JSON. NaN and infinity become null."""
         step = {} if self.global_step is None else {"global_step": self.global_step}
-        values = {key: None if _is_no_number(value) else value for key, value in self.values.items()}
+        values = {key: None if _is_not_finite(value) else value for key, value in self.values.items()}
         content = {"event": self.name, "time": round(self.time, 3), **values, **step}
         return json.dumps(content, allow_nan=False) + "\n"
 
@@ -60,11 +60,11 @@ class Record:
         """Yield the points that the event adds to curves."""
         if self.global_step is not None:
             for key, value in self.values.items():
-                if not isinstance(value, str) and key not in NO_CURVES:
+                if not isinstance(value, str) and key not in IDENTIFIERS:
                     yield f"{self.name}/{key}", float(value)
 
 
-def _is_no_number(value: str | float) -> bool:
+def _is_not_finite(value: str | float) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -91,7 +91,7 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def take(self, record: Record) -> None:
+    def put(self, record: Record) -> None:
         """Queue an event."""
         self._queue.put(record)
 
@@ -156,22 +156,22 @@ class JsonFile:
         self._url = f"{folder.url}/{name}"
         self._file: IO[str] = folder.append(name)
         if _is_cut(Path(folder.path, name)):
-            with _named(self._url):
+            with _storage_errors(self._url):
                 self._file.write("\n")
 
     def write(self, record: Record) -> None:
         """Add an event."""
-        with _named(self._url):
+        with _storage_errors(self._url):
             self._file.write(record.line())
 
     def flush(self) -> None:
         """Make the added events readable for other processes."""
-        with _named(self._url):
+        with _storage_errors(self._url):
             self._file.flush()
 
     def close(self) -> None:
         """Write all remaining events."""
-        with _named(self._url):
+        with _storage_errors(self._url):
             self._file.close()
 
 
@@ -186,7 +186,7 @@ def _is_cut(file: Path) -> bool:
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
+def _storage_errors(url: str) -> Iterator[None]:
     """Turn a disk's error into StorageError."""
     try:
         yield
@@ -234,14 +234,14 @@ class TensorBoard:
 
     def write(self, record: Record) -> None:
         """Add an event."""
-        with _named(self._folder.url):
+        with _storage_errors(self._folder.url):
             for name, value in record.curves():
                 self._open(record.global_step).add_scalar(name, value, record.global_step)
 
     def flush(self) -> None:
         """Make the added events readable for other processes."""
         if self._writer:
-            with _named(self._folder.url):
+            with _storage_errors(self._folder.url):
                 self._writer.flush()
             if not self._folder.is_local and time.monotonic() - self._copied >= PART_SECONDS:
                 self._copy()
@@ -249,7 +249,7 @@ class TensorBoard:
     def close(self) -> None:
         """Write all remaining events."""
         if self._writer:
-            with _named(self._folder.url):
+            with _storage_errors(self._folder.url):
                 self._writer.close()
                 if self._lost:
                     raise self._lost

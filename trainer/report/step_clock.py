@@ -43,7 +43,7 @@ class StepClock:
         if world > 1 and device.type != "xla":
             # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._own_part_ends)  # type: ignore[no-untyped-call]  # untyped
+            first.register_post_accumulate_grad_hook(self._mark_own_end)  # type: ignore[no-untyped-call]  # untyped
         self.useful = 0.0
         """Seconds of all steps so far, without the waiting for data."""
 
@@ -51,11 +51,11 @@ class StepClock:
         """Mark the start of a step, before it requests its data."""
         self._begun = self._now()
 
-    def fed(self) -> None:
+    def data_ready(self) -> None:
         """Mark that the data has arrived."""
         self._fed = self._now()
 
-    def reduced(self) -> None:
+    def gradients_ready(self) -> None:
         """Mark that the averaged gradients have arrived."""
         self._own, self._own_end = self._own_end, None
         self._reduced = self._now() if self._own is not None else None
@@ -77,7 +77,7 @@ class StepClock:
         self.useful += total - data
         return times
 
-    def _own_part_ends(self, _parameter: torch.Tensor) -> None:
+    def _mark_own_end(self, _parameter: torch.Tensor) -> None:
         self._own_end = self._now()
 
     def _now(self) -> Mark:

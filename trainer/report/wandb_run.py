@@ -32,7 +32,7 @@ class WeightsAndBiases:
         points: dict[str, Any] = dict(record.curves())
         if points:
             run = self._open()
-            run.log({**points, **_shown(record)}, step=record.global_step)
+            run.log({**points, **_images(record)}, step=record.global_step)
 
     def flush(self) -> None:
         """Do nothing: W&B's own processes write continuously."""
@@ -55,7 +55,7 @@ class WeightsAndBiases:
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")
             Path(self._path).mkdir(parents=True, exist_ok=True)
             settings = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
-            words: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "project": "trainyard",
                 "group": self._job,
                 "name": f"{self._job}-{self._rank}",
@@ -63,15 +63,15 @@ class WeightsAndBiases:
                 "settings": settings,
             }
             try:
-                self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **words)
+                self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)
-                self._run = wandb.init(mode="offline", **words)
+                self._run = wandb.init(mode="offline", **options)
         return self._run
 
 
-def _shown(record: Record) -> dict[str, Any]:
+def _images(record: Record) -> dict[str, Any]:
     """Return the images of an event in W&B's types: samples and the confusion matrix."""
     if record.gallery is None:
         return {}
@@ -79,7 +79,7 @@ def _shown(record: Record) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         f"{record.name}/samples": [
-            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.taken_for}")
+            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.predicted}")
             for each in record.gallery.samples
         ]
     }

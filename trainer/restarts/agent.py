@@ -27,7 +27,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, RESTARTS_USED, SLOW_LINK
 from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 
-NO_RESTART_HELPS = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
+FINAL_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
 """Seconds that ranks have to exit after another rank is lost. Without it they cannot save anything."""
@@ -43,7 +43,7 @@ def applies(arguments: argparse.Namespace) -> bool:
     return bool(is_fixed and arguments.max_restarts > 0)
 
 
-def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str]) -> int:
+def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str]) -> int:
     """Run this host's ranks until they are done; return the launcher's exit code."""
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
     # All hosts have equally many ranks, so torch need not ask each host (torch's _assign_worker_ranks).
@@ -58,15 +58,15 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: li
         max_restarts=config.max_restarts,
         join_seconds=float(config.rdzv_configs.get("timeout", 600)),
     )
-    agent = InPlaceAgent(_worker_spec(config, entrypoint, words, rounds), rounds, config)
+    agent = InPlaceAgent(_worker_spec(config, entrypoint, arguments, rounds), rounds, config)
     try:
         agent.run()
     except JobEnded as ended:
         rounds.end()
-        _say(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
+        _print_error(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
         return agent.exit_code(is_mine=ended.is_mine)
     except HostsMissing as missing:
-        _say(f"error: {missing}")
+        _print_error(f"error: {missing}")
         return PREEMPTED
     finally:
         rounds.shutdown()
@@ -74,14 +74,14 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: li
 
 
 def _worker_spec(
-    config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str], rounds: Rounds
+    config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
     # The common fields differ between versions of torch; images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,
         entrypoint=entrypoint,
-        args=tuple(words),
+        args=tuple(arguments),
         rdzv_handler=rounds,
         **{name: getattr(config, name) for name in shared},
     )
@@ -125,7 +125,7 @@ class InPlaceAgent(LocalElasticAgent):
                     return result
                 self._stop_workers(group)
         except SignalException:
-            self._rounds.leave()
+            self._rounds.announce_preemption()
             raise
 
     def _rendezvous(self, worker_group: Any) -> None:
@@ -163,7 +163,7 @@ class InPlaceAgent(LocalElasticAgent):
         rank, failure = ChildFailedError("", result.failures).get_first_failure()
         code = self._failed_with = failure.exitcode
         reason = f"rank {rank} ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
-        following = self._rounds.restart(reason, can_help=code not in NO_RESTART_HELPS, is_own=code != PREEMPTED)
+        following = self._rounds.restart(reason, can_help=code not in FINAL_EXIT_CODES, is_own=code != PREEMPTED)
         counted = f"{following.restarts}/{self._rounds.max_restarts}"
         print(f"restart number={following.round} counted={counted} failed_rank={rank} exit_code={code}", flush=True)
 
@@ -172,5 +172,5 @@ def _close(close: Callable[..., None], death_sig: signal.Signals | None = None, 
     close(death_sig, timeout)
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

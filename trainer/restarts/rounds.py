@@ -25,7 +25,7 @@ from trainer.restarts.store import (
     SILENCE_SECONDS,
     Link,
     State,
-    all_know_of_leave,
+    all_know_of_preemption,
     bring_up_to_date,
     read,
     swap,
@@ -34,11 +34,11 @@ from trainer.restarts.store import (
 CONNECT_SECONDS = 10.0
 """Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
 address."""
-BLAME_SECONDS = 3.0
+FIRST_FAILURE_GRACE_SECONDS = 3.0
 """Seconds that a host waits for another one to report the first failure."""
-FAREWELL_SECONDS = 3.0
+STORE_GRACE_SECONDS = 3.0
 """Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
-LEAVE_SECONDS = 2.0
+PREEMPTION_NOTICE_SECONDS = 2.0
 """Seconds that a preempted host takes to tell the others."""
 FINISH_SECONDS = 300.0
 """Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
@@ -77,7 +77,7 @@ class Rounds(RendezvousHandler):
         self.joined = State(round=-1)
         """State of the round that this host joined last."""
         self._has_started = False
-        self._is_leaving = False
+        self._is_preempted = False
 
     # Interface of torchrun's agent.
 
@@ -107,11 +107,12 @@ class Rounds(RendezvousHandler):
 
     def shutdown(self) -> bool:
         """Disconnect. A preempted host 0 first waits until every other host knows of the preemption."""
-        if self._is_leaving and self.host == 0:
+        if self._is_preempted and self.host == 0:
             number = self.joined.round
             with suppress(StoreLost):
                 _wait_until(
-                    lambda: self._ask(lambda link: all_know_of_leave(link, number, self.hosts)), FAREWELL_SECONDS
+                    lambda: self._ask(lambda link: all_know_of_preemption(link, number, self.hosts)),
+                    STORE_GRACE_SECONDS,
                 )
         if self._link:
             self._link.close()
@@ -146,7 +147,7 @@ class Rounds(RendezvousHandler):
         other ranks. Then the host with the first failure knows better why the job ends.
         """
         if can_help and not is_own and self.joined.restarts >= self.max_restarts:
-            _wait_until(lambda: self.is_superseded or self.joined.is_left, BLAME_SECONDS)
+            _wait_until(lambda: self.is_superseded or self.joined.is_preempted, FIRST_FAILURE_GRACE_SECONDS)
         try:
             return self._ask(lambda link: self._change(link, reason, can_help=can_help))
         except StoreLost:
@@ -155,16 +156,16 @@ class Rounds(RendezvousHandler):
                 raise JobEnded(reason, is_mine=True) from None
             return self.joined.following(has_started=True)
 
-    def leave(self) -> None:
+    def announce_preemption(self) -> None:
         """Tell the others that this host was preempted, which does not count as a failure."""
 
         def mark(link: Link) -> None:
-            while (state := read(link)).round == self.joined.round and not (state.is_left or state.over):
-                swap(link, state, replace(state, is_left=True))
+            while (state := read(link)).round == self.joined.round and not (state.is_preempted or state.over):
+                swap(link, state, replace(state, is_preempted=True))
 
-        self._is_leaving = True
+        self._is_preempted = True
         with suppress(StoreLost):
-            self._ask(mark, seconds=LEAVE_SECONDS)
+            self._ask(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
         """Wait until the ranks of all hosts are done. Returns False if another round starts instead."""
@@ -181,13 +182,13 @@ class Rounds(RendezvousHandler):
 
     def end(self) -> None:
         """Stop polling. Host 0 keeps its store until every host has stopped polling."""
-        everyone = [f"over/{host}" for host in range(self.hosts)]
+        keys = [f"over/{host}" for host in range(self.hosts)]
         if self._link:
             self._link.close()
         with suppress(StoreLost):
-            self._ask(lambda link: link.store.set(everyone[self.host], "1"))
+            self._ask(lambda link: link.store.set(keys[self.host], "1"))
             if self.host == 0:
-                _wait_until(lambda: self._ask(lambda link: link.store.check(everyone)), FAREWELL_SECONDS)
+                _wait_until(lambda: self._ask(lambda link: link.store.check(keys)), STORE_GRACE_SECONDS)
 
     # Implementation.
 

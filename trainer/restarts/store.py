@@ -31,7 +31,7 @@ class State:
     """Number of the current round."""
     restarts: int = 0
     """Number of restarts that count."""
-    is_left: bool = False
+    is_preempted: bool = False
     """True if a host was preempted during the round, so that the next restart does not count."""
     over: str = ""
     """Reason why the job ended, or empty while it runs."""
@@ -47,7 +47,7 @@ class State:
 
     def following(self, *, has_started: bool) -> State:
         """Return the state of the next round. Only a round whose ranks were started can use up a restart."""
-        return State(round=self.round + 1, restarts=self.restarts + (has_started and not self.is_left))
+        return State(round=self.round + 1, restarts=self.restarts + (has_started and not self.is_preempted))
 
 
 class Link:
@@ -92,13 +92,13 @@ class Link:
             self._answered = time.monotonic()
 
 
-def all_know_of_leave(link: Link, number: int, hosts: int) -> bool:
+def all_know_of_preemption(link: Link, number: int, hosts: int) -> bool:
     """Return True if every host but host 0 knows of the preemption in a round, or is in a later round."""
     keys = [f"{SEEN}/{host}" for host in range(1, hosts)]
     if not link.store.check(keys):
         return False
     seen = [State.read(link.store.get(key)) for key in keys]
-    return all(state.is_left or state.round > number for state in seen)
+    return all(state.is_preempted or state.round > number for state in seen)
 
 
 def read(link: Link) -> State:

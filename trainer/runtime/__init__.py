@@ -6,7 +6,7 @@ import os
 
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.gpu import on_gpu
+from trainer.gpu import use_gpu
 from trainer.runtime.base import Runtime
 from trainer.runtime.cpu import CpuRuntime
 from trainer.runtime.cuda import CudaRuntime
@@ -27,7 +27,7 @@ def start_runtime(config: TrainConfig) -> Runtime:
         return start_xla(config)
     if config.device == "cpu":
         return CpuRuntime(config)
-    if on_gpu():
+    if use_gpu():
         return CudaRuntime(config)
     if config.device == "cuda":
         raise ConfigurationError("device is 'cuda'; allowed is 'cpu' or 'auto' here: this machine has no CUDA device")

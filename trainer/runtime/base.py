@@ -17,27 +17,27 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.bucket_layout import profiles_of
+from trainer.bucket_layout import profiles_folder
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
-from trainer.process_group import from_launcher, meet
+from trainer.process_group import init_process_group, launcher_number
 from trainer.runtime.out_of_memory import memory_problem
 from trainer.runtime.profile import StepProfile
 from trainer.storage import Folder
 
-SLACK = 20.0
+TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
-LEAVING = "leaving"
+PREEMPTED_KEY = "leaving"
 """Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
 Shared = TypeVar("Shared")
 
 
-class Verdict(IntEnum):
+class Decision(IntEnum):
     """Decision about the next step. The highest decision of all ranks applies to all."""
 
-    GO_ON = 0
-    LEAVE = 1
+    CONTINUE = 0
+    PREEMPT = 1
     """Save and stop, because some rank was preempted."""
     DIVERGED = 2
     """Stop without saving, because some rank's loss or weights are not finite."""
@@ -55,34 +55,34 @@ class Runtime:
     """Number of optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.world = from_launcher("WORLD_SIZE", "1", least=1)
-        self.rank = from_launcher("RANK", "0", below=self.world)
-        self.local_world = from_launcher("LOCAL_WORLD_SIZE", "1", least=1)
-        self.local_rank = from_launcher("LOCAL_RANK", "0")
+        self.world = launcher_number("WORLD_SIZE", "1", least=1)
+        self.rank = launcher_number("RANK", "0", below=self.world)
+        self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
+        self.local_rank = launcher_number("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
         self._amp = config.amp
         self._batch_size, self._accumulate, self._compile = config.batch_size, config.accumulate, config.compile
         self._has_stepped = False
-        self._vote: tuple[dist.Work, torch.Tensor] | None = None
+        self._pending_decision: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
         self.store: Store | None = None
         """Store that the ranks can read and write at any time without a collective; None if there is only one rank."""
-        self.alive: Callable[[], None] = lambda: None
+        self.heartbeat: Callable[[], None] = lambda: None
         """Callback that records a heartbeat while this rank waits for a slow operation."""
         # Let `ps` and `top` show the rank of each process.
         Path("/proc/self/comm").write_text(f"rank-{self.rank}", encoding="ascii")
-        self.take_device(config)
+        self.init_device(config)
         if self.world > 1:
-            with self.watching():
-                self._meet()
+            with self.translate_errors():
+                self._join_ranks()
 
-    def _meet(self) -> None:
+    def _join_ranks(self) -> None:
         """Join the process group."""
-        store = meet(self.backend, timedelta(seconds=self.timeout + SLACK))
+        store = init_process_group(self.backend, timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
         # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
         self.store = PrefixStore("trainer", store.clone())
 
-    def take_device(self, config: TrainConfig) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Set up the device of this rank."""
         raise NotImplementedError
 
@@ -101,7 +101,7 @@ class Runtime:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.precision)
 
-    def alone(self, model: nn.Module) -> AbstractContextManager[object]:
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[object]:
         """Return a context in which a backward pass of a wrapped model only accumulates gradients."""
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
@@ -122,12 +122,12 @@ class Runtime:
         )
 
     @property
-    def feed_device(self) -> torch.device:
+    def batch_device(self) -> torch.device:
         """The device on which batches are created."""
         return self.device
 
     @property
-    def scores_device(self) -> torch.device:
+    def metrics_device(self) -> torch.device:
         """The device on which an evaluation counts."""
         return self.device
 
@@ -144,7 +144,7 @@ class Runtime:
         """Return a context without gradients."""
         return torch.inference_mode()
 
-    def hand_over(self) -> None:
+    def flush(self) -> None:
         """Start the queued operations on the device."""
 
     def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -152,7 +152,7 @@ class Runtime:
         for group in optimizer.param_groups:
             group["lr"] = rate
 
-    def exchange(self, model: nn.Module) -> None:
+    def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients over all ranks, unless the wrapped model has done that."""
 
     def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -170,49 +170,49 @@ class Runtime:
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
         """Return a profiler of the steps from `first` to `last` that writes to the bucket."""
-        return StepProfile(profiles_of(Folder(config.bucket), config.job).child(f"rank-{self.rank}"), first, last)
+        return StepProfile(profiles_folder(Folder(config.bucket), config.job).child(f"rank-{self.rank}"), first, last)
 
-    def vote(self, verdict: Verdict) -> Verdict:
+    def all_reduce_decision(self, decision: Decision) -> Decision:
         """Submit this rank's decision and return the common decision of the previous call.
 
         The ranks decide while the next step is computed, so that no step waits. All ranks must call it equally often.
         """
         self._has_stepped = True
         if self.world == 1:
-            return verdict
-        agreed = self.settle()
-        ballot = torch.tensor([verdict], dtype=torch.int32)
-        self._vote = (_work(dist.all_reduce(ballot, dist.ReduceOp.MAX, async_op=True)), ballot)
+            return decision
+        agreed = self.wait_decision()
+        value = torch.tensor([decision], dtype=torch.int32)
+        self._pending_decision = (_work(dist.all_reduce(value, dist.ReduceOp.MAX, async_op=True)), value)
         return agreed
 
-    def settle(self) -> Verdict:
+    def wait_decision(self) -> Decision:
         """Wait for the common decision of the last call."""
-        if self._vote is None:
-            return Verdict.GO_ON
-        work, ballot = self._vote
-        self._vote = None
+        if self._pending_decision is None:
+            return Decision.CONTINUE
+        work, value = self._pending_decision
+        self._pending_decision = None
         work.wait()
-        return Verdict(int(ballot.item()))
+        return Decision(int(value.item()))
 
-    def agree(self, verdict: Verdict) -> Verdict:
+    def all_reduce_decision_now(self, decision: Decision) -> Decision:
         """Submit this rank's decision and wait for the common decision."""
-        self.vote(max(verdict, self.settle()))
-        return self.settle() if self.world > 1 else verdict
+        self.all_reduce_decision(max(decision, self.wait_decision()))
+        return self.wait_decision() if self.world > 1 else decision
 
-    def told(self, *, mine: bool) -> bool:
-        """Return True if this rank (`mine`) or another one was preempted. Ranks may call it at different times."""
+    def stop_requested(self, *, is_local: bool) -> bool:
+        """Return True if this rank (`is_local`) or another one was preempted. Ranks may call it at different times."""
         if self.store is None:
-            return mine
-        if mine:
-            self.store.set(LEAVING, "1")
-        return mine or bool(self.store.check([LEAVING]))
+            return is_local
+        if is_local:
+            self.store.set(PREEMPTED_KEY, "1")
+        return is_local or bool(self.store.check([PREEMPTED_KEY]))
 
-    def level(self, model: nn.Module) -> None:
+    def sync_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers to all ranks, because batch statistics differ between ranks."""
         buffers = list(model.buffers())
         if self.world == 1 or not buffers:
             return
-        firsts = self.share([buffer.cpu() for buffer in buffers] if self.rank == 0 else [])
+        firsts = self.broadcast([buffer.cpu() for buffer in buffers] if self.rank == 0 else [])
         if self.rank == 0:
             return
         with torch.no_grad():
@@ -226,7 +226,7 @@ class Runtime:
             dist.all_reduce(values)
         return values
 
-    def share(self, value: Shared) -> Shared:
+    def broadcast(self, value: Shared) -> Shared:
         """Return rank 0's value, which can be any picklable object, on every rank."""
         if self.world == 1:
             return value
@@ -248,7 +248,7 @@ class Runtime:
         All ranks must call it at the same step.
         """
         if self.world > 1 and self._background is None:
-            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + SLACK))
+            group = dist.new_group(backend="gloo", timeout=timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
             assert isinstance(group, dist.ProcessGroup), "this process belongs to the group"
             self._background = group
         return self._background
@@ -261,7 +261,7 @@ class Runtime:
             except NotYetError:
                 if work.done():
                     raise
-                self.alive()
+                self.heartbeat()
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -274,7 +274,7 @@ class Runtime:
             dist.destroy_process_group()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Turn torch's errors into our own: a hanging or lost rank, too little memory, no compiler."""
         try:
             yield

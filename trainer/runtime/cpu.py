@@ -19,7 +19,7 @@ QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
-LARGEST_MMAP_THRESHOLD = 32 * 2**20
+MAX_MMAP_THRESHOLD = 32 * 2**20
 """Largest value in bytes that the C library accepts, https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 
 
@@ -28,7 +28,7 @@ class CpuRuntime(Runtime):
 
     backend = "gloo"
 
-    def take_device(self, config: TrainConfig) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Use as many threads as this rank has cores. More threads would wait for each other at every operation."""
         self.device = torch.device("cpu")
         keep_freed_memory()
@@ -55,7 +55,7 @@ def keep_freed_memory() -> None:
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune:
         tune(M_TRIM_THRESHOLD, -1)
-        tune(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
+        tune(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
 
 
 def cgroup_cpus() -> float:

@@ -18,7 +18,7 @@ class CudaRuntime(Runtime):
         """Return bfloat16 from Ampere on, else float16, for which the loop scales losses."""
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 
-    def take_device(self, config: TrainConfig) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Use the GPU with this rank's number on its host. Raises ConfigurationError if there are too few GPUs."""
         found = torch.cuda.device_count()
         if self.local_rank >= found:

@@ -8,7 +8,7 @@ PORT = "29500"
 """Port of the store on host 0. It is torchrun's default port."""
 
 
-def meeting(environment: Mapping[str, str]) -> dict[str, str]:
+def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return RANK, WORLD_SIZE and the address of host 0, with one rank per host. Empty on a single host.
 
     GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job with TPUs, numbered from 0 in each

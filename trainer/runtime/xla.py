@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.bucket_layout import profiles_of
+from trainer.bucket_layout import profiles_folder
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
-from trainer.runtime.base import Runtime, Verdict
-from trainer.runtime.tpu_hosts import meeting
+from trainer.runtime.base import Decision, Runtime
+from trainer.runtime.tpu_hosts import rendezvous_environment
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ except ImportError as error:
         "or unset $PJRT_DEVICE"
     ) from error
 
-LEAST_RATE = 1e-12
+MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
 
 
@@ -48,7 +48,7 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
         raise ConfigurationError("compile is True; allowed is False on XLA, which compiles every step: leave it out")
     if dist.is_torchelastic_launched():
         return ReplicaRuntime(config)
-    os.environ.update(meeting(os.environ))
+    os.environ.update(rendezvous_environment(os.environ))
     return SpmdRuntime(config)
 
 
@@ -58,13 +58,13 @@ class XlaRuntime(Runtime):
     backend = "gloo"
     metrics_lag = 2
 
-    def take_device(self, config: TrainConfig) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Use the device that $PJRT_DEVICE names."""
         if config.threads:
             torch.set_num_threads(config.threads)
         self._config = config
-        self._compiled_elsewhere = 0
-        self._name_devices()
+        self._compiled_outside_steps = 0
+        self._select_devices()
         try:
             self.device = torch_xla.device()
         except RuntimeError as error:
@@ -76,7 +76,7 @@ class XlaRuntime(Runtime):
             # Keep a reference, because the server stops with the object.
             self._server = xp.start_server(config.profile_port + self.local_rank, only_on_master=False)
 
-    def _name_devices(self) -> None:
+    def _select_devices(self) -> None:
         """Select the host's devices for this process, before the first one is used."""
         raise NotImplementedError
 
@@ -85,26 +85,26 @@ class XlaRuntime(Runtime):
         return torch.bfloat16
 
     @property
-    def feed_device(self) -> torch.device:
+    def batch_device(self) -> torch.device:
         """The CPU: batches are created on the host, in parallel with the steps."""
         return torch.device("cpu")
 
     @property
-    def scores_device(self) -> torch.device:
+    def metrics_device(self) -> torch.device:
         """The CPU: counting skips samples without a label, and on the device each new shape would be another graph."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
-        from trainer.runtime.xla_feed import AheadOnDevice
+        from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return AheadOnDevice(data, self, batch_size=self._config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self._config.batch_size)
 
-    def even(self, samples: int) -> int:
+    def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
         return samples
 
-    def most(self, count: int) -> int:
+    def max_over_ranks(self, count: int) -> int:
         """Return the highest of all ranks' counts."""
         if self.world == 1:
             return count
@@ -114,9 +114,9 @@ class XlaRuntime(Runtime):
 
     def scale(self, scale: float) -> torch.Tensor:
         """Return the factor of the sum of losses, as a tensor on the device."""
-        return self._number(scale)
+        return self._scalar(scale)
 
-    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return images and labels on the device."""
         images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
         return images, labels
@@ -137,32 +137,32 @@ class XlaRuntime(Runtime):
 
         Its graphs are not counted as steps.
         """
-        with torch.no_grad(), self._elsewhere():
+        with torch.no_grad(), self._outside_steps():
             yield
 
     def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate as a tensor, because a number would be part of the graph."""
         # Adam divides by the rate on the device. SGD keeps a tensor only if it has a gradient, and otherwise waits for
         # its value (torch/optim/sgd.py).
-        number = self._number(max(rate, LEAST_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
+        number = self._scalar(max(rate, MIN_LEARNING_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
         for group in optimizer.param_groups:
             group["lr"] = number
 
-    def hand_over(self) -> None:
+    def flush(self) -> None:
         """End the graph here."""
         torch_xla.sync()
 
-    def told(self, *, mine: bool) -> bool:
+    def stop_requested(self, *, is_local: bool) -> bool:
         """Return True if a rank was preempted.
 
         All ranks call it equally often, because their batches share one graph.
         """
-        return self.vote(Verdict.LEAVE if mine else Verdict.GO_ON) == Verdict.LEAVE
+        return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
 
-    def level(self, model: nn.Module) -> None:
+    def sync_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
-        with self._elsewhere():
-            super().level(model)
+        with self._outside_steps():
+            super().sync_buffers(model)
             torch_xla.sync()
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -171,63 +171,63 @@ class XlaRuntime(Runtime):
 
     def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return copies in host memory."""
-        with self._elsewhere():
+        with self._outside_steps():
             torch_xla.sync()
             return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def counts(self) -> dict[str, int]:
         """Return the number of graphs that the training steps have compiled."""
-        return {"compilations": _compiled() - self._compiled_elsewhere}
+        return {"compilations": _compiled() - self._compiled_outside_steps}
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
         """Return XLA's own profiler, with a separate folder for each process."""
         from trainer.runtime.xla_profile import XlaStepProfile
 
-        folder = profiles_of(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
+        folder = profiles_folder(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
         return XlaStepProfile(folder, first, last)
 
-    def _number(self, value: float) -> torch.Tensor:
+    def _scalar(self, value: float) -> torch.Tensor:
         (number,) = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
         assert isinstance(number, torch.Tensor)
         return number
 
     @contextmanager
-    def _elsewhere(self) -> Iterator[None]:
+    def _outside_steps(self) -> Iterator[None]:
         before = _compiled()
         try:
             yield
         finally:
-            self._compiled_elsewhere += _compiled() - before
+            self._compiled_outside_steps += _compiled() - before
 
 
 class SpmdRuntime(XlaRuntime):
     """One process per host. Every host runs the same program, which is split over all devices of all hosts."""
 
-    def _name_devices(self) -> None:
+    def _select_devices(self) -> None:
         """Combine all devices into one. This must happen before the first tensor is created."""
         xr.use_spmd()
 
-    def take_device(self, config: TrainConfig) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Arrange all devices in meshes."""
-        super().take_device(config)
+        super().init_device(config)
         from trainer.runtime.spmd import Meshes
 
         self._local_devices: int = xr.addressable_runtime_device_count()
         devices = xr.global_runtime_device_count()
         self._meshes = Meshes(devices) if devices > 1 else None
 
-    def even(self, samples: int) -> int:
+    def round_up_batch(self, samples: int) -> int:
         """Round up to a multiple of the number of this host's devices."""
         return -(-samples // self._local_devices) * self._local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
         """Divide by the number of hosts, because the sum is already that of all hosts."""
-        return self._number(scale / self.world)
+        return self._scalar(scale / self.world)
 
-    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this host's samples as its devices' part of the global batch."""
         if self._meshes is None:
-            return super().send(images, labels)
+            return super().to_device(images, labels)
         (sent_images,) = xm.send_cpu_data_to_device([images], self.device, self._meshes.images)
         (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._meshes.labels)
         return sent_images, sent_labels
@@ -238,7 +238,7 @@ class SpmdRuntime(XlaRuntime):
             self._meshes.spread(model)
         return model
 
-    def level(self, model: nn.Module) -> None:
+    def sync_buffers(self, model: nn.Module) -> None:
         """Do nothing: every host has the statistics of the global batch."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
@@ -258,11 +258,11 @@ class SpmdRuntime(XlaRuntime):
 class ReplicaRuntime(XlaRuntime):
     """One process per device, started by torchrun."""
 
-    def _name_devices(self) -> None:
+    def _select_devices(self) -> None:
         """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
 
-    def exchange(self, model: nn.Module) -> None:
+    def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
         if self.world == 1:
             return

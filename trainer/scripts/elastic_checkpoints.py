@@ -16,7 +16,7 @@ from trainer.storage import Folder
 ENDING = ".ckpt"
 
 
-class WholeFiles(TorchCheckpointIO):
+class AtomicFiles(TorchCheckpointIO):
     """Write checkpoints atomically, like all other files of a run.
 
     Lightning itself writes a temporary file and moves it. On another disk the move is a copy, and a killed host leaves
@@ -34,7 +34,7 @@ class WholeFiles(TorchCheckpointIO):
         self._folder.write(PurePosixPath(path).name, content.getvalue())
 
 
-def place_of(folder: Folder) -> str:
+def lightning_path(folder: Folder) -> str:
     """Return a folder in Lightning's form: a path on a disk, else a URL."""
     return folder.path if folder.is_local else folder.url
 
@@ -42,14 +42,14 @@ def place_of(folder: Folder) -> str:
 def newest_checkpoint(folder: Folder, skipped: Callable[[str, str], None]) -> str | None:
     """Return the path or URL of the newest complete checkpoint. `skipped` receives each broken one with the reason."""
     for name in sorted((each for each in folder.names() if each.endswith(ENDING)), reverse=True):
-        broken = _broken(folder, name)
-        if not broken:
-            return f"{place_of(folder)}/{name}"
-        skipped(name, broken)
+        defect = _defect(folder, name)
+        if not defect:
+            return f"{lightning_path(folder)}/{name}"
+        skipped(name, defect)
     return None
 
 
-def _broken(folder: Folder, name: str) -> str:
+def _defect(folder: Folder, name: str) -> str:
     """Return the defect of a checkpoint, or an empty string. torch's files are zip archives with checksums."""
     try:
         with folder.open(name) as file, zipfile.ZipFile(file) as archive:

@@ -25,23 +25,23 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
-from trainer.bucket_layout import checkpoints_of
+from trainer.bucket_layout import checkpoints_folder
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
-from trainer.gpu import on_gpu
+from trainer.gpu import use_gpu
 from trainer.models import digits_network
-from trainer.process_group import meet
+from trainer.process_group import init_process_group
 from trainer.report.metrics import RateClock, Reporter, node_name
-from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint, place_of
+from trainer.scripts.elastic_checkpoints import AtomicFiles, lightning_path, newest_checkpoint
 from trainer.scripts.elastic_steps import Step, Steps
-from trainer.setting_rules import BUCKET, JOB, LARGEST_FACTOR, at_least, positive, refusal
+from trainer.setting_rules import BUCKET, JOB, MAX_FACTOR, at_least, invalid_setting, positive
 from trainer.storage import Folder
 
 MODEL = "model.pt"
 """File with the weights, which rank 0 uploads after the training."""
-LONGEST_WAIT = timedelta(minutes=5)
+MAX_WAIT = timedelta(minutes=5)
 """Longest time to wait for the other ranks. After that a rank counts as hanging."""
 
 
@@ -67,12 +67,12 @@ class Settings:
     def __post_init__(self) -> None:
         at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
         at_least(1, checkpoint_steps=self.checkpoint_steps)
-        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
+        positive(MAX_FACTOR, learning_rate=self.learning_rate)
         if not BUCKET.fullmatch(self.bucket):
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
+            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
         if not JOB.fullmatch(self.job):
-            raise refusal("job", self.job, "one folder name", "take the job's name")
+            raise invalid_setting("job", self.job, "one folder name", "take the job's name")
 
 
 class Ranks(NamedTuple):
@@ -83,12 +83,12 @@ class Ranks(NamedTuple):
     local_world: int
 
     @classmethod
-    def of_torchrun(cls) -> Ranks:
+    def from_torchrun(cls) -> Ranks:
         """Read torchrun's variables. Without torchrun there is one rank."""
-        return cls(*(int(os.environ.get(name, one)) for name, one in _PLACES))
+        return cls(*(int(os.environ.get(name, one)) for name, one in _VARIABLES))
 
 
-_PLACES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
+_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
 
 
 class HeldOut:
@@ -202,7 +202,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     bucket = Folder(settings.bucket)
     folder = bucket.child(settings.job)
     report = Reporter(ranks, folder, job=settings.job)
-    gpu = on_gpu()
+    gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     report.event(
         "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -212,11 +212,11 @@ def train(settings: Settings, ranks: Ranks) -> None:
         if gpu:
             torch.cuda.set_device(device)
         # Initialise before Lightning does, which would read keys of earlier ranks from torchrun's store.
-        meet(backend, LONGEST_WAIT)
+        init_process_group(backend, MAX_WAIT)
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)
     module = DigitsModule(settings, data, ranks)
-    saved = checkpoints_of(bucket, settings.job)
+    saved = checkpoints_folder(bucket, settings.job)
     trainer = Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=ranks.local_world,
@@ -228,11 +228,11 @@ def train(settings: Settings, ranks: Ranks) -> None:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        plugins=[WholeFiles(saved)],
+        plugins=[AtomicFiles(saved)],
         callbacks=[
             Lines(report, settings),
             ModelCheckpoint(
-                place_of(saved),
+                lightning_path(saved),
                 filename="{step:09d}",
                 monitor="step",
                 mode="max",
@@ -268,7 +268,7 @@ def upload(module: DigitsModule, folder: Folder) -> None:
 def main() -> int:
     """Run one rank and return the exit code."""
     try:
-        train(tyro.cli(Settings), Ranks.of_torchrun())
+        train(tyro.cli(Settings), Ranks.from_torchrun())
     except SystemExit as end:
         return BAD_CONFIGURATION if end.code else DONE
     except TrainerError as error:

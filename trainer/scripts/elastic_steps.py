@@ -38,7 +38,7 @@ class Steps:
         sampler, (epoch, position) = self._sampler, self.resumed
         sampler.epoch = self._epoch()
         sampler.position = position if sampler.epoch == epoch else 0
-        steps = sampler.steps_of_epoch
+        steps = sampler.epoch_steps
         while sampler.steps_left:
             share = sampler.next()
             batch = self._data.batch(share, world=sampler.world)
