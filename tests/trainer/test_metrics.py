@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.report.metrics import HELD, LazyMeter, Meter
+from trainer.report.metrics import CPU_BATCHES, LazyMeter, Meter
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -22,7 +22,7 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 @pytest.mark.parametrize("kind", [Meter, LazyMeter])
-@pytest.mark.parametrize("count", [1, 2, HELD, 2 * HELD + 3])
+@pytest.mark.parametrize("count", [1, 2, CPU_BATCHES, 2 * CPU_BATCHES + 3])
 def test_every_batch_counts_once(kind: type[Meter], count: int) -> None:
     meter = kind(torch.device("cpu"))
     expected = (0.0, 0, 0)

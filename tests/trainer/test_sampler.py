@@ -73,7 +73,7 @@ def test_restarts_with_other_worlds_repeat_and_miss_nothing(
         ranks = samplers(size, world, batch_size, place)
         for _ in range(min(steps, ranks[0].steps_left)):
             seen += take_step(ranks)
-        place = ranks[0].place()
+        place = ranks[0].state()
     ranks = samplers(size, last_world, batch_size, place)
     while ranks[0].steps_left:
         seen += take_step(ranks)
@@ -85,7 +85,7 @@ def test_a_restart_takes_the_same_steps(size: int, world: int, batch_size: int, 
     undisturbed = samplers(size, world, batch_size)
     for _ in range(min(stop, undisturbed[0].steps_left)):
         take_step(undisturbed)
-    restarted = samplers(size, world, batch_size, undisturbed[0].place())
+    restarted = samplers(size, world, batch_size, undisturbed[0].state())
     while undisturbed[0].steps_left:
         assert take_step(restarted) == take_step(undisturbed)
 
@@ -120,8 +120,8 @@ def test_an_epoch_that_was_begun_with_another_seed_is_ended_with_that(size: int,
     (before,) = samplers(size, 1, batch_size)
     seen = [index for _ in range(min(stop, before.steps_left)) for index in take_step([before])]
     after = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
-    after.load_state(before.place())
-    assert after.place() == before.place()
+    after.load_state(before.state())
+    assert after.state() == before.state()
     while after.steps_left:
         seen += take_step([after])
     assert sorted(seen) == list(range(size))
