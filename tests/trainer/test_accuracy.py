@@ -11,7 +11,7 @@ PROMISED = 98.5
 """Accuracy on the 2,000 test digits, in percent."""
 
 
-def test_the_digits_recipe_keeps_its_promise() -> None:
+def test_digits_recipe_with_defaults_reaches_documented_accuracy() -> None:
     assert has_digits(), "run `make setup`: it gets the digits"
     ended = run("--threads=2", data=digits_folder(), recipe="digits")
     assert ended.codes == [DONE], ended.output

@@ -48,7 +48,7 @@ def reads(proxy: Proxy) -> Counter[str]:
     return Counter(path for path in paths if path.endswith((".JPEG", ".tar")))
 
 
-def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     imagenet(tmp_path, classes=3, train=7, tests=2, side=32)
     upload(tmp_path, bucket)
     proxy.requests.clear()
@@ -79,7 +79,7 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
+def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
     LAYOUTS[layout](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
@@ -92,7 +92,7 @@ def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: 
         assert found[0][-1].read(there) == expected[0][-1].read(disk)
 
 
-def test_each_image_is_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
@@ -105,7 +105,7 @@ def test_each_image_is_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: P
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
@@ -115,7 +115,7 @@ def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: 
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_shards_are_each_listed_by_one_rank(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["webdataset"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
@@ -127,7 +127,7 @@ def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, pro
     assert found == {name: 1 + EPOCHS * images for name, images in expected.items()}
 
 
-def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_with_temporary_failures_and_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG")).relative_to(tmp_path)
@@ -143,7 +143,7 @@ def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Pr
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_a_bucket_without_images_is_named(bucket: str, tmp_path: Path) -> None:
+def test_bucket_without_images_is_rejected(bucket: str, tmp_path: Path) -> None:
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DATA_ERROR], ended.output
     assert f"{bucket}/data has no images of train" in ended.output

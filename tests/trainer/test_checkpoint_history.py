@@ -53,7 +53,7 @@ def test_retention_checkpoint_with_a_damaged_manifest_is_not_counted(tmp_path: P
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
-def test_retention_listing_that_lags_deletes_no_whole_checkpoint(
+def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
@@ -325,18 +325,18 @@ def check_histories(start: Callable[[int, str, int], Run], where: str, *, exampl
     )
 
 
-def test_histories_on_a_disk_keep_the_newest_whole_checkpoints(
+def test_histories_on_a_disk_keep_the_newest_complete_checkpoints(
     tmp_path: Path, start: Callable[[int, str, int], Run]
 ) -> None:
     check_histories(start, f"file://{tmp_path}", examples=60)
 
 
-def test_histories_in_a_store_of_objects_keep_the_newest_whole_checkpoints(runtime: Runtime) -> None:
+def test_histories_in_an_object_store_keep_the_newest_complete_checkpoints(runtime: Runtime) -> None:
     # fsspec's store is in this process's memory, which two ranks cannot share.
     check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), "memory://history", examples=40)
 
 
-def test_history_in_a_bucket_keeps_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+def test_history_in_a_bucket_keeps_the_newest_complete_checkpoints(bucket: str, runtime: Runtime) -> None:
     history = Histories(bucket, lambda _world, url, keep: InProcess(url, keep, runtime))
     history.begin(world=1, keep=3)
     history.damage_step(3, "tensors cut short")
@@ -352,5 +352,5 @@ def test_history_in_a_bucket_keeps_the_newest_whole_checkpoints(bucket: str, run
 
 
 @pytest.mark.long
-def test_histories_in_a_bucket_keep_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+def test_histories_in_a_bucket_keep_the_newest_complete_checkpoints(bucket: str, runtime: Runtime) -> None:
     check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), bucket, examples=1)

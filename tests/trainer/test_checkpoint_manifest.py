@@ -88,9 +88,7 @@ WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_a_manifest_cannot_say_is_named_and_the_one_before_is_used(
-    kind: str, tmp_path: Path, runtime: Runtime
-) -> None:
+def test_manifest_with_invalid_value_is_skipped_and_reported(kind: str, tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     for steps in (1, 2):
         checkpoints.save(steps, state_after(steps).capture(runtime))
@@ -112,7 +110,7 @@ def test_what_a_manifest_cannot_say_is_named_and_the_one_before_is_used(
     assert reason in skipped[0]
 
 
-def test_a_manifest_that_is_no_table_is_of_another_format() -> None:
+def test_manifest_that_is_not_an_object_has_wrong_format() -> None:
     content = json.dumps([]).encode()
     with pytest.raises(ValueError, match="its format is None"):
         unseal(hashlib.sha256(content).hexdigest().encode() + b"\n" + content)

@@ -19,7 +19,7 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
+def test_file_at_an_old_checkpoint_path_is_deleted(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     save(checkpoints, 2)
     (tmp_path / "step-000000001").write_text("no checkpoint")
@@ -78,7 +78,7 @@ IN_THE_WAY: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
+def test_skipped_path_is_replaced_when_its_step_is_saved(
     put: Callable[[Path], None], tmp_path: Path, runtime: Runtime
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
@@ -97,7 +97,7 @@ def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: Runtime) -> None:
+def test_link_target_of_a_checkpoint_path_is_left_alone(step: int, tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
     save(checkpoints, 1)
     place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
@@ -113,7 +113,7 @@ def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: 
 
 @pytest.mark.parametrize("ending", [MANIFEST, ".tensors"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
+def test_unreadable_checkpoint_is_skipped_and_failing_storage_raises(
     number: int, ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
@@ -138,7 +138,7 @@ def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
     assert [why.partition(f"{ending} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
 
 
-def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path: Path, runtime: Runtime) -> None:
+def test_tensor_file_on_another_disk_prevents_the_seal(tmp_path: Path, runtime: Runtime) -> None:
     place = tmp_path / "step-000000001"
 
     def lose() -> None:

@@ -15,7 +15,7 @@ from trainer.runtime import Runtime
 
 
 @pytest.mark.parametrize(("name", "more"), [("training samples", 1), ("test samples", -1), ("classes", 1)])
-def test_data_of_another_size_on_another_host_are_refused(
+def test_different_data_on_another_host_is_rejected(
     name: str, more: int, digits: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), runtime.device)

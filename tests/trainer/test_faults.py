@@ -47,7 +47,7 @@ def undisturbed_run(bucket: Path, digits: Path, *flags: str) -> Path:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: Path, digits: Path) -> None:
+def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, digits: Path) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", digits, f"--seed={seed}")
     chance = random.Random(seed)
     flags = (*TWO_RANKS, f"--seed={seed}", f"--bucket=file://{tmp_path}")
@@ -65,7 +65,7 @@ def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: P
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits: Path) -> None:
+def test_preempted_run_saves_current_step_in_time(tmp_path: Path, digits: Path) -> None:
     chance = random.Random(0)
     steps = [0]
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
@@ -87,7 +87,9 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
         steps.append(step)
 
 
-def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digits: Path, undisturbed: Path) -> None:
+def test_restarts_with_two_one_two_ranks_take_every_sample_once(
+    tmp_path: Path, digits: Path, undisturbed: Path
+) -> None:
     two = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
     one = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
     program = f"tests.trainer.recorded {tmp_path}/samples"
@@ -117,7 +119,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-n", str(tmp_path)], check=True)
 
 
-def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+def test_full_disk_ends_run_with_its_path(small_disk: Path, digits: Path) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -125,7 +127,7 @@ def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
 
-def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, digits: Path) -> None:
+def test_disk_filled_by_events_ends_run_with_one_line(small_disk: Path, digits: Path) -> None:
     (small_disk / "other").write_bytes(bytes(4 * 2**20 - 40 * 2**10))
     ended = run(f"--bucket=file://{small_disk}", "--epochs=99", "--log-steps=1", recipe="digits", data=digits)
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -133,7 +135,7 @@ def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, d
     assert "Traceback" not in ended.output
 
 
-def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_lost_at_close_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = TensorBoard(Folder(f"file://{tmp_path}"))
     number = Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)
     sink.write(number)
@@ -152,7 +154,7 @@ def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeyp
         sink.close()
 
 
-def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path, digits: Path) -> None:
+def test_curves_that_fail_to_write_end_run(tmp_path: Path, digits: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     ended = run("--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
@@ -162,7 +164,7 @@ def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path,
     assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
 
 
-def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+def test_read_only_disk_ends_run(small_disk: Path, digits: Path) -> None:
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
     ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -170,7 +172,7 @@ def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Pa
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])
-def test_weights_and_biases_is_not_waited_for(
+def test_wandb_does_not_delay_training(
     mode: str, tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
@@ -198,7 +200,7 @@ def test_weights_and_biases_is_not_waited_for(
             assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
 
 
-def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
+def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
@@ -216,7 +218,7 @@ def profiled(path: Path) -> int:
     )
 
 
-def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(tmp_path: Path, digits: Path) -> None:
+def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-9999", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
@@ -226,7 +228,7 @@ def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(t
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
 
-def test_a_profile_of_none_of_the_run_is_warned_of(tmp_path: Path, digits: Path) -> None:
+def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
@@ -247,7 +249,7 @@ def test_a_profile_of_none_of_the_run_is_warned_of(tmp_path: Path, digits: Path)
     assert behind.events("profile") == []
 
 
-def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digits: Path) -> None:
+def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=999", "--profile-steps=2-999999999", "--log-steps=1", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")
@@ -259,7 +261,7 @@ def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digi
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
 
-def test_a_batch_in_parts_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
+def test_accumulated_batch_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
     flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output

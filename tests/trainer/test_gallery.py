@@ -34,7 +34,7 @@ class OneRank:
         return values
 
 
-def test_rows_are_classes_and_columns_what_they_were_taken_for() -> None:
+def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
     collector = Collector(3, torch.device("cpu"))
     logits = torch.eye(3)[[0, 2, 2, 1]]
     collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
@@ -64,7 +64,7 @@ def recorded(path: Path) -> list[Any]:
     return found
 
 
-def test_every_rank_has_a_run_in_the_group_of_the_job(tmp_path: Path) -> None:
+def test_every_rank_has_a_wandb_run_in_the_group_of_the_job(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path / "data", classes=4, train=16, tests=6, side=32)
     flags = ("--no-fake-data", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--epochs=1", "--log-steps=1")
     where = (f"--data-dir={tmp_path}/data", f"--bucket=file://{tmp_path}/bucket", "--job=pictures", "--wandb=offline")

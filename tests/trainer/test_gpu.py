@@ -53,7 +53,7 @@ def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
         (("sm_80", "compute_80"), (7, 5), False),
     ],
 )
-def test_a_gpu_runs_what_is_built_for_it(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
+def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
     assert gpu.has_kernels(built_for, *capability) is runs
 
 
@@ -73,7 +73,7 @@ def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
         gpu.use_gpu()
 
 
-def test_a_gpu_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_is_too_old_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))

@@ -54,7 +54,7 @@ LAYOUTS: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["imagenet", "tiny-imagenet", "webdataset"])
-def test_images_are_decoded_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
+def test_cache_decodes_images_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     layout(folder)
     before = load(folder, tmp_path / "cache")
@@ -91,7 +91,7 @@ def in_a_shard(folder: Path, grey: int) -> None:
 
 
 @pytest.mark.parametrize("write", [in_folders, in_a_shard])
-def test_images_that_were_written_again_are_decoded_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
+def test_cache_decodes_changed_images_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
     source, cache = Folder(f"{tmp_path}/data"), tmp_path / "cache"
     for grey in (0, 200):
         write(tmp_path / "data", grey)
@@ -115,7 +115,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_path: Path) -> None:
+def test_cache_that_is_damaged_is_replaced(damage: Callable[[Path], object], tmp_path: Path) -> None:
     source, cache = Folder(str(made(tmp_path))), tmp_path / "cache"
     before = pixels(source, cache)
     (place,) = cache.iterdir()
@@ -124,7 +124,7 @@ def test_a_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_pat
     assert list(cache.iterdir()) == [place]
 
 
-def test_on_a_full_disk_only_a_small_cache_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path / "data", classes=2, train=2, tests=1, side=SIDE)
     needed = 4 * 27 * 27 * 3
     for free, has_room in ((100 * needed, True), (99 * needed, False)):
@@ -138,13 +138,13 @@ def test_on_a_full_disk_only_a_small_cache_is_made(tmp_path: Path, monkeypatch: 
                 load(tmp_path / "data", place)
 
 
-def test_a_disk_that_is_too_small_is_named(tmp_path: Path) -> None:
+def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
     with pytest.raises(StorageError, match="set --cache-dir"):
         load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, heartbeat=lambda: None)
 
 
-def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_path: Path) -> None:
+def test_cache_removes_abandoned_drafts_and_keeps_active_ones(tmp_path: Path) -> None:
     folder, cache = tmp_path / "data", tmp_path / "cache"
     imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     load(folder, cache)
@@ -169,7 +169,7 @@ def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_
     assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
 
 
-def test_a_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     source = Folder(f"{tmp_path}/data")
     images, _ = find_images(source, "train", HERE)

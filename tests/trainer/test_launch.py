@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
-def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> None:
+def test_launcher_exit_code_is_the_first_failed_ranks(tmp_path: Path, code: int, offset: str, expected: int) -> None:
     script = tmp_path / "ends.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
@@ -30,7 +30,7 @@ def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> No
     assert done.returncode == expected, done.stderr
 
 
-def test_a_restart_does_not_wait_for_the_launcher_to_load_a_compiler(tmp_path: Path) -> None:
+def test_restart_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
     program = """
 import sys
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: Path, *, forked: bool) -> None:
+def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, *, forked: bool) -> None:
     command = ["-m", "trainer"] if forked else [f"{PROJECT}/trainer/__main__.py"]
     flags = ("--epochs=999", "--log-steps=1", f"--bucket=file://{tmp_path}/bucket")
     launcher = subprocess.Popen(
@@ -103,7 +103,7 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
         (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
 )
-def test_flags_that_torchrun_does_not_take_are_a_bad_configuration(flags: list[str], said: str) -> None:
+def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer.launch", *flags],
         cwd=PROJECT,

@@ -19,7 +19,7 @@ from trainer.exit_codes import DONE, PREEMPTED
 IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
 
 
-def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
+def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path) -> None:
     flags = (*IMAGES, f"--bucket=file://{tmp_path}")
     # This takes an hour on any machine.
     with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
@@ -39,7 +39,7 @@ def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits: Path) -> None:
+def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=processes, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
@@ -51,7 +51,7 @@ def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits:
     assert f"preempted at step {saved} " in ended.output
 
 
-def test_a_rank_that_waits_for_the_others_leaves() -> None:
+def test_preempted_rank_that_waits_for_others_stops() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -71,7 +71,7 @@ def test_a_rank_that_waits_for_the_others_leaves() -> None:
     assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in said
 
 
-def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
+def test_preempted_launcher_before_start_stops(digits: Path) -> None:
     with started(processes=2, data=digits, recipe="digits") as running:
         launcher = running.hosts[0].pid
         until = time.monotonic() + 60
@@ -85,7 +85,7 @@ def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
-def test_a_rank_that_loads_leaves_at_once(wait: str) -> None:
+def test_preempted_rank_that_loads_stops_at_once(wait: str) -> None:
     program = f"""
 import os, threading, time
 from signal import SIGINT
@@ -112,9 +112,7 @@ except PreemptedError as error:
     assert "nothing is lost" in ended.output
 
 
-def test_the_launcher_ends_as_the_rank_that_was_killed_and_not_as_those_that_miss_it(
-    tmp_path: Path, digits: Path
-) -> None:
+def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=1", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=3, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")

@@ -105,7 +105,7 @@ def port() -> int:
         return number
 
 
-def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int, tmp_path: Path, digits: Path) -> None:
+def test_remaining_hosts_continue_and_accept_a_returning_host(port: int, tmp_path: Path, digits: Path) -> None:
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
         # The checkpoint of five steps before is complete. That of this step may not be, and without one there is no
         # resume.
@@ -128,7 +128,7 @@ def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int
     digits_network(classes=10, channels=1).load_state_dict(weights)
 
 
-def test_another_number_of_ranks_takes_just_what_is_left_of_an_epoch(digits: Path) -> None:
+def test_another_number_of_ranks_takes_the_rest_of_the_epoch(digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits), augment=False), torch.device("cpu"))
 
     def steps(rank: int, world: int) -> Steps:
@@ -148,7 +148,7 @@ def test_another_number_of_ranks_takes_just_what_is_left_of_an_epoch(digits: Pat
     assert rest[-1].position == data.num_samples
 
 
-def test_a_new_epoch_begins_at_its_beginning(digits: Path) -> None:
+def test_new_epoch_starts_at_its_beginning(digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
     steps = Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
     steps.resumed = (3, 100)
@@ -160,7 +160,7 @@ def hash_of(image: torch.Tensor) -> int:
     return hash(image.numpy().tobytes())
 
 
-def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
+def test_incomplete_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
     files = AtomicFiles(folder)
     for step in (10, 20, 30, 40):
@@ -179,7 +179,7 @@ def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -
     assert newest_checkpoint(folder.child("none"), skipped.__setitem__) is None
 
 
-def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path, digits: Path) -> None:
+def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"},
         "OMP_NUM_THREADS": "1",
@@ -212,7 +212,7 @@ def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path,
 @pytest.mark.parametrize(
     ("flag", "said"), [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")]
 )
-def test_what_lightning_would_not_refuse_is_refused(flag: str, said: str, tmp_path: Path) -> None:
+def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, said: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

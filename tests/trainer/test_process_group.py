@@ -25,7 +25,7 @@ PROJECT = Path(__file__).parents[2]
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
     ],
 )
-def test_what_a_launcher_did_not_say_is_named(variables: dict[str, str], words: str) -> None:
+def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer", "digits", "--device=cpu"],
         cwd=PROJECT,

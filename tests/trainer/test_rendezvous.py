@@ -71,26 +71,26 @@ def keys() -> Iterator[Keys]:
         server.shutdown()
 
 
-def test_a_closed_rendezvous_is_forgotten(keys: Keys) -> None:
+def test_closed_rendezvous_is_reopened(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "closed", "version": "3"}), f"{KEY}-other": "kept"}
     assert reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [f"{KEY}-other"]
 
 
-def test_an_open_one_stays(keys: Keys) -> None:
+def test_open_rendezvous_is_kept(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "final", "version": "3"})}
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [KEY]
 
 
-def test_one_that_another_host_opened_in_between_stays(keys: Keys) -> None:
+def test_rendezvous_reopened_by_another_host_is_kept(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "closed", "version": "3"})}
     keys.index = INDEX + 1
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [KEY]
 
 
-def test_the_first_host_and_one_whose_etcd_is_not_there_yet_go_on(keys: Keys) -> None:
+def test_reopen_without_state_or_etcd_returns_false(keys: Keys) -> None:
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

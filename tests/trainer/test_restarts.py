@@ -51,7 +51,7 @@ def assert_goes_on(running: Running) -> None:
 
 
 @pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0], [0, 1])), (4, ([3], [1, 2])), (8, ([7],))])
-def test_killed_ranks_start_again_while_all_launchers_stay(
+def test_killed_ranks_restart_while_all_launchers_stay(
     hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, digits: Path
 ) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
@@ -67,7 +67,7 @@ def test_killed_ranks_start_again_while_all_launchers_stay(
     assert_nothing_lost(ended)
 
 
-def test_restarts_in_place_change_nothing_in_the_end(tmp_path: Path, digits: Path) -> None:
+def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, digits: Path) -> None:
     whole = tmp_path / "undisturbed"
     run(*TWO_RANKS, f"--bucket=file://{whole}", hosts=2, processes=1, data=digits, recipe="digits")
     flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
@@ -80,7 +80,7 @@ def test_restarts_in_place_change_nothing_in_the_end(tmp_path: Path, digits: Pat
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_a_rank_killed_once_more_than_the_job_restarts_ends_the_job(tmp_path: Path, digits: Path) -> None:
+def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, digits: Path) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         kill(running, [1])
@@ -92,7 +92,7 @@ def test_a_rank_killed_once_more_than_the_job_restarts_ends_the_job(tmp_path: Pa
     assert "another host ended the job: rank 1 ended with signal 9" in ended.output
 
 
-def test_a_rank_that_no_restart_helps_ends_the_job_at_once(digits: Path) -> None:
+def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
     with started("--no-such-flag", hosts=2, processes=1, restarts=5, data=digits, recipe="digits") as running:
         ended = running.end()
     assert BAD_CONFIGURATION in ended.codes, ended.output
@@ -101,7 +101,7 @@ def test_a_rank_that_no_restart_helps_ends_the_job_at_once(digits: Path) -> None
 
 
 @pytest.mark.parametrize("host", [1, 0])
-def test_the_launchers_of_other_hosts_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
+def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
     flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")
@@ -112,7 +112,7 @@ def test_the_launchers_of_other_hosts_wait_for_a_lost_host(host: int, tmp_path: 
     assert ended.codes == [DONE, DONE], ended.output
 
 
-def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_path: Path, digits: Path) -> None:
+def test_preempted_host_costs_no_restart(tmp_path: Path, digits: Path) -> None:
     flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")
@@ -129,7 +129,7 @@ def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_pat
     assert step in map(str, steps(ended, "resume"))
 
 
-def test_a_rank_that_is_stopped_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
+def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")

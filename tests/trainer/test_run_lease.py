@@ -47,15 +47,15 @@ def taken_over(url: str, runtime: Runtime) -> None:
     assert after.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
-def test_a_run_saves_nothing_more_once_another_one_has_its_folder(tmp_path: Path, runtime: Runtime) -> None:
+def test_run_without_lease_saves_nothing(tmp_path: Path, runtime: Runtime) -> None:
     taken_over(f"file://{tmp_path}/job", runtime)
 
 
-def test_so_it_is_in_a_bucket(bucket: str, runtime: Runtime) -> None:
+def test_run_without_lease_saves_nothing_in_a_bucket(bucket: str, runtime: Runtime) -> None:
     taken_over(f"{bucket}/job", runtime)
 
 
-def test_what_was_begun_when_the_folder_was_taken_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
+def test_save_that_loses_the_lease_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
     folder = Folder(f"file://{tmp_path}")
     lease = RunLease(folder, "node-1")
     lease.acquire()
@@ -71,7 +71,7 @@ def test_what_was_begun_when_the_folder_was_taken_is_not_sealed(tmp_path: Path, 
     assert MANIFEST not in checkpoints.folder.child("step-000000001").names()
 
 
-def test_a_folder_whose_owner_is_not_known_is_still_saved_into(tmp_path: Path, runtime: Runtime) -> None:
+def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) -> None:
     folder = Folder(f"file://{tmp_path}")
     lease = RunLease(folder, "node-1")
     lease.acquire()
@@ -79,7 +79,7 @@ def test_a_folder_whose_owner_is_not_known_is_still_saved_into(tmp_path: Path, r
     save(leased(folder, lease, runtime), 1)
 
 
-def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digits: Path) -> None:
+def test_newer_of_two_runs_continues(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=9999", "--log-steps=1000", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as first:
         first.wait_for("checkpoint ")
@@ -95,7 +95,7 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
     assert ended.codes == [PREEMPTED], ended.output
 
 
-def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
+def test_resume_with_unsealed_checkpoints_only_starts_over_with_warning(
     tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)

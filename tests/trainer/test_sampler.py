@@ -32,7 +32,7 @@ def take_step(ranks: list[EpochSampler]) -> list[int]:
 
 
 @given(SIZES, WORLDS, BATCHES)
-def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int) -> None:
+def test_epoch_contains_every_sample_once(size: int, world: int, batch_size: int) -> None:
     ranks = samplers(size, world, batch_size)
     steps = ranks[0].steps_left
     seen = [index for _ in range(steps) for index in take_step(ranks)]
@@ -41,7 +41,7 @@ def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int
 
 
 @given(SIZES, WORLDS, BATCHES, st.integers(0, 20), st.integers(0, 4))
-def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, taken: int, epochs: int) -> None:
+def test_steps_until_counts_remaining_steps(size: int, world: int, batch_size: int, taken: int, epochs: int) -> None:
     (rank, *_) = samplers(size, world, batch_size)
     for _ in range(min(taken, rank.steps_left)):
         rank.next()
@@ -57,14 +57,14 @@ def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, t
 
 
 @given(SIZES, WORLDS, BATCHES)
-def test_no_rank_takes_more_than_its_batch(size: int, world: int, batch_size: int) -> None:
+def test_rank_takes_at_most_its_batch(size: int, world: int, batch_size: int) -> None:
     ranks = samplers(size, world, batch_size)
     while ranks[0].steps_left:
         assert all(len(sampler.next().indices) <= batch_size for sampler in ranks)
 
 
 @given(SIZES, BATCHES, st.lists(st.tuples(WORLDS, st.integers(0, 20)), min_size=1, max_size=4), WORLDS)
-def test_restarts_with_other_worlds_repeat_and_miss_nothing(
+def test_restarts_with_other_worlds_repeat_and_skip_nothing(
     size: int, batch_size: int, legs: list[tuple[int, int]], last_world: int
 ) -> None:
     seen: list[int] = []
@@ -81,7 +81,7 @@ def test_restarts_with_other_worlds_repeat_and_miss_nothing(
 
 
 @given(SIZES, WORLDS, BATCHES, st.integers(0, 50))
-def test_a_restart_takes_the_same_steps(size: int, world: int, batch_size: int, stop: int) -> None:
+def test_restart_takes_the_same_steps(size: int, world: int, batch_size: int, stop: int) -> None:
     undisturbed = samplers(size, world, batch_size)
     for _ in range(min(stop, undisturbed[0].steps_left)):
         take_step(undisturbed)
@@ -91,13 +91,13 @@ def test_a_restart_takes_the_same_steps(size: int, world: int, batch_size: int, 
 
 
 @given(SIZES, st.integers(1, 4), BATCHES)
-def test_the_steps_do_not_depend_on_how_many_ranks_share_them(size: int, world: int, batch_size: int) -> None:
+def test_steps_do_not_depend_on_the_number_of_ranks(size: int, world: int, batch_size: int) -> None:
     one, many = samplers(size, 1, batch_size * world), samplers(size, world, batch_size)
     while one[0].steps_left:
         assert take_step(one) == take_step(many)
 
 
-def test_epochs_have_different_orders_and_seeds_too() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     def order(seed: int, epoch: int) -> torch.Tensor:
         sampler = EpochSampler(100, rank=0, world=1, batch_size=100, seed=seed)
         for _ in range(epoch):
@@ -109,14 +109,14 @@ def test_epochs_have_different_orders_and_seeds_too() -> None:
     assert torch.equal(order(5, 2), order(5, 2))
 
 
-def test_a_training_set_of_another_size_goes_on_from_the_same_share_of_it() -> None:
+def test_resized_training_set_continues_at_the_same_share() -> None:
     sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
     sampler.load_state({"epoch": 1, "position": 50, "num_samples": 100})
     assert (sampler.epoch, sampler.position) == (1, 100)
 
 
 @given(SIZES, BATCHES, st.integers(0, 20))
-def test_an_epoch_that_was_begun_with_another_seed_is_ended_with_that(size: int, batch_size: int, stop: int) -> None:
+def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size: int, stop: int) -> None:
     (before,) = samplers(size, 1, batch_size)
     seen = [index for _ in range(min(stop, before.steps_left)) for index in take_step([before])]
     after = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)

@@ -90,7 +90,7 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
 
 
 @pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0])), (4, ([3], [1, 2]))])
-def test_killed_ranks_of_a_script_start_again_on_all_hosts(
+def test_killed_ranks_of_a_script_restart_on_all_hosts(
     hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path
 ) -> None:
     with job(tmp_path, hosts, restarts=len(kills)) as found:
@@ -109,14 +109,14 @@ def test_killed_ranks_of_a_script_start_again_on_all_hosts(
         assert len(ports) == 1 + len(kills), "each start has a store of its own"
 
 
-def test_a_script_whose_restarts_are_used_up_ends_on_all_hosts(tmp_path: Path) -> None:
+def test_script_without_remaining_restarts_ends_on_all_hosts(tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         assert [launcher.wait(SECONDS) for launcher in found.hosts] == [PREEMPTED, 256 - signal.SIGKILL], found.said()
 
 
-def test_a_host_that_is_lost_when_no_restart_is_left_ends_the_job(tmp_path: Path) -> None:
+def test_lost_host_without_remaining_restarts_ends_job(tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         found.until_started(1)
@@ -125,7 +125,7 @@ def test_a_host_that_is_lost_when_no_restart_is_left_ends_the_job(tmp_path: Path
 
 
 @pytest.mark.parametrize("host", [0, 1])
-def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(host: int, tmp_path: Path) -> None:
+def test_preempted_host_costs_no_restart(host: int, tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         found.until_started(0)
         found.hosts[host].terminate()

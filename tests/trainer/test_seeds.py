@@ -21,14 +21,14 @@ def share(position: int, epoch: int) -> Share:
     return Share(indices=torch.arange(2), offset=0, total=2, epoch=epoch, position=position)
 
 
-def test_the_largest_seed_changes_images() -> None:
+def test_largest_seed_distorts_images() -> None:
     images = torch.rand(2, 1, 28, 28)
     last = distort(images, share(MAX_COUNT, MAX_COUNT), seed=MAX_SEED)
     assert last.isfinite().all()
     assert not torch.equal(last, distort(images, share(MAX_COUNT - 1, MAX_COUNT), seed=MAX_SEED))
 
 
-def test_the_largest_seed_orders_samples_and_makes_images() -> None:
+def test_largest_seed_orders_samples_and_generates_images() -> None:
     sampler = EpochSampler(10, rank=0, world=1, batch_size=5, seed=MAX_SEED)
     sampler.epoch = MAX_COUNT
     assert len(sampler.next().indices) == 5
@@ -37,7 +37,7 @@ def test_the_largest_seed_orders_samples_and_makes_images() -> None:
     assert np.random.default_rng((MAX_SEED, MAX_COUNT, MAX_COUNT)).integers(0, 9) < 9
 
 
-def test_a_run_trains_with_the_largest_seed(digits: Path) -> None:
+def test_run_trains_with_the_largest_seed(digits: Path) -> None:
     assert DigitsConfig().augment
     flags = (f"--seed={MAX_SEED}", "--epochs=1", "--batch-size=128")
     ended = run(*flags, processes=2, data=digits, recipe="digits")

@@ -23,7 +23,7 @@ def a_step(clock: StepClock) -> None:
     clock.end()
 
 
-def test_a_step_waits_for_data_and_then_is_useful() -> None:
+def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
     clock = StepClock(nn.Linear(1, 1), torch.device("cpu"), world=1)
     for _ in range(2):
         a_step(clock)
@@ -46,7 +46,7 @@ class Queue:
         self.done = max(self.done, self.host) + seconds
 
 
-def test_a_device_that_has_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue()
 
     class Event:

@@ -11,7 +11,7 @@ from trainer.report.wandb_run import WeightsAndBiases
 from trainer.storage import Folder
 
 
-def test_without_a_key_the_run_is_kept_in_the_folder(
+def test_wandb_without_key_is_kept_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("WANDB_API_KEY", raising=False)

@@ -20,7 +20,7 @@ MARGIN = 10
 """Seconds that a busy machine may take to notice, print and exit."""
 
 
-def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) -> None:
+def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(digits: Path) -> None:
     with started(
         *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
     ) as running:
@@ -36,7 +36,7 @@ def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) 
     assert 'loop.py", line' in ended.output
 
 
-def test_a_rank_that_sleeps_leaves_when_the_host_that_keeps_the_store_is_gone(digits: Path) -> None:
+def test_sleeping_rank_without_store_exits(digits: Path) -> None:
     with started(
         *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
     ) as running:
@@ -49,7 +49,7 @@ def test_a_rank_that_sleeps_leaves_when_the_host_that_keeps_the_store_is_gone(di
     assert "its training makes no progress (rank 1, exit code 70)" in ended.output
 
 
-def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
+def test_stopped_process_is_reported(digits: Path) -> None:
     with started(*FLAGS, hosts=2, processes=1, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
         rank = running.rank_process(1)
@@ -70,7 +70,7 @@ RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "-
 
 
 @pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET)])
-def test_a_rank_that_is_three_times_as_slow_is_named(rank: int, words: tuple[str, ...], digits: Path) -> None:
+def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[str, ...], digits: Path) -> None:
     recipe, *flags = words
     with started(
         *("--epochs=1000", "--log-steps=5", *flags),
@@ -87,7 +87,7 @@ def test_a_rank_that_is_three_times_as_slow_is_named(rank: int, words: tuple[str
 
 
 @pytest.mark.parametrize("run", range(CLEAN))
-def test_a_run_to_which_nothing_happens_raises_no_alarm(run: int, digits: Path) -> None:
+def test_run_without_faults_raises_no_alarm(run: int, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
     with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
         running.wait_for("train ")
@@ -106,7 +106,7 @@ def heartbeats(steps: int, *seconds: float) -> list[Heartbeat]:
     return [Heartbeat(steps=steps, seconds=one * steps) for one in seconds]
 
 
-def test_a_rank_is_slow_only_when_it_is_so_again_and_again() -> None:
+def test_stragglers_report_rank_that_stays_slow() -> None:
     found = []
     stragglers = Stragglers(3)
     for window in range(1, 2 * SLOW_WINDOWS + 1):
@@ -117,7 +117,7 @@ def test_a_rank_is_slow_only_when_it_is_so_again_and_again() -> None:
     assert all(abs(times - SLOW_RATIO * 1.1) < 0.01 for _, times in found)
 
 
-def test_ten_runs_of_noise_raise_no_alarm() -> None:
+def test_stragglers_ignore_noise() -> None:
     import random
 
     for seed in range(10):
@@ -131,7 +131,7 @@ def test_ten_runs_of_noise_raise_no_alarm() -> None:
             assert stragglers.update(now, window * WINDOW_SECONDS * 1.1) == []
 
 
-def test_ranks_are_not_compared_before_all_have_taken_steps() -> None:
+def test_stragglers_wait_until_all_ranks_have_steps() -> None:
     stragglers = Stragglers(2)
     now = [Heartbeat(steps=10, seconds=1), Heartbeat(steps=0, seconds=0)]
     assert all(stragglers.update(now, window * WINDOW_SECONDS * 2) == [] for window in range(5))

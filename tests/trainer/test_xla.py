@@ -77,7 +77,7 @@ def sharded(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[End
     return run(digits, *FLAGS, *flags, devices=8), bucket
 
 
-def test_tensors_lie_on_the_devices_as_the_meshes_say(sharded: tuple[Ended, Path]) -> None:
+def test_tensors_have_the_shardings_of_the_meshes(sharded: tuple[Ended, Path]) -> None:
     ended, _ = sharded
     assert ended.code == 0, ended.output
     found = {event["tensor"]: event["devices"] for event in sharding_lines(ended)}
@@ -95,7 +95,7 @@ def sharding_lines(ended: Ended) -> list[dict[str, str]]:
     return [match.groupdict() for match in line.finditer(ended.output)]
 
 
-def test_losses_are_those_of_a_single_device(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
+def test_spmd_losses_equal_single_device_losses(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
     assert unsharded.code == 0, unsharded.output
     assert not unsharded.events("sharding")
     pairs = list(zip(sharded[0].losses(), unsharded.losses(), strict=True))
@@ -103,7 +103,7 @@ def test_losses_are_those_of_a_single_device(sharded: tuple[Ended, Path], unshar
     assert all(math.isclose(float(ours), float(theirs), abs_tol=2e-4) for ours, theirs in pairs), pairs
 
 
-def test_nothing_is_compiled_after_the_third_step(sharded: tuple[Ended, Path]) -> None:
+def test_steps_after_the_third_compile_nothing(sharded: tuple[Ended, Path]) -> None:
     compiled = [int(event["compilations"]) for event in sharded[0].events("train")]
     assert compiled[0] >= 1
     assert len(set(compiled[2:])) == 1, compiled
@@ -115,7 +115,7 @@ def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) ->
     assert b"train_step" in trace.read_bytes()
 
 
-def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
+def test_xla_run_resumes_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
     flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
     whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
     # The learning rate follows three epochs in both parts: the first part is preempted.
@@ -168,7 +168,7 @@ def free_port() -> str:
         return str(probe.getsockname()[1])
 
 
-def test_without_pytorch_xla_the_device_is_refused(digits: Path) -> None:
+def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
     code = "import sys; sys.modules['torch_xla'] = None; import trainer.__main__ as m; sys.exit(m.main())"
     ended = run(digits, "--device=xla", words=("-c", code))
     assert ended.code == 78
