@@ -1,4 +1,4 @@
-"""Two ranks with different batch statistics evaluate and save: `python -m tests.trainer.levelled digits`."""
+"""Two ranks with different batch statistics evaluate and save: `python -m tests.trainer.buffer_sync digits`."""
 
 from __future__ import annotations
 
