@@ -46,7 +46,7 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, preempted: Ca
 
 
 class Training:
-    """One rank's training run."""
+    """The training run of a rank."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ class Resumed(NamedTuple):
 
 
 class Run(Protocol):
-    """One run of the job. It acquires the lease when it is created."""
+    """A run of the job. It acquires the lease when it is created."""
 
     def resume(self) -> Resumed | None:
         """Load the newest usable checkpoint."""

@@ -38,7 +38,7 @@ OPTIONS = (
 
 
 class Host(Printed):
-    """One launcher and its output."""
+    """A launcher and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(process)

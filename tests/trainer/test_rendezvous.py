@@ -30,7 +30,7 @@ class Keys(ThreadingHTTPServer):
 
 
 class Asked(BaseHTTPRequestHandler):
-    """One request."""
+    """Answer a request."""
 
     server: Keys
 

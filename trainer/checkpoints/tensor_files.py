@@ -24,7 +24,7 @@ from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
 
 PIECE_BYTES = 32 * 2**20
-"""Most bytes of a file to read at once, unless one tensor is larger, so that a load does not need twice the memory."""
+"""Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
 
 class TensorFilesWriter(StorageWriter):

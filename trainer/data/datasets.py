@@ -76,7 +76,7 @@ class Digits:
 
 
 class GeneratedImages:
-    """One batch of random images, generated once on the device and used at every step."""
+    """A batch of random images, generated once on the device and used at every step."""
 
     channels = 3
     broken: Sequence[str] = ()

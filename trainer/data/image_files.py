@@ -65,7 +65,7 @@ class ReaderRanks:
     rank: int = 0
     """Number of this rank."""
     world: int = 1
-    """How many ranks there are."""
+    """Number of ranks."""
     gather: Callable[[Any], list[Any]] = lambda own: [own]
     """Return the values of all ranks, by rank. All ranks must call it."""
 

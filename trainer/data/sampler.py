@@ -9,7 +9,7 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """One rank's part of one step's samples."""
+    """A rank's part of a step's samples."""
 
     indices: torch.Tensor
     """The samples of this rank."""

@@ -18,7 +18,7 @@ WHITE = 255
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One image of the test set."""
+    """An image of the test set."""
 
     pixels: npt.NDArray[np.uint8]
     """Height x width, or x 3 if it has colours, stretched to 0..255."""

@@ -141,7 +141,7 @@ class RateClock:
 
 
 class Member(Protocol):
-    """One of the ranks that train together."""
+    """A rank of the group that trains together."""
 
     @property
     def rank(self) -> int:

@@ -38,7 +38,7 @@ IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One event."""
+    """An event."""
 
     name: str
     time: float
@@ -69,7 +69,7 @@ def _is_not_finite(value: str | float) -> bool:
 
 
 class Sink(Protocol):
-    """One kind of file. Only its writer's thread calls its methods."""
+    """A sink for one kind of file. Only its writer's thread calls its methods."""
 
     def write(self, record: Record) -> None:
         """Add an event."""

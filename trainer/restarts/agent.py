@@ -2,7 +2,7 @@
 
 Kubernetes' Job controller restarts N failed pods after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go counts every failed pod.
-With this agent a pod fails only if its host is lost, the job has no restarts left, or a restart cannot help.
+With this agent a pod fails only if its host is lost, restarts are used up, or a restart cannot help.
 """
 
 from __future__ import annotations

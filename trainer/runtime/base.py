@@ -44,7 +44,7 @@ class Decision(IntEnum):
 
 
 class Runtime:
-    """One rank: its device, its number and its communication with the other ranks."""
+    """A rank: its device, its number and its communication with the other ranks."""
 
     device: torch.device
     backend: str

@@ -201,7 +201,7 @@ class XlaRuntime(Runtime):
 
 
 class SpmdRuntime(XlaRuntime):
-    """One process per host. Every host runs the same program, which is split over all devices of all hosts."""
+    """XLA with one process per host. Every host runs the same program, which is split over all devices of all hosts."""
 
     def _select_devices(self) -> None:
         """Combine all devices into one. This must happen before the first tensor is created."""
@@ -256,7 +256,7 @@ class SpmdRuntime(XlaRuntime):
 
 
 class ReplicaRuntime(XlaRuntime):
-    """One process per device, started by torchrun."""
+    """XLA with one process per device, started by torchrun."""
 
     def _select_devices(self) -> None:
         """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""

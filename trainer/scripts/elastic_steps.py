@@ -12,7 +12,7 @@ from trainer.data.sampler import EpochSampler
 
 
 class Step(NamedTuple):
-    """One step's samples of this rank."""
+    """This rank's samples of a step."""
 
     images: torch.Tensor
     labels: torch.Tensor
