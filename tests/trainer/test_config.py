@@ -123,7 +123,10 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
         (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
         (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
         (["digits", f"--job={'a' * 256}"], ["job is 'aaa", "at most 255 bytes", "a shorter name"]),
-        (["digits", "--job=profiles"], ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"]),
+        (
+            ["digits", "--job=profiles"],
+            ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"],
+        ),
         (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet"]),
         ([], ["digits", "imagenet"]),
     ],

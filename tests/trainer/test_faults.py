@@ -233,7 +233,7 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
-    warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: it makes no profile"
+    warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: no profile is written"
     assert ended.output.count(warning) == 1
     assert ended.events("profile") == []
     behind = run(
