@@ -44,7 +44,7 @@ def newest(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str,
 
 def _fits(found: SavedState) -> None:
     if found.facts["signature"] != "cnn/adamw":
-        raise ValueError(f"it is of {found.facts['signature']}, not cnn/adamw")
+        raise ValueError(f"it belongs to {found.facts['signature']}, not cnn/adamw")
 
 
 def save_for_ever(url: str, first: int, saved: Connection) -> None:
