@@ -29,7 +29,7 @@ from trainer.loop import Training
 from trainer.report.metrics import Reporter
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 NAME = "ddp-step"
 GOAL = 1.02
@@ -104,7 +104,7 @@ def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
     batch = Batch(images=images, labels=labels, scale=1 / config.batch_size)
 
     report = Reporter(runtime, bucket.child(config.job))
-    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, bucket, watch, lambda: False)
     training.data = SameTensors(batch, STEPS * config.batch_size * runtime.world)
     training.sampler = EpochSampler(
@@ -121,7 +121,7 @@ def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
             PAIRS,
             progress=runtime.rank == 0,
         )
-    runtime.settle()
+    runtime.wait_decision()
     report.close()
     return found
 

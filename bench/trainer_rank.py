@@ -29,7 +29,7 @@ from trainer.loop import Training
 from trainer.report.metrics import Meter, Reporter
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 EPOCHS = 1_000_000
 STEPS = 20
@@ -60,15 +60,15 @@ def make_training(
 ) -> Training:
     """Our loop; `bare` is one without logging, metrics, clocks and watch."""
     report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
-    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
         watch.__enter__()
         return training
     training.log.meter = NoMeter(runtime.device)
-    for clock in ("begin", "fed", "reduced", "end"):
+    for clock in ("begin", "data_ready", "gradients_ready", "end"):
         setattr(training.log.steps, clock, lambda: None)
-    for part, call in ((training.log, "note"), (training.watch, "beat")):
+    for part, call in ((training.log, "record"), (training.watchdog, "heartbeat")):
         setattr(part, call, lambda *_: None)
     return training
 
@@ -230,13 +230,13 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
     stood = 0.0
-    copied = checkpoints.copied
+    copied = checkpoints.wait_for_copies
 
     def timed() -> None:
         nonlocal stood
         stood += seconds(copied)
 
-    checkpoints.copied = timed  # type: ignore[method-assign]  # listens in
+    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # listens in
 
     def beside() -> tuple[float, ...]:
         nonlocal stood
@@ -263,13 +263,13 @@ KINDS = {
 def serve(blocks: Blocks, runtime: Runtime) -> None:
     """Take the blocks that are asked for, until there are no more."""
     while True:
-        name = runtime.share(sys.stdin.readline().strip() if runtime.rank == 0 else "")
+        name = runtime.broadcast(sys.stdin.readline().strip() if runtime.rank == 0 else "")
         if not name:
             break
         seconds = blocks[name]()
         if runtime.rank == 0:
             print(RESULT, *seconds, flush=True)
-    runtime.settle()
+    runtime.wait_decision()
     runtime.close()
 
 

@@ -1,1 +1,1 @@
-"""Trains models: what runs inside the pods. Knows no Kubernetes, no Pulumi and nothing else of this project."""
+"""Train models: the code that runs inside the pods. It does not import any other package of this project."""

@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags`: parse, take the device, train, leave with the exit code of how it ended."""
+"""`python -m trainer RECIPE --flags`: train on one rank and exit with a code that tells how training ended."""
 
 from __future__ import annotations
 
@@ -15,97 +15,100 @@ import warnings
 from trainer.exit_codes import DONE, PeerGoneError, PreemptedError, TrainerError
 
 RANK = os.environ.get("RANK", "0")
-TOLD = (signal.SIGTERM, signal.SIGINT)
-LOOK = 1.0
-"""Seconds from one look for a launcher to the next, where nothing says that it is gone."""
-PATIENCE = 3.0
-"""Seconds in which a rank that has nothing to save may tidy up."""
-COURTESY = 2.0
-"""Seconds, at most, for which a rank lets its launcher see first that another one is gone."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LAUNCHER_POLL_SECONDS = 1.0
+"""Seconds between two checks that the launcher still runs."""
+PREEMPTION_GRACE_SECONDS = 3.0
+"""Seconds that a preempted rank with nothing to save may take to clean up."""
+LAUNCHER_GRACE_SECONDS = 2.0
+"""Longest time in seconds that a rank waits before it reports a lost peer, so that the launcher sees the peer first."""
 
 
-class LeaveSignal:
-    """Remembers SIGTERM and Ctrl-C: the loop asks between steps, so that the current one is finished and saved.
+class PreemptionSignal:
+    """Remember SIGTERM and Ctrl-C until the loop asks between two steps.
 
-    Until the loop asks for the first time nothing has been done that could be lost, and what is being loaded can take
-    long: till then the signal ends this rank. Where it waits outside of Python no handler runs, and a thread ends it.
+    The loop then finishes the current step and saves. Before the loop asks for the first time, there is nothing to save
+    and loading can take long. A signal at that time ends this rank at once. A thread ends the rank if it waits outside
+    Python, where no signal handler runs.
     """
 
     def __init__(self) -> None:
-        self._received = self._asked = False
-        for number in TOLD:
+        self._received = self._is_polled = False
+        for number in STOP_SIGNALS:
             signal.signal(number, self._receive)
-        told, tell = os.pipe()
-        os.set_blocking(tell, False)
-        signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-        threading.Thread(target=self._end_in_time, args=(told,), name="leave", daemon=True).start()
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._exit_after_grace, args=(read_end,), name="preemption", daemon=True).start()
 
     def _receive(self, _number: int, _frame: object) -> None:
         first, self._received = not self._received, True
-        # Told again, as by a terminal and then by the launcher, it is on its way out already.
-        if first and not self._asked:
-            raise self._nothing_lost()
+        # A terminal and the launcher may both send a signal: ignore the second one.
+        if first and not self._is_polled:
+            raise self._preempted_early()
 
-    def _end_in_time(self, told: int) -> None:
-        while os.read(told, 1)[0] not in TOLD:
+    def _exit_after_grace(self, read_end: int) -> None:
+        while os.read(read_end, 1)[0] not in STOP_SIGNALS:
             pass
-        time.sleep(PATIENCE)
-        if not self._asked:
-            leave(say(self._nothing_lost()))
+        time.sleep(PREEMPTION_GRACE_SECONDS)
+        if not self._is_polled:
+            exit_process(report_error(self._preempted_early()))
 
     def follow_launcher(self) -> None:
-        """Leave when the launcher is gone: nobody would restart this rank, and who starts the job again has two."""
+        """Stop this rank when its launcher is gone, because a restarted job would otherwise have two copies of it."""
         if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
-            threading.Thread(target=self._leave_with_it, args=(os.getppid(),), name="launcher", daemon=True).start()
+            threading.Thread(
+                target=self._stop_with_launcher, args=(os.getppid(),), name="launcher", daemon=True
+            ).start()
 
-    def _leave_with_it(self, started_by: int) -> None:
-        if forked_for := multiprocessing.parent_process():
-            forked_for.join()
-        while not forked_for and os.getppid() == started_by:
-            time.sleep(LOOK)
+    def _stop_with_launcher(self, launcher_pid: int) -> None:
+        if launcher := multiprocessing.parent_process():
+            launcher.join()
+        while not launcher and os.getppid() == launcher_pid:
+            time.sleep(LAUNCHER_POLL_SECONDS)
         os.kill(os.getpid(), signal.SIGTERM)
-        # Last: what it prints to may be gone as well.
-        print("error: the launcher is gone; leaving as if told to", file=sys.stderr, flush=True)
+        # Print last, because the output may be gone with the launcher.
+        print("error: the launcher is gone; this rank stops as if preempted", file=sys.stderr, flush=True)
 
-    def _nothing_lost(self) -> PreemptedError:
-        return PreemptedError("told to leave before the first step; nothing is lost")
+    def _preempted_early(self) -> PreemptedError:
+        return PreemptedError("preempted before the first step; nothing is lost")
 
     def __call__(self) -> bool:
-        self._asked = True
+        self._is_polled = True
         return self._received
 
 
-def say(error: TrainerError) -> int:
-    """Say what ends this rank; returns its exit code."""
+def report_error(error: TrainerError) -> int:
+    """Print the error that ends this rank and return its exit code."""
     print(f"error: {error} (rank {RANK}, exit code {error.exit_code})", file=sys.stderr, flush=True)
     return error.exit_code
 
 
 def main() -> int:
-    """Run one rank; returns the exit code."""
-    told_to_leave = LeaveSignal()
-    told_to_leave.follow_launcher()
-    # Names of files need not be text.
+    """Run one rank and return the exit code."""
+    preempted = PreemptionSignal()
+    preempted.follow_launcher()
+    # File names may contain bytes that are not valid text.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a file, not only a text stream
-    # A single rank saves and loads without torch.distributed on purpose. The program sets this, not a library module.
+    # A single rank saves and loads without torch.distributed on purpose. Only the program may set this filter.
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         from trainer.config import parse
 
         config = parse(sys.argv[1:])
-        # Imported after the flags are known to be good: torch takes seconds.
+        # Import torch only after the flags are valid: the import takes seconds.
         from trainer.loop import train
         from trainer.runtime import start_runtime
 
         runtime = start_runtime(config)
-        with runtime.watching():
-            train(config, runtime, told_to_leave)
+        with runtime.translate_errors():
+            train(config, runtime, preempted)
         runtime.close()
     except TrainerError as error:
-        code = say(error)
-        # A launcher ends with the code of the rank that it sees first, and then tells the others.
-        until = time.monotonic() + (COURTESY if isinstance(error, PeerGoneError) else 0.0)
-        while time.monotonic() < until and not told_to_leave():
+        code = report_error(error)
+        # The launcher exits with the code of the first rank that fails, and then signals the other ranks.
+        until = time.monotonic() + (LAUNCHER_GRACE_SECONDS if isinstance(error, PeerGoneError) else 0.0)
+        while time.monotonic() < until and not preempted():
             time.sleep(0.02)
         return code
     except Exception:  # the process must end here and not wait for the other ranks
@@ -114,12 +117,12 @@ def main() -> int:
     return DONE
 
 
-def leave(code: int) -> None:
-    """End this process without taking the interpreter apart.
+def exit_process(code: int) -> None:
+    """End this process without shutting down the interpreter.
 
-    Connections to ranks that are gone or hang would hold it up, and a thread of a bucket's client that comes back to an
-    interpreter that is half gone ends the process with SIGABRT: so did 3 of 60 that had used a bucket. A rank that its
-    launcher forked comes back where it is done: the launcher waits for that, and then ends it in this way, too.
+    Connections to lost or hanging ranks would delay the shutdown. A thread of a bucket's client can also abort the
+    process with SIGABRT during the shutdown; 3 of 60 runs with a bucket did so. A forked rank returns here on success,
+    because the launcher waits for that and then ends the process itself.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -131,4 +134,4 @@ def leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    leave(main())
+    exit_process(main())

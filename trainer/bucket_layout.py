@@ -1,7 +1,7 @@
-"""Where a job's files are in its bucket.
+"""Folders of a job in its bucket.
 
-What is kept for as long is under one name at the top, for clouds delete by the beginnings of names: a rule for
-`checkpoints/` or `profiles/` holds for every job, those to come and those that are gone.
+Objects that live equally long share a prefix, because clouds expire objects by prefix. One rule for `checkpoints/` or
+`profiles/` covers all jobs, past and future.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from trainer.setting_rules import CHECKPOINTS, PROFILES
 from trainer.storage import Folder
 
 
-def checkpoints_of(bucket: Folder, job: str) -> Folder:
-    """A folder for each step in it."""
+def checkpoints_folder(bucket: Folder, job: str) -> Folder:
+    """Return the folder that holds one folder per saved step."""
     return bucket.child(CHECKPOINTS).child(job)
 
 
-def profiles_of(bucket: Folder, job: str) -> Folder:
-    """A folder for each process in it."""
+def profiles_folder(bucket: Folder, job: str) -> Folder:
+    """Return the folder that holds one folder per process."""
     return bucket.child(PROFILES).child(job)

@@ -1,4 +1,4 @@
-"""Every setting of a training run: one frozen dataclass a recipe, read from the command line by tyro."""
+"""Settings of a training run: one frozen dataclass per recipe, parsed from the command line by tyro."""
 
 from __future__ import annotations
 
@@ -15,80 +15,86 @@ import tyro
 from trainer.exit_codes import ConfigurationError
 from trainer.setting_rules import (
     BUCKET,
-    FOLDERS_OF_ALL,
     IMAGES,
     JOB,
-    LARGEST_COUNT,
-    LARGEST_FACTOR,
-    LARGEST_PORT,
-    LARGEST_SEED,
-    LONGEST_NAME,
-    LONGEST_TIMEOUT,
-    MOST_CLASSES,
-    MOST_THREADS,
+    MAX_CLASSES,
+    MAX_COUNT,
+    MAX_FACTOR,
+    MAX_NAME_BYTES,
+    MAX_PORT,
+    MAX_SEED,
+    MAX_THREADS,
+    MAX_TIMEOUT_SECONDS,
+    SHARED_FOLDERS,
     at_least,
+    invalid_setting,
     positive,
-    refusal,
     within,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """What every recipe can be told."""
+    """Settings of every recipe."""
 
     epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))]
     """Passes over the training set."""
     batch_size: int
-    """Samples that one rank takes a step."""
+    """Samples per rank and step."""
     optimizer: Literal["adamw", "sgd"]
     """AdamW, or SGD with Nesterov momentum 0.9."""
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))]
-    """Highest learning rate, reached after the warm-up; from there it falls to zero along a cosine."""
+    """Highest learning rate, reached after the warm-up. From there it falls to zero along a cosine."""
     warmup: float
-    """Share of the whole run (0 to 1) in which the learning rate rises linearly from zero."""
+    """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
     weight_decay: float
     """Weight decay of the optimiser."""
     label_smoothing: float
     """Share of a label's weight that is spread over all classes (0 to 1)."""
     log_steps: int
-    """Steps from one printed line to the next; the first step of a run is always printed."""
+    """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
-    """Compute in 16 bits where the device is fast in them and autocast says that it is safe; weights keep 32."""
+    """Compute in 16 bits if the device is fast at it and autocast considers it safe. Weights keep 32 bits."""
     accumulate: int = 1
-    """Parts into which a rank's batch is cut to need less memory; gradients are exchanged once, after the last."""
+    """Number of parts to split a rank's batch into, to use less memory.
+
+    Gradients are averaged once, after the last part.
+    """
     compile: bool = False
-    """Let torch.compile make kernels for the model: minutes at the start, faster steps for some models."""
+    """Compile the model with torch.compile. The start takes minutes longer, and steps of some models get faster."""
     channels_last: bool = True
-    """Keep images as height x width x channels in memory, which convolutions are faster on."""
+    """Store images as height x width x channels, which makes convolutions faster."""
     seed: int = 0
     """Seed of the weights, the order of samples and the augmentation."""
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
-    """Where to compute; auto takes XLA where $PJRT_DEVICE names its device, else CUDA when this machine has it."""
+    """Device to compute on. auto takes XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
     sharding: Literal["batch", "model"] = "batch"
-    """What one program on several XLA devices spreads over them: the batch, or the weights of the digits' model too."""
+    """Tensors that one program spreads over several XLA devices: the batch, or also the weights of the digits model."""
     threads: int = 0
-    """CPU threads of a rank; 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
+    """CPU threads of a rank. 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
     process_group_timeout: float = 300.0
-    """Seconds after which a rank that does not answer counts as hanging."""
+    """Seconds without an answer after which a rank counts as hanging."""
     bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
-    """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET; empty writes none."""
+    """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET.
+
+    Empty saves nothing.
+    """
     job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
-    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB; a run goes on from what it finds there."""
+    """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the checkpoints in it."""
     checkpoint_steps: int = 0
-    """Steps from one checkpoint to the next; 0 saves at the end of each epoch only."""
+    """Steps between two checkpoints. 0 saves only at the end of each epoch."""
     keep_checkpoints: int = 3
-    """How many of the newest checkpoints stay, however old they are."""
+    """Number of newest checkpoints to keep, regardless of age."""
     keep_hours: float = 0.0
-    """Hours for which older checkpoints stay, too."""
+    """Hours for which older checkpoints are kept too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
-    """Weights & Biases; auto is online where $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
+    """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
     profile_steps: str = ""
-    """Optimiser steps A-B to profile, such as 10-15, into a folder of each rank in the bucket; empty profiles none."""
+    """Optimiser steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
     profile_port: int = 0
-    """Port of the XLA profiler's server, from which a profile can be taken at any time, such as 9012; 0 serves none."""
+    """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
     peak_teraflops: float = 0.0
-    """10^12 operations a second that a rank's device can do at most, to compute MFU from; 0 takes a known GPU's."""
+    """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 takes the peak of a known GPU."""
 
     def __post_init__(self) -> None:
         at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
@@ -96,50 +102,51 @@ class TrainConfig:
         at_least(0, checkpoint_steps=self.checkpoint_steps)
         step_range(self.profile_steps)
         within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
-        within(0, LARGEST_SEED, seed=self.seed)
-        within(0, LARGEST_PORT, profile_port=self.profile_port)
-        within(0, MOST_THREADS, threads=self.threads)
-        within(0, LARGEST_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
-        within(0, LARGEST_FACTOR, weight_decay=self.weight_decay)
-        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
-        positive(LONGEST_TIMEOUT, process_group_timeout=self.process_group_timeout)
+        within(0, MAX_SEED, seed=self.seed)
+        within(0, MAX_PORT, profile_port=self.profile_port)
+        within(0, MAX_THREADS, threads=self.threads)
+        within(0, MAX_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
+        within(0, MAX_FACTOR, weight_decay=self.weight_decay)
+        positive(MAX_FACTOR, learning_rate=self.learning_rate)
+        positive(MAX_TIMEOUT_SECONDS, process_group_timeout=self.process_group_timeout)
         if self.bucket and not BUCKET.fullmatch(self.bucket):
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
+            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
         self._check_job()
-        self._check_together()
+        self._check_combinations()
 
     def _check_job(self) -> None:
-        """Refuse a name that some bucket has no folder for."""
+        """Reject a name that is not valid as a folder name in every bucket."""
         if not JOB.fullmatch(self.job) or not self.job.isprintable():
             allowed = "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end"
-            raise refusal("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
-        if self.job in FOLDERS_OF_ALL:
-            raise refusal("job", self.job, "a folder that is not of all jobs", "give --job another name")
-        if len(self.job.encode()) > LONGEST_NAME:
-            raise refusal("job", self.job, f"at most {LONGEST_NAME} bytes", "give --job a shorter name")
+            raise invalid_setting("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
+        if self.job in SHARED_FOLDERS:
+            allowed = f"a name other than {' and '.join(SHARED_FOLDERS)}"
+            raise invalid_setting("job", self.job, allowed, "give --job another name")
+        if len(self.job.encode()) > MAX_NAME_BYTES:
+            raise invalid_setting("job", self.job, f"at most {MAX_NAME_BYTES} bytes", "give --job a shorter name")
 
-    def _check_together(self) -> None:
-        """Refuse what is right by itself, and could not be done together."""
+    def _check_combinations(self) -> None:
+        """Reject settings that are valid alone but not together."""
         if self.accumulate > self.batch_size:
             allowed = f"at most batch_size, {self.batch_size}"
-            raise refusal("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
+            raise invalid_setting("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
         if not self.bucket and self.profile_steps:
             remedy = "give --bucket too, or leave --profile-steps out"
-            raise refusal("profile_steps", self.profile_steps, "nothing where no bucket takes the profile", remedy)
+            raise invalid_setting("profile_steps", self.profile_steps, "an empty value without a bucket", remedy)
         if not self.bucket and self.wandb in ("offline", "online"):
             remedy = "give --bucket too, or leave --wandb out"
-            raise refusal("wandb", self.wandb, "'off' or 'auto' where no bucket takes the run", remedy)
+            raise invalid_setting("wandb", self.wandb, "'off' or 'auto' without a bucket", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DigitsConfig(TrainConfig):
-    """A small convolutional network learns real handwritten digits."""
+    """A small convolutional network that learns handwritten digits."""
 
     data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits"))
     """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
     augment: bool = True
-    """Shift, turn and scale each training image a little."""
+    """Shift, rotate and scale each training image a little."""
     epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 8
     batch_size: int = 64
     optimizer: Literal["adamw", "sgd"] = "adamw"
@@ -152,33 +159,35 @@ class DigitsConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.data_dir or "://" in self.data_dir:
-            raise refusal("data_dir", self.data_dir, "a folder with the digits", "give --data-dir one on a disk")
+            raise invalid_setting(
+                "data_dir", self.data_dir, "a folder with the digits", "give --data-dir a folder on a disk"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImagenetConfig(TrainConfig):
-    """An image classifier of torchvision or timm, on a folder of images or on generated ones."""
+    """An image classifier of torchvision or timm, trained on a folder of images or on generated images."""
 
     arch: Annotated[str, tyro.conf.arg(aliases=("--model",))] = "resnet50"
-    """Name of a model in torchvision, else in timm; timm/NAME takes timm's where both have it."""
+    """Name of a model in torchvision, else in timm. timm/NAME takes timm's model if both have it."""
     fake_data: bool = True
-    """Generate images and labels once, on the device, in place of reading a data set."""
+    """Generate images and labels once on the device instead of reading a data set."""
     data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
-    """Folder with train/ and val/ as of ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar: on a
-    disk, or gs://... or s3://..., by default $TRAINYARD_DATA; read with --no-fake-data."""
+    """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
+    It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Read with --no-fake-data."""
     stream: bool = False
-    """Read each image when a step needs it, in place of decoding all of them once into the cache."""
+    """Read each image when a step needs it, instead of decoding all images once into the cache."""
     cache_dir: str = ""
-    """Folder for the images as they are after decoding, on a disk of the host; empty takes
-    `trainyard-images` in the folder for temporary files. Later runs use it again."""
+    """Folder on a disk of the host for the decoded images. Empty takes `trainyard-images` in the temporary folder.
+    Later runs reuse it."""
     image_size: int = 224
     """Height and width of an image, in pixels."""
     num_classes: int = 1000
-    """How many classes generated images have; those in files have as many as their folder says."""
+    """Number of classes of generated images. Images in files have the classes of their folder."""
     steps_per_epoch: int = 100
-    """Training steps of an epoch of generated images."""
+    """Training steps per epoch of generated images."""
     test_steps: int = 10
-    """Steps of the evaluation that ends an epoch of generated images."""
+    """Evaluation steps per epoch of generated images."""
     epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 2
     batch_size: int = 128
     optimizer: Literal["adamw", "sgd"] = "sgd"
@@ -191,18 +200,18 @@ class ImagenetConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
-        within(2, MOST_CLASSES, num_classes=self.num_classes)
+        within(2, MAX_CLASSES, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
-            raise refusal("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
+            raise invalid_setting("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
         if not IMAGES.fullmatch(self.data_dir):
             allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise refusal("data_dir", self.data_dir, allowed, "give --data-dir such a one")
-        # The variable is there for every recipe, and says nothing of what is wanted.
+            raise invalid_setting("data_dir", self.data_dir, allowed, "give --data-dir such a folder")
+        # The variable is set for every recipe, so its value does not show that the user wants a data set.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
             if self.fake_data and value:
                 remedy = f"give --no-fake-data too, or leave --{key.replace('_', '-')} out"
-                raise refusal(key, value, "nothing beside generated images", remedy)
+                raise invalid_setting(key, value, "an empty value with generated images", remedy)
 
 
 Config = (
@@ -215,41 +224,41 @@ RECIPES = ("digits", "imagenet")
 
 
 def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
-    """The settings that a command line asks for; prints and exits for --help.
+    """Return the settings of a command line. Prints and exits for --help.
 
-    Raises ConfigurationError, naming the flag, its value and what is allowed.
+    Raises ConfigurationError with the flag, its value and the allowed values.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
-        raise refusal("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
-    said = io.StringIO()
+        raise invalid_setting("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
+    output = io.StringIO()
     try:
-        with redirect_stderr(said), redirect_stdout(said):
+        with redirect_stderr(output), redirect_stdout(output):
             return tyro.cli(Config, prog="python -m trainer", args=list(arguments))
     except SystemExit as end:
         if not end.code:
-            print(said.getvalue(), end="")
+            print(output.getvalue(), end="")
             raise
-    raise ConfigurationError(_plain(said.getvalue()))
+    raise ConfigurationError(_one_line(output.getvalue()))
 
 
 def step_range(steps: str) -> tuple[int, int] | None:
-    """The first and the last of `A-B`; None for nothing. Raises ConfigurationError for anything else."""
+    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError for anything else."""
     if not steps:
         return None
     found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]) <= LARGEST_COUNT:
-        allowed = f"A-B with 1 <= A <= B <= {LARGEST_COUNT}"
-        raise refusal("profile_steps", steps, allowed, "give the first and the last step")
+    if not found or not 1 <= int(found[1]) <= int(found[2]) <= MAX_COUNT:
+        allowed = f"A-B with 1 <= A <= B <= {MAX_COUNT}"
+        raise invalid_setting("profile_steps", steps, allowed, "give the first and the last step")
     return int(found[1]), int(found[2])
 
 
 def recipe(config: TrainConfig) -> str:
-    """Name of the recipe, as on the command line."""
+    """Return the name of the recipe, as on the command line."""
     return type(config).__name__.removesuffix("Config").lower()
 
 
-def _plain(boxed: str) -> str:
-    """What tyro says is wrong, in one line: it draws a title, a rule, what is wrong, a rule, and then help."""
+def _one_line(boxed: str) -> str:
+    """Return tyro's error in one line. tyro prints a title, a rule, the error, a rule and then help."""
     sections: list[list[str]] = [[]]
     for line in filter(None, (line.strip("|+ ") for line in boxed.splitlines())):
         if set(line) == {"-"}:

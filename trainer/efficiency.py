@@ -1,4 +1,4 @@
-"""What becomes of the time and the machine: shares of a step, memory, arithmetic, and goodput over all restarts."""
+"""Measures of efficiency: shares of a step, memory, FLOPS, and goodput over all restarts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from trainer.report.flops import flops_per_sample, peak_flops
 from trainer.report.step_clock import StepClock, StepTimes
 
 STATM = Path("/proc/self/statm")
-"""The process's memory in pages, its second number what is resident."""
+"""File with the process's memory in pages. Its second number is the resident memory."""
 
 
 class Efficiency:
-    """Puts numbers to how well a rank's time and device are used."""
+    """Compute how well a rank uses its time and device."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class Efficiency:
 
     @property
     def useful_seconds(self) -> float:
-        """Time of the steps that led to the present weights, over all restarts."""
+        """Seconds of the steps that led to the present weights, over all restarts."""
         return self._before + self._clock.useful
 
     def resume(self) -> None:
-        """Go on from what a checkpoint says."""
+        """Continue from a checkpoint's value."""
         self._before = self._state.useful_seconds
 
     def shares(self, times: StepTimes, rate: float) -> dict[str, float]:
-        """What to report of the last steps, given their times and this rank's samples a second.
+        """Return the measures of the last steps, from their times and this rank's samples a second.
 
-        data_wait and all_reduce are percent of the steps' time, memory_mib MiB, teraflops 10^12 operations a second,
-        mfu percent of what the device can do, and goodput percent of the time since the run first began.
+        data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
+        second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
         """
         self._logged += 1
         total = max(times.total, 1e-9)
@@ -58,7 +58,7 @@ class Efficiency:
             "memory_mib": self._memory() / 2**20,
             "goodput": min(100.0, 100 * self.useful_seconds / max(time.time() - self._state.began, 1e-9)),
         }
-        # Counted once, after the first line: whoever waits for the first step need not wait for this.
+        # Counted once, after the first line, so that the first step does not wait for it.
         if self._logged == 2:
             self._flops = flops_per_sample(self._state.model, (self._data.channels, self._data.side, self._data.side))
         if self._flops:
@@ -68,7 +68,7 @@ class Efficiency:
         return found
 
     def _memory(self) -> int:
-        """Bytes: on CUDA the most that was ever taken, else what is resident."""
+        """Return the memory in bytes: the peak allocation on CUDA, else the resident memory."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
         return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")

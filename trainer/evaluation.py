@@ -1,4 +1,4 @@
-"""How good a model is on the whole test set, every sample counted once by all ranks together."""
+"""Evaluate a model on the whole test set. All ranks together count every sample once."""
 
 from __future__ import annotations
 
@@ -13,96 +13,96 @@ from trainer.data.batch import NO_LABEL, Data
 from trainer.exit_codes import DataError
 from trainer.report.gallery import Collector, Gallery
 from trainer.runtime import Runtime
-from trainer.runtime.base import Verdict
+from trainer.runtime.base import Decision
 
-MOST = 5
-"""Classes that a model may name for a sample, at most, to be right in the wider sense: ImageNet's second number."""
+TOP_K = 5
+"""Number of highest-scored classes in the wider accuracy, as in ImageNet's top-5."""
 
 
 class Evaluation(NamedTuple):
-    """What was found."""
+    """The result of an evaluation."""
 
     accuracy: float
-    """Percent whose class the model names first."""
+    """Percent of samples whose class has the highest score."""
     top5: float
-    """Percent whose class is among the five that the model names first."""
+    """Percent of samples whose class is among the five highest scores."""
     loss: float
-    """Mean over samples."""
+    """Mean loss over samples."""
     gallery: Gallery | None
-    """Confusion matrix and samples, where they were asked for."""
+    """Confusion matrix and samples, if requested."""
 
 
 class Scores:
-    """What torchmetrics counts of a test set: this rank its part, and the runtime adds the ranks' parts up."""
+    """torchmetrics' sums over the test set. Each rank counts its part, and the runtime adds up the parts."""
 
     def __init__(self, classes: int, runtime: Runtime) -> None:
-        # Imported at the first evaluation and not before the first step.
+        # Imported at the first evaluation, so that the first step does not wait for it.
         from torchmetrics import SumMetric
         from torchmetrics.classification import MulticlassAccuracy
 
-        def of_all_ranks(part: torch.Tensor, group: object) -> list[torch.Tensor]:
+        def sum_over_ranks(part: torch.Tensor, group: object) -> list[torch.Tensor]:
             del group
             return [runtime.sum(part)]
 
         self._runtime = runtime
         ranks: dict[str, Any] = {
-            "dist_sync_fn": of_all_ranks,
+            "dist_sync_fn": sum_over_ranks,
             "distributed_available_fn": lambda: runtime.world > 1,
         }
         # Without validation, which would wait for the device at every batch.
-        words: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
-        self._first = MulticlassAccuracy(classes, **words)
-        self._among = MulticlassAccuracy(classes, top_k=min(MOST, classes), **words)
+        options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
+        self._first = MulticlassAccuracy(classes, **options)
+        self._among = MulticlassAccuracy(classes, top_k=min(TOP_K, classes), **options)
         self._loss = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._all = (self._first, self._among, self._loss, self._counted)
         for metric in self._all:
-            metric.to(runtime.scores_device)
+            metric.to(runtime.metrics_device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch of the test set."""
-        logits, labels = (tensor.to(self._runtime.scores_device) for tensor in (logits.float(), labels))
+        logits, labels = (tensor.to(self._runtime.metrics_device) for tensor in (logits.float(), labels))
         self._first.update(logits, labels)
         self._among.update(logits, labels)
         self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
         self._counted.update((labels != NO_LABEL).sum())
 
     def take(self) -> tuple[float, float, float, int]:
-        """Both accuracies in percent, the mean loss and how many samples were counted, of all ranks."""
+        """Return both accuracies in percent, the mean loss and the number of counted samples, over all ranks."""
         first, among, loss, counted = (float(metric.compute()) for metric in self._all)
         return 100 * first, 100 * among, loss / max(counted, 1), int(counted)
 
 
 def evaluate(
-    model: nn.Module, data: Data, runtime: Runtime, told_to_leave: Callable[[], bool], *, gallery: bool
+    model: nn.Module, data: Data, runtime: Runtime, preempted: Callable[[], bool], *, gallery: bool
 ) -> Evaluation | None:
-    """Look at every test sample; all ranks must call it. None where one of them was told to leave meanwhile.
+    """Evaluate every test sample. All ranks must call it. Returns None if one of them was preempted meanwhile.
 
-    `told_to_leave` says at each batch whether this rank was.
+    The callback returns True at a batch if this rank was asked to stop.
     """
     scores = Scores(data.classes, runtime)
     seen = Collector(data.classes, runtime.device) if gallery else None
-    runtime.level(model)
+    runtime.sync_buffers(model)
     model.eval()
-    told = False
+    stopped = False
     with runtime.evaluating():
         for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
-            told = runtime.told(mine=told_to_leave())
-            if told:
+            stopped = runtime.stop_requested(is_local=preempted())
+            if stopped:
                 break
             with runtime.autocast():
                 logits = model(images)
             if seen:
                 seen.add(images, logits, labels)
-            runtime.hand_over()
+            runtime.flush()
             scores.add(logits, labels)
-    # One that is done has not asked any more.
-    if runtime.agree(Verdict.LEAVE if told else Verdict.GO_ON) == Verdict.LEAVE:
+    # A rank that has finished its batches does not poll any more.
+    if runtime.all_reduce_decision_now(Decision.PREEMPT if stopped else Decision.CONTINUE) == Decision.PREEMPT:
         return None
     with runtime.evaluating():
         first, among, loss, counted = scores.take()
     unread = sum(runtime.gather(len(data.broken)))
     assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
     if not counted:
-        raise DataError(f"none of {data.num_tests} test samples can be read; look at the data set")
+        raise DataError(f"none of {data.num_tests} test samples can be read; check the data set")
     return Evaluation(first, among, loss, seen.take(runtime) if seen else None)

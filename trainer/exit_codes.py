@@ -1,29 +1,29 @@
-"""The trainer's exit codes, and the errors that end it with each: what a job's failure policy decides by."""
+"""Exit codes of the trainer and the errors that cause them. A job's failure policy depends on these codes."""
 
 from __future__ import annotations
 
 DONE = 0
 """Trained to the end."""
 DIVERGED = 65
-"""The loss or a weight is not a number any more: the same run again would end the same."""
+"""The loss or a weight is no longer finite. The same run would end the same way."""
 DATA_ERROR = 66
-"""Data or checkpoints are missing or broken: someone must look."""
+"""Data or checkpoints are missing or broken. A person must fix them."""
 SLOW_LINK = 69
-"""A link between hosts carries less than the job asks for: the same hosts again would end the same."""
+"""A link between hosts is slower than the job requires. The same hosts would fail again."""
 HANG = 70
-"""A rank did not answer within the time-out: run it again."""
+"""A rank did not answer within the time-out. Run it again."""
 RESTARTS_USED = 71
-"""A host was lost, or its ranks were told to leave, and the job has no restart left."""
+"""A host was lost or preempted, and the job has no restarts left."""
 STORAGE_ERROR = 74
 """The disk or bucket is full, read-only or failing."""
 PREEMPTED = 75
-"""Told to leave, or another rank left: the work is saved as far as it went, run it again."""
+"""This rank was preempted, or another rank is gone. All finished work is saved; run it again."""
 BAD_CONFIGURATION = 78
-"""Flags that cannot be obeyed: the same run again would end the same."""
+"""The flags are invalid. The same run would end the same way."""
 
 
 class TrainerError(Exception):
-    """An end of training that has an exit code; its text is written for the user."""
+    """An error with an exit code. Its message is written for the user."""
 
     exit_code = 1
 
@@ -35,15 +35,15 @@ class DivergedError(TrainerError):
 
 
 def diverged(step: int, learning_rate: float) -> DivergedError:
-    """The error for a run whose loss or weights are no numbers at this step, or were none before it."""
+    """Return the error for a loss or weights that are not finite at or before this step."""
     return DivergedError(
-        f"the loss or a weight is not a number any more, at or before step {step}; allowed is a finite loss: lower "
+        f"the loss or a weight is no longer finite, at or before step {step}; allowed is a finite loss: lower "
         f"learning_rate (now {learning_rate:g})"
     )
 
 
 class DataError(TrainerError):
-    """Training data or a checkpoint cannot be used."""
+    """Training data or a checkpoint is not usable."""
 
     exit_code = DATA_ERROR
 
@@ -55,22 +55,22 @@ class HangError(TrainerError):
 
 
 class StorageError(TrainerError):
-    """Files cannot be written or read."""
+    """A file could not be written or read."""
 
     exit_code = STORAGE_ERROR
 
 
 class PreemptedError(TrainerError):
-    """This rank or another one had to leave."""
+    """This rank or another one was preempted."""
 
     exit_code = PREEMPTED
 
 
 class PeerGoneError(PreemptedError):
-    """Another rank is gone without a word, and this one leaves because of that."""
+    """Another rank is gone without notice, so this one stops."""
 
 
 class ConfigurationError(TrainerError, ValueError):
-    """A setting is wrong, or two of them contradict each other."""
+    """A setting is invalid, or two settings contradict each other."""
 
     exit_code = BAD_CONFIGURATION

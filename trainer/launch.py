@@ -1,10 +1,10 @@
-"""`python -m trainer.launch ...` is torchrun, but ends with the exit code of the process that failed first.
+"""`python -m trainer.launch ...` is torchrun, but exits with the code of the process that failed first.
 
-torchrun ends with 1 whatever its processes ended with, so that nobody outside could tell a preempted run from a
-diverged one. It takes torchrun's own flags and environment variables.
+torchrun itself always exits with 1, so that a preempted run looks like a diverged one. This launcher takes torchrun's
+own flags and environment variables.
 
-Where it runs a module (`-m`) on CPU, its processes are forked from one that has already loaded torch: a rank that is
-started again is there in a fraction of a second, and the ranks of a host load their libraries once.
+On CPU, the processes of a module (`-m`) are forked from a process that has already loaded torch. A rank then restarts
+in a fraction of a second, and the ranks of a host load their libraries once.
 """
 
 from __future__ import annotations
@@ -23,46 +23,47 @@ from trainer.gpu import has_gpu
 from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
-"""Exit codes that mean "run it again"."""
+"""Exit codes after which the run should start again."""
 
 SIGNAL_BASE = 128
-"""What a shell adds to a signal's number to make an exit code of it."""
-MODULE = frozenset({"-m", "--module"})
-"""torchrun's flags for a module in the place of a file."""
-LIBRARIES = [
+"""Number that a shell adds to a signal to get an exit code."""
+MODULE_FLAGS = frozenset({"-m", "--module"})
+"""torchrun's flags for a module instead of a file."""
+PRELOADED_MODULES = [
     *("torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "torchmetrics.classification"),
     "trainer.loop",
 ]
-"""What takes seconds to load. torch's optimisers load torch._dynamo when the first of them is made."""
+"""Modules that take seconds to load. torch's optimisers load torch._dynamo when the first of them is created."""
 
 
 def main() -> int:
-    """Run this host's processes; returns the exit code.
+    """Run this host's processes and return the exit code.
 
-    $TRAINYARD_RETRYABLE_OFFSET is added to codes that mean "run it again", for operators that retry high codes only.
+    Codes after which the run should start again are increased by $TRAINYARD_RETRYABLE_OFFSET, for operators that retry
+    only high codes.
     """
-    # torchrun listens once it is loaded; until then the first process of a container would not hear it at all.
+    # torchrun handles signals once it is loaded. Until then, process 1 of a container would ignore them.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _told_too_soon)
-    return _outside(_run())
+        signal.signal(number, _preempted_early)
+    return _exit_code(_run())
 
 
-def _outside(code: int) -> int:
+def _exit_code(code: int) -> int:
     return code + int(os.environ.get("TRAINYARD_RETRYABLE_OFFSET", "0")) if code in RETRYABLE else code
 
 
-def _told_too_soon(_number: int, _frame: object) -> None:
-    print("error: told to leave before any rank was started", file=sys.stderr, flush=True)
-    os._exit(_outside(PREEMPTED))
+def _preempted_early(_number: int, _frame: object) -> None:
+    print("error: preempted before any rank was started", file=sys.stderr, flush=True)
+    os._exit(_exit_code(PREEMPTED))
 
 
 def _run() -> int:
-    # Nothing is gained where the processes are not forked. A GPU's driver must not be touched before a fork, which
-    # nobody promises of these imports.
-    forks = not has_gpu() and not MODULE.isdisjoint(sys.argv)
+    # Load nothing ahead if the processes are not forked. A GPU's driver must not be initialised before a fork, and
+    # these imports do not guarantee that.
+    forks = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if forks:
-        # Before torch is imported here, so that both load at the same time.
-        multiprocessing.get_context("forkserver").set_forkserver_preload(LIBRARIES)
+        # Start before torch is imported here, so that both processes load it in parallel.
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED_MODULES)
         forkserver.ensure_running()
 
     from torch.distributed import run as torchrun
@@ -71,16 +72,16 @@ def _run() -> int:
 
     from trainer.restarts import agent
 
-    # Ranks that are started again, or come later, must not find in the store what those before them left there.
+    # A restarted or late rank must not read keys that earlier ranks left in the store.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     logging.getLogger("torch.distributed.elastic.multiprocessing.api").addFilter(_plain_traceback)
     try:
         arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
-    except SystemExit as end:  # it has said why, or has helped
+    except SystemExit as end:  # torchrun has printed the error or the help
         return BAD_CONFIGURATION if end.code else DONE
-    torchrun.config_from_args = read = _reading(torchrun.config_from_args, forks=forks)
+    torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, forks=forks)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
-        print("rendezvous: it was closed when a host gave up or was done, and is open again", flush=True)
+        print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
     try:
         if agent.applies(arguments):
             return agent.run(*read(arguments))
@@ -92,25 +93,25 @@ def _run() -> int:
         print(f"error: rank {rank} ended with {reason}", file=sys.stderr, flush=True)
         return code if code > 0 else SIGNAL_BASE - code
     except ValueError as error:
-        print(f"error: torchrun does not take its flags: {error}", file=sys.stderr, flush=True)
+        print(f"error: torchrun does not accept its flags: {error}", file=sys.stderr, flush=True)
         return BAD_CONFIGURATION
-    except SignalException as told:
-        # The processes were told, too, and had their time to save.
-        print(f"error: {told}", file=sys.stderr, flush=True)
+    except SignalException as received:
+        # The processes got the signal too and had time to save.
+        print(f"error: {received}", file=sys.stderr, flush=True)
         return PREEMPTED
     return DONE
 
 
 def run_module(name: str, *arguments: str) -> None:
-    """What a forked process does: `python -m name arguments`."""
+    """Run `python -m name arguments` in a forked process."""
     sys.argv = [name, *arguments]
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
 def _plain_traceback(record: logging.LogRecord) -> bool:
-    """Make the traceback of a process that failed into text here: torch's formatter would load its compiler for it.
+    """Format the traceback of a failed process here, because torch's formatter would load its compiler.
 
-    Where the process just ended the traceback is torch's own, and says nothing that the line does not.
+    If the process just exited, the traceback is torch's own and adds nothing to the message.
     """
     from torch.multiprocessing.spawn import ProcessExitedException
 
@@ -121,21 +122,21 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _reading(config_from_args: Any, *, forks: bool) -> Any:
-    """torchrun's reading of its flags, with ValueError for all that it does not take.
+def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
+    """Return a function that parses torchrun's flags and raises ValueError for all invalid ones.
 
-    Where it `forks` a module, that gives a function to fork in place of a command to start.
+    If it `forks` a module, the parsed entry point is a function to fork instead of a command to start.
     """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:
         try:
-            config, command, words = config_from_args(arguments)
+            config, command, script_arguments = config_from_args(arguments)
         except AssertionError as error:
             raise ValueError(str(error)) from error
         if config.nproc_per_node < 1:
             raise ValueError(f"nproc_per_node is {config.nproc_per_node}; allowed is 1 or more")
         if not (forks and arguments.module):
-            return config, command, words
+            return config, command, script_arguments
         config.start_method = "forkserver"
         return config, run_module, [arguments.training_script, *arguments.training_script_args]
 

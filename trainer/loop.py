@@ -1,4 +1,4 @@
-"""The training loop: step, log, evaluate, save, leave when told to. Start reading here, at `train`."""
+"""The training loop: step, log, evaluate, save, stop when preempted. Start reading here, at `train`."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import torch
 from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.components import build_components, report_unreadable
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.evaluation import evaluate
 from trainer.exit_codes import PreemptedError, StorageError, diverged
-from trainer.models import learning_rate, taking
-from trainer.parts import build_parts, name_broken
+from trainer.models import explain_shape_errors, learning_rate
 from trainer.report.metrics import Reporter
-from trainer.report.sinks import CLOSE_SECONDS, LEAVE_SECONDS
+from trainer.report.sinks import CLOSE_SECONDS, PREEMPTED_CLOSE_SECONDS
 from trainer.run_profile import RunProfile
 from trainer.runtime import Runtime
-from trainer.runtime.base import Verdict
+from trainer.runtime.base import Decision
 from trainer.step_log import StepLog
 from trainer.storage import Folder
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 
-def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, told_to_leave: Callable[[], bool]) -> None:
-    """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
+def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, preempted: Callable[[], bool]) -> None:
+    """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(config.bucket) if config.bucket else None
     report = Reporter(runtime, bucket and bucket.child(config.job), job=config.job, wandb=config.wandb)
-    watch = Watch(
+    watchdog = Watchdog(
         runtime,
-        bound=config.process_group_timeout,
-        slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
+        timeout=config.process_group_timeout,
+        on_slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
     )
     try:
-        with watch:
-            Training(config, runtime, report, bucket, watch, told_to_leave).run()
+        with watchdog:
+            Training(config, runtime, report, bucket, watchdog, preempted).run()
     except BaseException as error:
-        # What ended the run is said, and not what its end came upon.
-        report.leave(LEAVE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
+        # Report the original error, not errors raised during cleanup.
+        report.close_within(PREEMPTED_CLOSE_SECONDS if isinstance(error, PreemptedError) else CLOSE_SECONDS)
         raise
     report.close()
 
 
 class Training:
-    """One rank's training run."""
+    """The training run of a rank."""
 
     def __init__(
         self,
@@ -54,30 +54,30 @@ class Training:
         runtime: Runtime,
         report: Reporter,
         bucket: Folder | None,
-        watch: Watch,
-        told_to_leave: Callable[[], bool],
+        watchdog: Watchdog,
+        preempted: Callable[[], bool],
     ) -> None:
-        self.config, self.runtime, self.report, self.watch = config, runtime, report, watch
-        self.told_to_leave = told_to_leave
-        parts = build_parts(config, runtime, report)
-        self.data, self.state, self.model = parts
+        self.config, self.runtime, self.report, self.watchdog = config, runtime, report, watchdog
+        self.preempted = preempted
+        components = build_components(config, runtime, report)
+        self.data, self.state, self.model = components
         self.sampler = self.state.sampler
-        self.named = len(self.data.broken)
-        self.log = StepLog(config, parts, runtime, report, watch)
+        self.reported = len(self.data.broken)
+        self.log = StepLog(config, components, runtime, report, watchdog)
         self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report)
         self.profile = RunProfile(config, runtime, report)
 
     def run(self) -> None:
-        """Go on where the run stood; then train, evaluate and save, epoch by epoch."""
+        """Resume, then train, evaluate and save, epoch by epoch."""
         if self.checkpoints.resume():
             self.log.efficiency.resume()
         done = self.state.step
-        self.profile.expect(done, done + self.sampler.steps_to(self.config.epochs))
+        self.profile.warn_if_outside(done, done + self.sampler.steps_until(self.config.epochs))
         self.log.clock.start()
         while self.sampler.epoch < self.config.epochs:
             self.train_epoch()
             self.evaluate()
-            self.named = name_broken(self.data, self.report, named=self.named)
+            self.reported = report_unreadable(self.data, self.report, reported=self.reported)
             self.sampler.next_epoch()
             self.save()
         self.checkpoints.wait()
@@ -86,23 +86,23 @@ class Training:
             "done",
             test_accuracy=self.state.test_accuracy,
             best_accuracy=self.state.best_accuracy,
-            # More where the run had gone further before, and nothing was left to do.
+            # The run may already have trained for more epochs, so that no steps were left.
             epochs=max(self.config.epochs, self.sampler.epoch),
             seconds=self.log.clock.seconds,
         )
 
     def train_epoch(self) -> None:
-        """Take the steps that are left of the epoch; the first step of a run and the last of an epoch are logged."""
+        """Run the remaining steps of the epoch. The first step of a run and the last step of an epoch are logged."""
         self.model.train()
-        steps = self.sampler.steps_of_epoch
+        steps = self.sampler.epoch_steps
         while self.sampler.steps_left:
-            self.watch.beat()
+            self.watchdog.heartbeat()
             self.profile.before(self.state.step + 1)
             self.log.steps.begin()
             share = self.sampler.next()
             batch = self.data.batch(share, world=self.runtime.world)
-            self.log.steps.fed()
-            self.watch.beat()
+            self.log.steps.data_ready()
+            self.watchdog.heartbeat()
             with self.runtime.training(self.state.step + 1):
                 self.step(batch)
             self.log.steps.end()
@@ -110,37 +110,39 @@ class Training:
             number, first = steps - self.sampler.steps_left, self.log.clock.samples == 0
             self.log.clock.count(share.total)
             if first or number % self.config.log_steps == 0 or number == steps:
-                self.log.note(number, steps)
+                self.log.record(number, steps)
             if first:
                 for tensor, spread in self.runtime.shardings(self.state.model, batch).items():
                     self.report.event("sharding", tensor=tensor, devices=spread)
-            self.log.say(self.state.step)
-            self.obey(self.runtime.vote(self.verdict()))
+            self.log.emit(self.state.step)
+            self.apply_decision(self.runtime.all_reduce_decision(self.decision()))
             if self.config.checkpoint_steps and self.state.step % self.config.checkpoint_steps == 0:
                 self.save()
-        self.log.say()
+        self.log.emit()
 
     def step(self, batch: Batch) -> None:
-        """One optimiser step; nothing in here waits for the device."""
+        """Run one optimiser step without waiting for the device."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
         self.runtime.set_rate(optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs))
-        parts = list(zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True))
-        for images, labels in parts[:-1]:
-            with self.runtime.alone(self.model):
-                self.learn(images, labels, batch.scale)
-        images, labels = parts[-1]
-        self.learn(images, labels, batch.scale)
-        self.runtime.exchange(self.state.model)
-        self.log.steps.reduced()
+        micro_batches = list(
+            zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True)
+        )
+        for images, labels in micro_batches[:-1]:
+            with self.runtime.no_sync(self.model):
+                self.forward_backward(images, labels, batch.scale)
+        images, labels = micro_batches[-1]
+        self.forward_backward(images, labels, batch.scale)
+        self.runtime.sync_gradients(self.state.model)
+        self.log.steps.gradients_ready()
         self.checkpoints.before_update()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
 
-    def learn(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
-        """Add the gradient of these samples to what there is."""
-        with self.runtime.autocast(), taking(self.state.model, images):
+    def forward_backward(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
+        """Run the forward and backward pass of these samples, which adds to the gradients."""
+        with self.runtime.autocast(), explain_shape_errors(self.state.model, images):
             logits = self.model(images)
             loss = functional.cross_entropy(
                 logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
@@ -149,49 +151,51 @@ class Training:
         self.log.meter.add(loss, logits, labels)
 
     def evaluate(self) -> None:
-        """Note and say how good the model is on the test set; a run that must leave meanwhile does it again later."""
-        self.log.settle()
-        self.obey(self.runtime.agree(self.verdict()))
-        shown = self.config.wandb != "off"
-        found = evaluate(self.state.model, self.data, self.runtime, self.asked, gallery=shown)
+        """Evaluate the model and report the result. A run that is preempted meanwhile repeats the evaluation later."""
+        self.log.flush()
+        self.apply_decision(self.runtime.all_reduce_decision_now(self.decision()))
+        gallery = self.config.wandb != "off"
+        found = evaluate(self.state.model, self.data, self.runtime, self.stop_requested, gallery=gallery)
         if found is None:
-            self.obey(Verdict.LEAVE)
+            self.apply_decision(Decision.PREEMPT)
             return
         self.state.test_accuracy = found.accuracy
         self.state.best_accuracy = max(found.accuracy, self.state.best_accuracy)
         where = {"global_step": self.state.step, "epoch": self.sampler.epoch + 1}
         self.report.event("test", found.gallery, **where, accuracy=found.accuracy, top5=found.top5, loss=found.loss)
         if not math.isfinite(found.loss):
-            self.obey(Verdict.DIVERGED)
+            self.apply_decision(Decision.DIVERGED)
 
-    def asked(self) -> bool:
-        """Whether this rank was told to leave; training gets on."""
-        self.watch.beat()
-        return self.told_to_leave()
+    def stop_requested(self) -> bool:
+        """Return True if a stop was requested. Also records a heartbeat."""
+        self.watchdog.heartbeat()
+        return self.preempted()
 
     def save(self) -> None:
-        """Save a checkpoint, unless some rank's loss is no number: what is saved is worth resuming."""
-        self.log.settle()
-        self.obey(self.runtime.agree(Verdict.GO_ON if self.log.is_finite else Verdict.DIVERGED))
-        self.watch.beat()
+        """Save a checkpoint unless any rank has a non-finite loss."""
+        self.log.flush()
+        self.apply_decision(
+            self.runtime.all_reduce_decision_now(Decision.CONTINUE if self.log.is_finite else Decision.DIVERGED)
+        )
+        self.watchdog.heartbeat()
         self.checkpoints.save(self.log.efficiency.useful_seconds)
 
-    def verdict(self) -> Verdict:
-        """What this rank has to say to the others about going on."""
+    def decision(self) -> Decision:
+        """Return this rank's decision about the next step."""
         if not self.log.is_finite:
-            return Verdict.DIVERGED
-        return Verdict.LEAVE if self.told_to_leave() else Verdict.GO_ON
+            return Decision.DIVERGED
+        return Decision.PREEMPT if self.preempted() else Decision.CONTINUE
 
-    def obey(self, agreed: Verdict) -> None:
-        """Do what all ranks agreed on; they come here after the same step."""
-        if agreed == Verdict.DIVERGED:
-            # What is being saved may be of weights that are no numbers: it is removed then.
+    def apply_decision(self, agreed: Decision) -> None:
+        """Act on the common decision of all ranks, which all call this after the same step."""
+        if agreed == Decision.DIVERGED:
+            # The running save may hold non-finite weights: wait, so that it is deleted.
             with suppress(StorageError):
                 self.checkpoints.wait()
             raise diverged(self.state.step, self.config.learning_rate)
-        if agreed == Verdict.LEAVE:
+        if agreed == Decision.PREEMPT:
             self.save()
             self.checkpoints.wait()
             self.profile.end()
-            kept = "" if self.checkpoints.checkpoints else "; nothing of the run is kept, for there is no --bucket"
-            raise PreemptedError(f"told to leave at step {self.state.step}{kept}")
+            kept = "" if self.checkpoints.checkpoints else "; no checkpoint was saved because --bucket is not set"
+            raise PreemptedError(f"preempted at step {self.state.step}{kept}")

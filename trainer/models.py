@@ -1,4 +1,4 @@
-"""What is trained, and how: models by name (the digits' own, torchvision's, timm's), optimisers, learning rate."""
+"""Models by name (the digits' own, torchvision's, timm's), optimisers and the learning rate."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 
 DIGITS_NETWORK = "digits-cnn"
-WITH_AUXILIARY_LOSSES = ("googlenet", "inception_v3")
-"""Models of torchvision that give more than one score a class while they train, unless they are told not to."""
-SEE = "see torchvision.models.list_models(module=torchvision.models), timm.list_models()"
+AUXILIARY_LOSS_MODELS = ("googlenet", "inception_v3")
+"""Models of torchvision that return auxiliary scores during training by default."""
+MODEL_LISTS = "see torchvision.models.list_models(module=torchvision.models), timm.list_models()"
 
 
 def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels: int) -> nn.Module:
-    """A model with random weights; raises ConfigurationError where no library has such a one."""
+    """Return a model with random weights. Raises ConfigurationError if no library has that model."""
     if isinstance(config, ImagenetConfig):
         return _by_name(config.arch, classes=classes, size=config.image_size)
     return digits_network(classes=classes, channels=channels)
 
 
 def signature(config: TrainConfig) -> str:
-    """Says what model and optimiser a checkpoint is of: only one of the same can go on from it."""
+    """Return the model and optimiser of a checkpoint. Only a run with the same signature can resume from it."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     return f"{model}/{config.optimizer}"
 
 
 def digits_network(*, classes: int, channels: int) -> nn.Module:
-    """Two convolutions and two linear layers, 455,000 weights, for 28 x 28 images.
+    """Return two convolutions and two linear layers for 28 x 28 images, with 455,000 weights.
 
-    It has no batch statistics: ranks then compute exactly what one process would on all their samples.
+    The network has no batch statistics, so that several ranks compute the same as one process on all samples.
     """
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),
@@ -54,24 +54,24 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
 
 
 def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """The optimiser of the settings: one kernel updates all weights at once, or on XLA the graph of the step does."""
+    """Return the optimiser. One fused kernel updates all weights; on XLA the graph of the step does."""
     on_xla = any(weight.device.type == "xla" for weight in model.parameters())
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
     if config.optimizer == "sgd":
         return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict
-    # Counted on the device: a step number from the host would be another graph at every step.
+    # Count steps on the device: a step number from the host would cause a new graph at every step.
     return torch.optim.AdamW(model.parameters(), capturable=on_xla, **settings)  # type: ignore[arg-type]  # mixed dict
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:
-    """The learning rate at a share (0 to 1) of the whole run: up along a line, then down along a cosine."""
+    """Return the learning rate at a share (0 to 1) of the run: a linear warm-up, then a cosine."""
     if progress < config.warmup:
         return config.learning_rate * progress / config.warmup
     return config.learning_rate * (1 + math.cos(math.pi * (progress - config.warmup) / (1 - config.warmup or 1))) / 2
 
 
 def classifiers() -> list[str]:
-    """Names in torchvision of what takes images and gives one score a class."""
+    """Return the names of torchvision's image classifiers."""
     import torchvision
 
     names: list[str] = torchvision.models.list_models(module=torchvision.models)
@@ -79,73 +79,75 @@ def classifiers() -> list[str]:
 
 
 def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
-    # Imported here because these two libraries cost seconds of start-up that other recipes do not pay.
+    # Imported here because these two libraries take seconds to load, and other recipes do not need them.
     import torchvision
 
     if arch in classifiers():
         options: dict[str, Any] = {"num_classes": classes}
-        if arch in WITH_AUXILIARY_LOSSES:
+        if arch in AUXILIARY_LOSS_MODELS:
             options |= {"aux_logits": False, "init_weights": True}
         if arch.startswith("vit_"):
             options["image_size"] = size
-        with _of_size(arch, size):
+        with _explain_size_errors(arch, size):
             model: nn.Module = torchvision.models.get_model(arch, weights=None, **options)
         return model
     if arch in torchvision.models.list_models():
-        raise ConfigurationError(f"arch is {arch!r}, which gives no score a class; allowed are models that do: {SEE}")
+        raise ConfigurationError(
+            f"arch is {arch!r}, which is not an image classifier; allowed are classifiers: {MODEL_LISTS}"
+        )
     import timm
 
     name = arch.removeprefix("timm/")
     if timm.is_model(name):
         try:
             fixed = timm.get_pretrained_cfg(name)
-        except RuntimeError as error:  # a tag of weights that it does not know
-            allowed = "a model of timm, without the tag of its weights or with one that there is"
+        except RuntimeError as error:  # an unknown tag of pretrained weights
+            allowed = "a model of timm, without the tag of its weights or with an existing one"
             raise ConfigurationError(f"arch is {arch!r}; allowed is {allowed}: {error}") from None
         given: dict[str, Any] = (
             {"img_size": size} if fixed and fixed.fixed_input_size and fixed.input_size[-1] != size else {}
         )
-        with _of_size(arch, size if given else None):
+        with _explain_size_errors(arch, size if given else None):
             return timm.create_model(name, pretrained=False, num_classes=classes, **given)
     near = get_close_matches(name, sorted({*classifiers(), *timm.list_models()}), n=3)
-    hint = f"did you mean {', '.join(near)}?" if near else SEE
+    hint = f"did you mean {', '.join(near)}?" if near else MODEL_LISTS
     raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")
 
 
 @contextmanager
-def _of_size(arch: str, size: int | None) -> Iterator[None]:
-    """Refuse a size of images that a model is told and does not take."""
+def _explain_size_errors(arch: str, size: int | None) -> Iterator[None]:
+    """Turn the error of a model that does not support the image size into ConfigurationError."""
     try:
         yield
     except (AssertionError, RuntimeError, TypeError, ValueError, ZeroDivisionError) as error:
         if size is None:
             raise
-        allowed = "a size that the model takes, as a rule 224"
+        allowed = "a size that the model supports, usually 224"
         raise ConfigurationError(f"image_size is {size}; allowed is {allowed}: {arch} says: {error}") from error
 
 
 @contextmanager
-def taking(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
-    """Refuse a batch that a model fails on for the number or the size of its images, whatever their values."""
+def explain_shape_errors(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
+    """Turn the error of a model that does not support the batch's shape into ConfigurationError."""
     try:
         yield
     except (AssertionError, RuntimeError, ValueError) as error:
         try:
-            without_values(model).train()(torch.empty(images.shape, device="meta"))
-        except (AssertionError, RuntimeError, ValueError) as refusal:
-            # One that decides by values fails because there are none.
-            if "meta" not in str(refusal):
+            on_meta_device(model).train()(torch.empty(images.shape, device="meta"))
+        except (AssertionError, RuntimeError, ValueError) as problem:
+            # A model that depends on values fails because meta tensors have none.
+            if "meta" not in str(problem):
                 number, _, height, width = images.shape
                 raise ConfigurationError(
-                    f"{type(model).__name__} does not take a batch of {number} of {height} x {width} pixels; allowed "
-                    "are as a rule two images or more of 224 x 224: set --batch-size, --image-size or another --arch, "
-                    f"or give more images; it says: {refusal}"
+                    f"{type(model).__name__} does not accept a batch of {number} of {height} x {width} pixels; allowed "
+                    "are usually two images or more of 224 x 224: set --batch-size, --image-size or another --arch, "
+                    f"or provide more images; the model says: {problem}"
                 ) from error
         raise
 
 
-def without_values(model: nn.Module) -> nn.Module:
-    """A copy of the model whose weights have shapes alone. Some models cannot be made so: their sizes are tensors."""
+def on_meta_device(model: nn.Module) -> nn.Module:
+    """Return a copy of the model with meta tensors as weights."""
     shapes: dict[int, torch.Tensor] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")

@@ -1,4 +1,4 @@
-"""Opens a rendezvous in etcd again that was closed when a host gave up, for the hosts that are started anew."""
+"""Reopen a closed rendezvous in etcd for hosts that Kubernetes has restarted."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 
 def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> bool:
-    """Forget that rendezvous `run_id` was closed; whether it was.
+    """Delete the closed state of rendezvous `run_id`. Return True if it was closed.
 
-    torchrun closes it for good when the processes of a host have failed too often or are done, and the closed state
-    outlives the hosts that Kubernetes starts anew: each would end at once with RendezvousClosedError. Called before a
-    host first meets the others. Where all work is done it meets nobody, finds that nothing is left to do, and is done.
+    torchrun closes a rendezvous for good when the processes of a host failed too often or are done. The closed state
+    outlives the hosts, and a restarted host would end at once with RendezvousClosedError. Call this before a host joins
+    the others. If all work is done, the host joins alone, finds no work and exits.
 
-    `endpoint` is HOST:PORT; `prefix` is where torchrun keeps its rendezvous. Where etcd does not answer, what follows
-    says so.
+    `endpoint` is HOST:PORT, and `prefix` is torchrun's folder for rendezvous. If etcd does not answer, torchrun reports
+    it later.
     """
-    # Imported where it is needed: other rendezvous, and images of their own, do without.
-    import etcd  # type: ignore[import-untyped]  # it has no types
+    # Imported here because other rendezvous backends and custom images do not need it.
+    import etcd  # type: ignore[import-untyped]  # without type hints
 
     host, _, port = endpoint.partition(":")
     client: Any = etcd.Client(host, int(port or 2379))
@@ -28,5 +28,5 @@ def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> boo
             return False
         client.delete(key, prevIndex=found.modifiedIndex)
     except (etcd.EtcdKeyNotFound, etcd.EtcdCompareFailed, etcd.EtcdConnectionFailed):
-        return False  # No host was here before, another one opened it, or etcd is not there yet.
+        return False  # no earlier host, already reopened by another host, or etcd not ready
     return True

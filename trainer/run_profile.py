@@ -1,4 +1,4 @@
-"""Profiles the steps of a run that its settings ask for, and says where the profile lies."""
+"""Profile the requested steps of a run and report where the profile is."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from trainer.runtime import Runtime
 
 
 class RunProfile:
-    """The profile of a rank's steps; one that nobody asks for does nothing."""
+    """The profile of a rank's steps. Without requested steps it does nothing."""
 
     def __init__(self, config: TrainConfig, runtime: Runtime, report: Reporter) -> None:
-        self._asked = asked = step_range(config.profile_steps)
+        self._requested = requested = step_range(config.profile_steps)
         self._report = report
-        self._speaks = runtime.rank == 0
-        self._profile = runtime.step_profile(config, *asked) if asked else None
+        self._is_reporting = runtime.rank == 0
+        self._profile = runtime.step_profile(config, *requested) if requested else None
 
-    def expect(self, done: int, last: int) -> None:
-        """The run goes on after step `done`, to `last`: warn, once for all ranks, where none of it is asked for."""
-        if self._asked and self._speaks and (self._asked[0] > last or self._asked[1] <= done):
+    def warn_if_outside(self, done: int, last: int) -> None:
+        """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
+        if self._requested and self._is_reporting and (self._requested[0] > last or self._requested[1] <= done):
             print(
-                f"warning: profile_steps is '{self._asked[0]}-{self._asked[1]}', and the run goes from step {done} to "
-                f"{last}: it makes no profile; set --profile-steps to steps of it",
+                f"warning: profile_steps is '{self._requested[0]}-{self._requested[1]}', and the run goes from step "
+                f"{done} to {last}: no profile is written; set --profile-steps to steps in that range",
                 file=sys.stderr,
                 flush=True,
             )
 
     def before(self, step: int) -> None:
-        """A step begins."""
+        """Start the profile if this step is the first one to profile."""
         if self._profile:
             self._profile.before(step)
 
     def after(self, step: int) -> None:
-        """A step has ended, which may be the last that is asked for."""
+        """End the profile if this step was the last one to profile."""
         if self._profile and self._profile.after(step):
             self.end()
 
     def end(self) -> None:
-        """Keep what is profiled and not kept yet, however few of the steps that are."""
+        """Write the profile, even if some requested steps are missing."""
         if self._profile and (trace := self._profile.end()):
             self._report.event("profile", path=trace)

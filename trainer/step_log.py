@@ -1,4 +1,4 @@
-"""What the steps of a run did: loss, rates and times, said every so often, once the device has the numbers."""
+"""Log of a run's steps: loss, rates and times, reported once the device has computed them."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import math
 from collections import deque
 from collections.abc import Callable
 
+from trainer.components import Components
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.efficiency import Efficiency
-from trainer.parts import Parts
 from trainer.report.metrics import LazyMeter, Meter, RateClock, Reporter
 from trainer.report.step_clock import StepClock
 from trainer.runtime import Runtime
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 
 class StepLog:
-    """Counts and times steps; only `say` waits for the device."""
+    """Count and time steps. Only `emit` waits for the device."""
 
     def __init__(
         self,
         config: DigitsConfig | ImagenetConfig,
-        parts: Parts,
+        components: Components,
         runtime: Runtime,
         report: Reporter,
-        watch: Watch,
+        watchdog: Watchdog,
     ) -> None:
-        self._runtime, self._report, self._watch, self._state = runtime, report, watch, parts.state
+        self._runtime, self._report, self._watchdog, self._state = runtime, report, watchdog, components.state
         self.meter = (LazyMeter if runtime.device.type == "xla" else Meter)(runtime.device)
         self.clock = RateClock()
-        self.steps = StepClock(parts.state.model, runtime.device, world=runtime.world)
-        self.efficiency = Efficiency(config, parts.data, parts.state, self.steps, runtime.device)
-        self._finite = True
-        self._unsaid: deque[tuple[int, Callable[[], None]]] = deque()
+        self.steps = StepClock(components.state.model, runtime.device, world=runtime.world)
+        self.efficiency = Efficiency(config, components.data, components.state, self.steps, runtime.device)
+        self._is_finite = True
+        self._pending: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def note(self, number: int, steps: int) -> None:
-        """Keep how the steps since the last note went, for `say`; `number` of the epoch's `steps` are done."""
+    def record(self, number: int, steps: int) -> None:
+        """Queue a line about the steps since the last call. Step `number` of the epoch's `steps` is done."""
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        self._watch.worked(times.steps, times.own)
+        self._watchdog.worked(times.steps, times.own)
 
         def line() -> None:
             loss, accuracy, samples = self.meter.take(sums)
@@ -55,21 +55,21 @@ class StepLog:
                 **self.efficiency.shares(times, samples / seconds),
                 **counts,
             )
-            self._finite = self._finite and math.isfinite(loss)
+            self._is_finite = self._is_finite and math.isfinite(loss)
 
-        self._unsaid.append((global_step + self._runtime.metrics_lag, line))
+        self._pending.append((global_step + self._runtime.metrics_lag, line))
 
-    def say(self, up_to: float = math.inf) -> None:
-        """Say what was noted, as far as the device has it at this step; the one place in an epoch that waits for it."""
-        while self._unsaid and self._unsaid[0][0] <= up_to:
-            self._unsaid.popleft()[1]()
+    def emit(self, up_to: float = math.inf) -> None:
+        """Report the queued lines up to a step. This is the only call in an epoch that waits for the device."""
+        while self._pending and self._pending[0][0] <= up_to:
+            self._pending.popleft()[1]()
 
     @property
     def is_finite(self) -> bool:
-        """Whether no loss that was said was NaN or infinite."""
-        return self._finite
+        """True if no reported loss was NaN or infinite."""
+        return self._is_finite
 
-    def settle(self) -> None:
-        """Say all that was noted and look at every loss so far, said or not."""
-        self.say()
-        self._finite = self._finite and self.meter.is_finite()
+    def flush(self) -> None:
+        """Report all queued lines and check every loss so far."""
+        self.emit()
+        self._is_finite = self._is_finite and self.meter.is_finite()

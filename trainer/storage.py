@@ -1,4 +1,4 @@
-"""A run's folder on a disk or in a bucket, by fsspec URL; a file in it is complete or not there."""
+"""A folder on a disk or in a bucket, by fsspec URL. Each file in it is complete or absent."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from fsspec.implementations.local import LocalFileSystem
 
 from trainer.exit_codes import StorageError
 
-UNFINISHED = ".unfinished"
-"""Ending of a file that is being written."""
+UNFINISHED_SUFFIX = ".unfinished"
+"""Ending of an incomplete file."""
 BUCKETS = ("gs", "s3", "az")
-"""Kinds of buckets: obstore is their client, for it serves all three and tries again itself where a bucket fails."""
+"""Kinds of buckets. obstore is their client, because it supports all three and retries failed requests."""
 ATTEMPTS = 3
-"""How often a bucket is asked before its failure counts; its client tries several times in each."""
-LONG = 60.0
-"""Seconds after which a bucket is not asked again: one that never answers keeps its client for three minutes."""
-PAUSE = 0.5
-"""Seconds before the second attempt; each later pause is twice as long."""
-METADATA = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
-"""Addresses that a bucket's client asks for credentials where no variable names any."""
+"""Number of attempts before a bucket's failure counts. Its client retries within each attempt."""
+RETRY_LIMIT_SECONDS = 60.0
+"""Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
+RETRY_PAUSE_SECONDS = 0.5
+"""Seconds before the second attempt. Each later pause is twice as long."""
+METADATA_URLS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+"""Addresses that a bucket's client asks for credentials if no variable provides any."""
 CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
-"""What trying again does not mend."""
+LASTING_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+"""Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
 
 
 class MissingFileError(StorageError):
-    """A file is not there, in storage that answers."""
+    """A file does not exist, and the storage works."""
 
 
 class DeniedFileError(StorageError):
-    """A file of a disk that this process has no right to: asking again does not mend it."""
+    """A file on a disk that this process may not access. A retry does not fix that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileFacts:
-    """What is known of a file without reading it."""
+    """Facts about a file that are known without reading it."""
 
     size: int
-    """In bytes."""
+    """Size in bytes."""
     version: str
-    """Another one once the file was written again: when that was, or a bucket's name for its content."""
+    """Modification time or a bucket's ETag: it changes when the file is written again."""
 
 
 def _facts(info: dict[str, Any]) -> FileFacts:
-    """The facts in fsspec's words: a disk has `mtime`, and obstore's buckets have `e_tag`."""
+    """Convert fsspec's facts: a disk has `mtime`, and obstore's buckets have `e_tag`."""
     return FileFacts(size=info["size"], version=str(info.get("e_tag") or info.get("mtime") or ""))
 
 
 class Folder:
-    """One folder; every failure of the storage is a StorageError that names the file."""
+    """A folder. Every failure of the storage raises a StorageError with the file's name."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         if self.url.startswith(tuple(f"{kind}://" for kind in BUCKETS)):
-            # Imported where it is needed: a run on a disk does not wait for it.
+            # Imported here, so that a run on a disk does not wait for it.
             from obstore.fsspec import register
 
             register(BUCKETS)
@@ -82,23 +82,23 @@ class Folder:
 
     @property
     def path(self) -> str:
-        """The folder as its storage names it: on a disk, the path."""
+        """The path on a disk, or the folder's name in its bucket."""
         return cast("str", self._path)
 
     def child(self, name: str) -> Folder:
-        """A folder in this folder."""
+        """Return a folder in this folder."""
         return Folder(f"{self.url}/{name}")
 
     def names(self) -> list[str]:
-        """Names of the files and folders in the folder; none where the folder is not there."""
+        """Return the names of the files and folders in the folder, or nothing if it does not exist."""
 
-        def look() -> list[str]:
+        def list_folder() -> list[str]:
             self._filesystem.invalidate_cache()
             return cast("list[str]", self._filesystem.ls(self._path, detail=False))
 
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(look)
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(list_folder)
         except MissingFileError:
             return []
         return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
@@ -106,175 +106,173 @@ class Folder:
     def sizes(self) -> dict[str, int]:
         """Return the size in bytes of each file in the folder, by name; empty if the folder does not exist."""
 
-        def look() -> list[dict[str, Any]]:
+        def list_folder() -> list[dict[str, Any]]:
             self._filesystem.invalidate_cache()
             return cast("list[dict[str, Any]]", self._filesystem.ls(self._path, detail=True))
 
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(look)
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(list_folder)
         except MissingFileError:
             return {}
         return {each["name"].rsplit("/", 1)[-1]: each["size"] for each in found if each["type"] != "directory"}
 
     def folders(self) -> list[str]:
-        """Names of the folders in the folder; none where it is not there."""
+        """Return the names of the folders in the folder, or nothing if it does not exist."""
         try:
-            with self._named("cannot be listed", ""):
-                found = self._patiently(lambda: self._filesystem.ls(self._path, detail=True))
+            with self._translate_errors("cannot be listed", ""):
+                found = self._retry(lambda: self._filesystem.ls(self._path, detail=True))
         except MissingFileError:
             return []
         return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == "directory")
 
     def age(self, name: str) -> float:
-        """Seconds since a file was written, by the storage's clock, none if that is in the future.
+        """Return the seconds since a file was written, by the storage's clock, or infinity if it does not exist.
 
-        Without end where the file is not there.
+        A time in the future counts as 0 seconds.
         """
         try:
-            with self._named("cannot be read", name):
+            with self._translate_errors("cannot be read", name):
                 written = float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
                 return max(0.0, time.time() - written)
         except MissingFileError:
             return float("inf")
 
     def read(self, name: str) -> bytes:
-        """Content of a file."""
-        with self._named("cannot be read", name):
+        """Return the content of a file."""
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
-            return self._patiently(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
+            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
-        """Some bytes of a file."""
-        with self._named("cannot be read", name):
+        """Return a range of bytes of a file."""
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
             path = f"{self._path}/{name}"
-            return self._patiently(
-                lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size))
-            )
+            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str = "") -> dict[str, FileFacts]:
-        """All files in a folder of this folder and in its folders, by their names from here on."""
-        with self._named("cannot be listed", below):
+        """Return all files below a folder of this folder, by their relative names."""
+        with self._translate_errors("cannot be listed", below):
             start = f"{self._path}/{below}".rstrip("/")
-            found = self._patiently(lambda: self._filesystem.find(start, detail=True))
+            found = self._retry(lambda: self._filesystem.find(start, detail=True))
         cut = len(f"{self._path}/")
         return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
 
     def facts(self, name: str) -> FileFacts:
-        """Size and version of a file."""
-        with self._named("cannot be read", name):
+        """Return size and version of a file."""
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
-            info = self._patiently(lambda: self._filesystem.info(f"{self._path}/{name}"))
+            info = self._retry(lambda: self._filesystem.info(f"{self._path}/{name}"))
             if info["type"] == "directory":
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return _facts(info)
 
     def open(self, name: str) -> IO[bytes]:
-        """A whole file to read and seek in: of a disk as it lies there, of a bucket in memory."""
+        """Open a file for reading and seeking: in place on a disk, or in memory from a bucket."""
         if not self.is_local:
             return io.BytesIO(self.read(name))
-        with self._named("cannot be read", name):
+        with self._translate_errors("cannot be read", name):
             self._check_regular(name)
             return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a whole file: after a crash at any moment it is there complete, or as it was before."""
+        """Write a file atomically: after a crash it has the old or the new content."""
         if self.is_local:
             with self.writing(name) as file:
                 file.write(content)
             return
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             # An object store shows an object only once it is complete.
-            self._patiently(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
+            self._retry(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
-        """Write a file piece by piece; on a disk it is there, complete, after the block, and never after an error."""
+        """Write a file piece by piece. On a disk it exists only after the block has ended without an error."""
         target = f"{self._path}/{name}"
-        with self._named("cannot be written", name):
+        with self._translate_errors("cannot be written", name):
             if not self.is_local:
                 with self._filesystem.open(target, "wb") as file:
                     yield file
                 return
             self._filesystem.makedirs(self._path, exist_ok=True)
-            draft = target + UNFINISHED
-            # Not fsspec's own file: in it an error while writing would still close, and so keep, what is there.
-            with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # a path of fsspec
+            draft = target + UNFINISHED_SUFFIX
+            # Not fsspec's own file: after an error during a write it would still close and keep the partial content.
+            with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
             os.replace(draft, target)  # noqa: PTH105  (two strings)
             _sync_folder(self.path)
 
     def append(self, name: str) -> IO[str]:
-        """Open a text file on a disk to write at its end."""
-        with self._named("cannot be written", name):
+        """Open a text file on a disk to append to it."""
+        with self._translate_errors("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
             self._check_regular(name)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
 
     def upload(self, local_path: str, name: str) -> None:
-        """Copy a file of this machine into the folder."""
-        with self._named("cannot be written", name):
+        """Copy a local file into the folder."""
+        with self._translate_errors("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
-            self._patiently(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
+            self._retry(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
 
     def delete(self, name: str, *, first: str = "") -> None:
-        """Delete a file, or a folder with all in it, if it is there: of a folder the file `first` before the others.
+        """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first.
 
-        Of a link on a disk only the link goes.
+        For a link on a disk, delete only the link.
         """
         path = f"{self._path}/{name}"
         if self.is_local and os.path.islink(path):  # noqa: PTH114  # a path of fsspec
-            with self._named("cannot be deleted", name):
+            with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
         for each in (f"{name}/{first}", name) if first else (name,):
-            with suppress(MissingFileError), self._named("cannot be deleted", each):
-                self._patiently(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
+            with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
+                self._retry(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
 
     def delete_non_folder(self) -> None:
-        """Delete a link, file, pipe, socket or device that is in the folder's place on a disk."""
+        """Delete a link, file, pipe, socket or device at the folder's path on a disk."""
         in_place = self.is_local and os.path.lexists(self.path)
         if in_place and (os.path.islink(self.path) or not os.path.isdir(self.path)):  # noqa: PTH112, PTH114  # as above
-            with self._named("cannot be deleted", ""):
+            with self._translate_errors("cannot be deleted", ""):
                 os.unlink(self.path)  # noqa: PTH108  # as above
 
     def clear(self, *, first: str) -> None:
-        """Delete everything in the folder, the file `first` before the others."""
+        """Delete everything in the folder, starting with the file `first`."""
         for name in sorted(self.names(), key=lambda name: name != first):
             self.delete(name)
 
     def _check_regular(self, name: str) -> None:
-        """Raise MissingFileError for what is on a disk in a file's place and has no end: a pipe, a socket, a device."""
+        """Raise MissingFileError for a pipe, socket or device at a file path on a disk. Reading it may never end."""
         path = f"{self._path}/{name}"
         if self.is_local and not (os.path.isfile(path) or os.path.isdir(path)) and os.path.exists(path):  # noqa: PTH110, PTH112, PTH113  # a path of fsspec
             raise MissingFileError(f"{self.url}/{name} is a pipe, a socket or a device; allowed is a file: remove it")
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask a bucket again where it fails for now; a disk's failure counts at once."""
+    def _retry(self, request: Callable[[], Answer]) -> Answer:
+        """Repeat a request to a bucket if its failure may be temporary. A disk's failure counts at once."""
         began = time.monotonic()
         for attempt in range(0 if self.is_local else ATTEMPTS - 1):
             try:
-                return ask()
+                return request()
             except Exception as error:
-                if not _may_pass(error) or time.monotonic() - began > LONG:
+                if not _is_temporary(error) or time.monotonic() - began > RETRY_LIMIT_SECONDS:
                     raise
-                time.sleep(PAUSE * 2**attempt)
-        return ask()
+                time.sleep(RETRY_PAUSE_SECONDS * 2**attempt)
+        return request()
 
     @contextmanager
-    def _named(self, what: str, name: str) -> Iterator[None]:
-        """Turn what the storage raises into our own errors."""
+    def _translate_errors(self, what: str, name: str) -> Iterator[None]:
+        """Turn the storage's errors into our own."""
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            # With a folder in its place, or a file in its folder's, the file is not there either.
+            # If a folder is at the file's path, or a file at its folder's path, the file does not exist.
             raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
             denied = DeniedFileError if self.is_local and isinstance(error, PermissionError) else StorageError
-            # Nor is it at the end of links that lead back to themselves.
+            # Links that form a loop do not lead to a file either.
             kind = MissingFileError if error.errno == errno.ELOOP else denied
             raise kind(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
@@ -283,19 +281,19 @@ class Folder:
             kind = MissingFileError if type(error).__name__ == "NotFoundError" else StorageError
             raise kind(f"{where} {what}: {self._reason(str(error))}") from None
 
-    def _reason(self, said: str) -> str:
-        """What a bucket's client says, in a line; where it found no credentials, that."""
-        line = said.partition("\n")[0]
-        if not METADATA.search(line):
+    def _reason(self, message: str) -> str:
+        """Return the first line of a bucket client's error, with advice if the credentials are missing."""
+        line = message.partition("\n")[0]
+        if not METADATA_URLS.search(line):
             return line
         names = CREDENTIALS[self.url.partition("://")[0]]
-        return f"no credentials: set {names}, or give this pod's service account the right to the bucket ({line})"
+        return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether trying again may mend it; what obstore has a name for, such as a missing permission, stays as it is."""
+def _is_temporary(error: Exception) -> bool:
+    """Return True if a retry may help. obstore has specific types for lasting errors such as missing permissions."""
     if isinstance(error, OSError):
-        return not isinstance(error, FINAL)
+        return not isinstance(error, LASTING_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 

@@ -108,7 +108,7 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
     """The check of all links, which then becomes the program that follows."""
     if spec.least_link_gigabits is None:
         return ()
-    return ("-m", "trainer.links", f"--least-gigabits={spec.least_link_gigabits:g}", "--")
+    return ("-m", "trainer.network_check", f"--least-gigabits={spec.least_link_gigabits:g}", "--")
 
 
 def uses_torchrun(spec: JobSpec) -> bool:

@@ -15,7 +15,7 @@ from bench.rank_processes import compared, in_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
 from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
 from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 SMALL = dataclasses.replace(
     on_gpu(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"
@@ -25,14 +25,14 @@ SMALL = dataclasses.replace(
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ends what watches a training: left alone it would take the test for one that hangs, and end this process."""
-    started: list[Watch] = []
+    started: list[Watchdog] = []
 
-    class Ended(Watch):
-        def __enter__(self) -> Watch:
+    class Ended(Watchdog):
+        def __enter__(self) -> Watchdog:
             started.append(self)
             return super().__enter__()
 
-    monkeypatch.setattr(trainer_rank, "Watch", Ended)
+    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
     yield
     for each in started:
         each.__exit__(None, None, None)

@@ -1,4 +1,4 @@
-"""What the trainer's tests learn from and save in: digits, and buckets behind a proxy."""
+"""Fixtures of the trainer's tests: digits, and buckets behind a proxy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trainer.runtime import Runtime, start_runtime
 
 ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
 SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
-"""How many runs have ranks killed, how many are told to leave, and how many are watched for false alarms."""
+"""Numbers of runs with killed ranks, with preempted ranks, and without faults."""
 KILLS = 2
-"""How often a rank is killed in such a run."""
+"""Number of kills in such a run."""
 DATA = Path(__file__).parent / "data"
 NUMBERS = count()
 
@@ -62,7 +62,7 @@ def store() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy in front of the store, which the clients of both clouds are told of."""
+    """A proxy in front of the store, which the clients of both clouds use."""
     with Proxy(store) as found:
         account = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
@@ -92,7 +92,7 @@ def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud which faults were not tried."""
+    """Report which faults were not tried."""
     if not ALL and any("test_faults" in report.nodeid for report in terminalreporter.getreports("passed")):
         terminalreporter.write_line(
             f"trainer faults: {SEEDS} of 20 seeds of kills, {LEAVES} of 20 leaves and {CLEAN} of 10 runs without a "

@@ -13,7 +13,7 @@ from trainer.data.datasets import Digits, GeneratedImages
 from trainer.loop import Training
 
 FIRST_STEP = 20
-"""Steps that go well before the fault."""
+"""Number of steps before the fault."""
 
 
 def asleep() -> None:
@@ -31,13 +31,13 @@ def asleep() -> None:
 
 
 def slow() -> None:
-    """Take three times as long for all that this rank does by itself."""
+    """Make all of this rank's own work take three times as long."""
     step = Training.step
     took = 0.02
 
     def slowed(batch: Callable[..., Any]) -> Callable[..., Any]:
         def fetch(*words: Any, **more: Any) -> Any:
-            # No sleep: on a busy machine this takes as much longer as the step does.
+            # Not a sleep: on a busy machine this slows down as much as the step does.
             until = time.thread_time() + 2 * took
             while time.thread_time() < until:
                 pass

@@ -1,4 +1,4 @@
-"""Runs that save and resume small checkpoints, in this process or as two ranks, and crash where a test says."""
+"""Runs that save and resume small checkpoints, in this process or as two ranks, and crash on request."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Protocol
 import fsspec
 import torch
 
-from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.owner import Owner
+from trainer.checkpoints.run_lease import RunLease
 from trainer.config import parse
 from trainer.exit_codes import TrainerError
 from trainer.runtime import Runtime, start_runtime
@@ -30,7 +30,7 @@ WRITING = -1
 
 
 class CrashError(TrainerError):
-    """The end of a run inside a save."""
+    """A crash inside a save."""
 
 
 class Resumed(NamedTuple):
@@ -42,31 +42,31 @@ class Resumed(NamedTuple):
 
 
 class Run(Protocol):
-    """One run of the job: it takes the lease when it is made."""
+    """A run of the job. It acquires the lease when it is created."""
 
     def resume(self) -> Resumed | None:
         """Load the newest usable checkpoint."""
 
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
-        """Begin to save; `held` returns in the middle of writing, which goes on at `release`."""
+        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
 
     def release(self) -> None:
-        """Let a held save go on."""
+        """Continue a held save."""
 
     def wait(self) -> None:
-        """Wait for the save; raises what it raised."""
+        """Wait for the save. Raises its error."""
 
     def drain(self) -> None:
-        """Let the background thread finish, as the interpreter does at its exit."""
+        """Wait for the background thread, as the interpreter does at its exit."""
 
 
 class InProcess:
-    """A run of this rank."""
+    """A run on this rank."""
 
     def __init__(self, url: str, keep: int, runtime: Runtime) -> None:
-        self._owner = Owner(Folder(url), "node")
+        self._lease = RunLease(Folder(url), "node")
         if runtime.rank == 0:
-            self._owner.take()
+            self._lease.acquire()
         runtime.barrier()
         self._rank = runtime.rank
         self._crash: int | None = None
@@ -80,7 +80,7 @@ class InProcess:
             raise CrashError("crash at a check of the lease")
         if self._crash is not None:
             self._crash -= 1
-        self._owner.check()
+        self._lease.verify()
 
     def _check(self, _step: int, _name: str, _tensor: torch.Tensor) -> None:
         self._is_writing.set()
@@ -90,7 +90,9 @@ class InProcess:
 
     def resume(self) -> Resumed | None:
         skipped: list[str] = []
-        found = self._checkpoints.newest(fits=lambda _: None, skipped=lambda name, _: skipped.append(name))
+        found = self._checkpoints.load_newest(
+            check_compatible=lambda _: None, skipped=lambda name, _: skipped.append(name)
+        )
         if found is None:
             return None
         (value,) = {value for tensor in found.tensors.values() for value in set(tensor.tolist())}
@@ -105,7 +107,7 @@ class InProcess:
             self._gate.set()
         names = ("weights", "moments", "bias", f"random.{self._rank}")
         tensors = {name: torch.full((40,), value) for name in names}
-        self._checkpoints.save(step, Saved(tensors=tensors, facts={"step": step}))
+        self._checkpoints.save(step, SavedState(tensors=tensors, facts={"step": step}))
         if held:
             self._is_writing.wait()
 
@@ -120,7 +122,7 @@ class InProcess:
 
 
 class TwoRanks:
-    """A run of two ranks in processes that outlive it."""
+    """A run on two ranks, in processes that outlive it."""
 
     def __init__(self, pipes: list[Connection], url: str, keep: int) -> None:
         self._pipes = pipes
@@ -153,7 +155,7 @@ class TwoRanks:
 
 
 def serve_rank(rank: int, port: int, pipe: Connection) -> None:
-    """Be one of two ranks: make runs and call their methods until the pipe is closed."""
+    """Act as one of two ranks: create runs and call their methods until the pipe is closed."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     runtime = start_runtime(parse(FLAGS))
     runs: list[InProcess] = []
@@ -199,10 +201,10 @@ def two_ranks() -> Iterator[list[Connection]]:
 
 
 class Store:
-    """The checkpoints as they are stored, read and damaged without the trainer's code."""
+    """The stored checkpoints, read and damaged without the trainer's code."""
 
     def __init__(self, url: str) -> None:
-        # Makes fsspec use obstore for buckets.
+        # Make fsspec use obstore for buckets.
         Folder(url)
         self.files, path = fsspec.url_to_fs(url)
         self.path = f"{path}/checkpoints"
@@ -213,7 +215,7 @@ class Store:
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:
-        """Steps of which anything is there, whole or not."""
+        """Return all steps of which any file exists."""
         self.files.invalidate_cache()
         if not self.files.exists(self.path):
             return []
@@ -231,7 +233,7 @@ class Store:
         return found if found["facts"]["step"] == step else None
 
     def value(self, step: int) -> float | None:
-        """Return the value that every tensor holds, or None if the checkpoint is not whole."""
+        """Return the common value of all tensors, or None if the checkpoint is not complete."""
         manifest = self.manifest(step)
         if manifest is None:
             return None
@@ -248,22 +250,22 @@ class Store:
         return value
 
     def whole(self) -> dict[int, float]:
-        """Value of each whole checkpoint, by step."""
+        """Return the value of each complete checkpoint by step."""
         values = {step: self.value(step) for step in self.steps()}
         return {step: value for step, value in values.items() if value is not None}
 
     def names(self, step: int) -> set[str]:
-        """Names of the files of a step."""
+        """Return the file names of a step."""
         self.files.invalidate_cache()
         return {path.rsplit("/", 1)[-1] for path in self.files.ls(self.place(step), detail=False)}
 
     def contents(self) -> dict[str, bytes]:
-        """Every file, by its path."""
+        """Return every file by its path."""
         self.files.invalidate_cache()
         return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
 
     def tensor_file(self, step: int) -> str:
-        """Path of the file that holds the weights of a whole checkpoint."""
+        """Return the path of the file with the weights of a complete checkpoint."""
         manifest = self.manifest(step)
         assert manifest
         return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"

@@ -1,4 +1,4 @@
-"""Writes down the names of the models that the trainer's image has: `python -m tests.trainer.model_names`."""
+"""Print the names of the models in the trainer's image: `python -m tests.trainer.model_names`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from workloads.trainer_flags import MODELS_FILE
 
 
 def names() -> list[str]:
-    """The classifiers that the trainer's libraries list, in order."""
+    """Return the classifiers of the trainer's libraries, sorted."""
     import timm
 
     return sorted({*classifiers(), *timm.list_models()})

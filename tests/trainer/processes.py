@@ -1,4 +1,4 @@
-"""Runs the trainer as real processes, one torchrun a host, and reads what they print."""
+"""Run the trainer as real processes, with one torchrun per host, and read their output."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ PAIR = re.compile(r"(\w+)=(\S+)")
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left behind."""
+    """The result of a run."""
 
     codes: list[int]
     """Exit code of each host."""
     output: str
-    """Everything the hosts printed."""
+    """Output of all hosts."""
 
     def events(self, name: str) -> list[dict[str, str]]:
-        """The printed lines of one kind."""
+        """Return the printed events of one kind."""
         return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
 
 
 class Printed:
-    """What a process prints, read as it comes: a pipe that is full would stop it."""
+    """The output of a process, read continuously, because a full pipe would block the process."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.lines: list[str] = []
@@ -57,7 +57,7 @@ class Printed:
             self._more.notify_all()
 
     def wait_for(self, pattern: str, *, after: int = 0) -> int:
-        """The number of lines up to the first one that matches, of those after so many."""
+        """Return the number of lines up to the first match after line `after`."""
 
         def found() -> int:
             numbers = (number for number in range(after, len(self.lines)) if re.search(pattern, self.lines[number]))
@@ -69,13 +69,13 @@ class Printed:
             return found()
 
     def all(self) -> str:
-        """All that is printed, once no process can print more."""
+        """Return the whole output once no process can write to it."""
         self._reader.join()
         return "".join(self.lines)
 
 
 class Running:
-    """A run in progress: one process where it has no launcher, else one launcher a host."""
+    """A run in progress: one process without a launcher, or one launcher per host."""
 
     def __init__(self, start: Callable[[int], subprocess.Popen[str]], hosts: int) -> None:
         self._start = start
@@ -90,30 +90,30 @@ class Running:
         self.hosts[host].wait()
 
     def start_host(self, host: int) -> None:
-        """Start a host again that has ended."""
+        """Restart a host that has ended."""
         self._lost.append(self._printed[host])
         self.hosts[host] = self._start(host)
         self._printed[host] = Printed(self.hosts[host])
 
     def wait_for(self, start: str) -> str:
-        """The first line of the first host that starts so, after the one that was waited for before."""
+        """Return the first host's next line with this beginning."""
         self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
     def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
-        """Wait until a host has printed a line that starts so, after so many; return the number of lines up to it."""
+        """Wait for a host's next line with this beginning. Return the number of lines up to it."""
         return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
 
     @property
     def lines(self) -> list[str]:
-        """The first host's lines up to the one that was waited for."""
+        """Return the first host's lines up to the last awaited one."""
         return self._printed[0].lines[: self._seen]
 
     def rank_process(self, rank: int) -> int:
-        """Process id of a rank below a launcher."""
+        """Return the process id of a rank below a launcher."""
         for host in self.hosts:
             for process in descendants(host.pid):
-                with suppress(OSError):  # it has ended meanwhile
+                with suppress(OSError):  # the process has ended meanwhile
                     if Path(f"/proc/{process}/comm").read_text(encoding="ascii") == f"rank-{rank}\n":
                         return process
         raise AssertionError(f"no process of rank {rank}")
@@ -134,9 +134,9 @@ def started(
     data: Path,
     program: str = "trainer",
 ) -> Iterator[Running]:
-    """Start the trainer: plainly where `processes` is 0, else `processes` a host below a launcher each.
+    """Start the trainer: directly if `processes` is 0, else with a launcher and `processes` ranks per host.
 
-    A launcher starts its processes again, `restarts` times, when one of them fails.
+    A launcher restarts its processes up to `restarts` times after a failure.
     """
     with TemporaryDirectory() as scratch:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
@@ -170,7 +170,7 @@ def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path
 
 
 def descendants(process: int) -> Iterator[int]:
-    """All processes below one; none below one that has ended meanwhile."""
+    """Return all descendants of a process, or nothing if it has ended."""
     with suppress(OSError):
         for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
             yield int(child)
@@ -178,7 +178,7 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def json_lines(path: Path) -> list[Any]:
-    """The records of a file, one a line."""
+    """Return the records in a file, one per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

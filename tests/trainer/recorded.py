@@ -1,6 +1,6 @@
-"""The trainer, writing down what it trains on: `python -m tests.trainer.recorded FILE digits --flags`.
+"""Run the trainer and record its samples: `python -m tests.trainer.recorded FILE digits --flags`.
 
-Each process writes FILE.PROCESS, with a line `[epoch, sample]` for each sample of every step that is done.
+Each process writes FILE.PROCESS, with a line `[epoch, sample]` for each sample of every finished step.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainer.loop import Training
 
 
 def record(path: Path) -> None:
-    """Listen in between the data and the step."""
+    """Intercept the data and the steps."""
     batch, step = Digits.batch, Training.step
     asked: list[Share] = []
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a small state: saved, found again, and saved without end by a process that someone kills."""
+"""Save and load checkpoints of a small state, also endlessly in a process to be killed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import torch
 
-from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.config import parse
 from trainer.runtime import start_runtime
 from trainer.storage import Folder
 
 
-def saved(step: int) -> Saved:
-    """The state after a step."""
-    return Saved(
+def saved(step: int) -> SavedState:
+    """Return the state after a step."""
+    return SavedState(
         tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
         facts={"signature": "cnn/adamw", "step": step},
     )
@@ -35,23 +35,23 @@ def save(checkpoints: Checkpoints, *steps: int) -> None:
     checkpoints.wait()
 
 
-def newest(checkpoints: Checkpoints) -> tuple[Saved | None, list[tuple[str, str]]]:
-    """The newest checkpoint that is good, and which were skipped for what."""
+def newest(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
+    """Return the newest usable checkpoint, and the skipped ones with the reasons."""
     skipped: list[tuple[str, str]] = []
-    found = checkpoints.newest(fits=_fits, skipped=lambda name, reason: skipped.append((name, reason)))
+    found = checkpoints.load_newest(check_compatible=_fits, skipped=lambda name, reason: skipped.append((name, reason)))
     return found, skipped
 
 
-def _fits(found: Saved) -> None:
+def _fits(found: SavedState) -> None:
     if found.facts["signature"] != "cnn/adamw":
-        raise ValueError(f"it is of {found.facts['signature']}, not cnn/adamw")
+        raise ValueError(f"it belongs to {found.facts['signature']}, not cnn/adamw")
 
 
 def save_for_ever(url: str, first: int, saved: Connection) -> None:
-    """Save from step `first` on; says each step that is whole."""
+    """Save from step `first` on and send the number of each complete step."""
     checkpoints = Checkpoints(Folder(url), start_runtime(parse(["digits", "--device=cpu"])), keep=2)
     for step in itertools.count(first):
         tensors = {f"weights-{part}": torch.full((250_000,), float(step)) for part in range(4)}
-        checkpoints.save(step, Saved(tensors=tensors, facts={"signature": "cnn/adamw", "step": step}))
+        checkpoints.save(step, SavedState(tensors=tensors, facts={"signature": "cnn/adamw", "step": step}))
         checkpoints.wait()
         saved.send(step)

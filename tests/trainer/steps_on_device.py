@@ -1,4 +1,4 @@
-"""Takes steps that may not make the host wait: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
+"""Run steps that must not make the host wait: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainer.config import parse
 from trainer.loop import Training
 from trainer.report.metrics import Reporter
 from trainer.runtime import start_runtime
-from trainer.watch import Watch
+from trainer.watchdog import Watchdog
 
 UNTIMED, TIMED = 3, 5
-"""Steps in which kernels are chosen and memory is taken, and those that count."""
+"""Numbers of warm-up steps and of measured steps."""
 
 
 def main() -> None:
-    """Print the sum of each step's images, once all are done."""
+    """Print the sum of each step's images after all steps."""
     config = parse(sys.argv[1:])
     runtime = start_runtime(config)
     report = Reporter(runtime, None)
-    watch = Watch(runtime, bound=config.process_group_timeout, slow=lambda _rank, _times: None)
+    watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     said: list[torch.Tensor] = []
     training.model.train()

@@ -1,4 +1,4 @@
-"""Images in a bucket: found in every layout, each read once an epoch by one rank, and waited for where it is slow."""
+"""Images in a bucket: every layout is found, and each image is read once an epoch by one rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -43,12 +43,12 @@ def train(url: str, folder: Path, *flags: str) -> Ended:
 
 
 def reads(proxy: Proxy) -> Counter[str]:
-    """How often each image or shard was asked for."""
+    """Return the number of requests for each image or shard."""
     paths = [unquote(urlsplit(path).path) for method, path, _ in proxy.requests if method == "GET"]
     return Counter(path for path in paths if path.endswith((".JPEG", ".tar")))
 
 
-def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     imagenet(tmp_path, classes=3, train=7, tests=2, side=32)
     upload(tmp_path, bucket)
     proxy.requests.clear()
@@ -57,7 +57,7 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
         config = ImagenetConfig(
             fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
         )
-        return FolderImages(config, torch.device("cpu"), Place())
+        return FolderImages(config, torch.device("cpu"), ReaderRanks())
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
@@ -79,12 +79,12 @@ def test_the_ranks_of_a_bucket_take_what_one_of_a_disk_takes(bucket: str, proxy:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
+def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
     LAYOUTS[layout](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
     for split in ("train", "val"):
-        found, expected = find_images(there, split, Place()), find_images(disk, split, Place())
+        found, expected = find_images(there, split, ReaderRanks()), find_images(disk, split, ReaderRanks())
         assert found[1] == expected[1] == CLASSES
         assert [(one.file, one.start, one.label) for one in found[0]] == [
             (one.file, one.start, one.label) for one in expected[0]
@@ -92,7 +92,7 @@ def test_every_layout_is_found_as_on_a_disk(layout: str, bucket: str, tmp_path: 
         assert found[0][-1].read(there) == expected[0][-1].read(disk)
 
 
-def test_each_image_is_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
@@ -105,7 +105,7 @@ def test_each_image_is_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: P
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_images_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
@@ -115,19 +115,19 @@ def test_images_of_a_bucket_are_decoded_once_into_the_cache(bucket: str, proxy: 
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_shards_of_a_bucket_are_looked_through_by_one_rank_each(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_shards_are_each_listed_by_one_rank(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["webdataset"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     proxy.requests.clear()
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
-    # To know what is in it, each shard was read whole, once.
+    # To find its images, each shard was read completely once.
     expected = {"train-000000.tar": 20, "train-000001.tar": 20, "train-000002.tar": 8, "val-000000.tar": 12}
     found = {path.rpartition("/")[2]: count for path, count in reads(proxy).items()}
     assert found == {name: 1 + EPOCHS * images for name, images in expected.items()}
 
 
-def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+def test_bucket_with_temporary_failures_and_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
     LAYOUTS["imagenet"](tmp_path / "data")
     upload(tmp_path / "data", f"{bucket}/data")
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG")).relative_to(tmp_path)
@@ -136,14 +136,14 @@ def test_a_bucket_with_bad_days_and_a_broken_image_trains(bucket: str, proxy: Pr
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
     assert proxy.faults() > CLASSES * TRAIN
-    # Each rank names it once, at the end of the epoch in which it met it.
+    # Each rank reports it once, at the end of the epoch in which it read the image.
     named = [event["sample"].partition(":_")[0] for event in ended.events("broken")]
     assert 1 <= len(named) <= 2
     assert set(named) == {f"{bucket}/{broken}"}
 
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
-def test_a_bucket_without_images_is_named(bucket: str, tmp_path: Path) -> None:
+def test_bucket_without_images_is_rejected(bucket: str, tmp_path: Path) -> None:
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DATA_ERROR], ended.output
     assert f"{bucket}/data has no images of train" in ended.output

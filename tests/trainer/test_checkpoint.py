@@ -1,4 +1,4 @@
-"""Checkpoints: a broken one is named and the one before is used; a process killed while it saves leaves a whole one."""
+"""Checkpoints: a broken one is reported and skipped, and a process killed during a save leaves a complete one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.trainer.saving import newest, save, save_for_ever, saved, tensor_file
-from trainer.checkpoints.checkpoint import Checkpoints, Saved
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.manifest import MANIFEST, seal, unseal
 from trainer.checkpoints.state import RunState
 from trainer.data.sampler import EpochSampler
@@ -27,28 +27,28 @@ KILLS = 100
 
 
 def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
-    """Replace a file by what `edit` makes of it."""
+    """Replace a file's content by `edit(content)`."""
     path.write_bytes(edit(path.read_bytes()))
 
 
 def reseal(folder: Path, **changes: object) -> None:
-    """Give a whole checkpoint other values in its manifest."""
+    """Change values in the manifest of a complete checkpoint."""
     change(folder / MANIFEST, lambda file: seal({**unseal(file), **changes}))
 
 
 def other_facts(folder: Path, **changes: object) -> None:
-    """Give a whole checkpoint other facts."""
+    """Change facts of a complete checkpoint."""
     reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
 def fold(path: Path) -> None:
-    """Put a folder in the place of a file."""
+    """Replace a file by a folder."""
     path.unlink()
     path.mkdir()
 
 
 def without_checksum(folder: Path) -> None:
-    """Write what no trainer ever wrote."""
+    """Write a manifest that no trainer ever wrote."""
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
 
 
@@ -68,10 +68,10 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         "checksum of",
     ),
     "manifest without a format": (lambda folder: change(folder / MANIFEST, lambda _: seal({})), "format is None"),
-    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "none of this trainer"),
-    "another step's": (lambda folder: other_facts(folder, step=2), "it is of step 2"),
-    "no facts": (lambda folder: reseal(folder, facts={}), "none of this trainer: KeyError 'signature'"),
-    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "of resnet/sgd, not cnn/adamw"),
+    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "the manifest is invalid"),
+    "another step's": (lambda folder: other_facts(folder, step=2), "its step is 2"),
+    "no facts": (lambda folder: reseal(folder, facts={}), "the manifest is invalid: KeyError 'signature'"),
+    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not cnn/adamw"),
 }
 
 
@@ -83,7 +83,7 @@ def checkpoints(tmp_path: Path, runtime: Runtime) -> Checkpoints:
     return found
 
 
-def test_the_newest_is_found_as_it_was_saved(checkpoints: Checkpoints) -> None:
+def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
     found, skipped = newest(checkpoints)
     assert found
     assert skipped == []
@@ -94,15 +94,15 @@ def test_the_newest_is_found_as_it_was_saved(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
-def test_load_takes_less_memory_than_the_files(
+def test_load_needs_less_memory_than_the_files(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.checkpoints.tensor_files.PIECE_BYTES", 2**20)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
-    checkpoints.save(1, Saved(tensors=tensors, facts=saved(1).facts))
+    checkpoints.save(1, SavedState(tensors=tensors, facts=saved(1).facts))
     checkpoints.wait()
-    # Python's memory alone: the tensors that are loaded into are torch's.
+    # Python's memory only: torch owns the tensors that are loaded into.
     tracemalloc.start()
     found, _ = newest(checkpoints)
     _, peak = tracemalloc.get_traced_memory()
@@ -112,12 +112,12 @@ def test_load_takes_less_memory_than_the_files(
     assert peak < 2**24 / 2, f"{peak} bytes for files of {2**24}"
 
 
-def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime) -> None:
+def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     for step in (1, 2):
         live = torch.full((2_000_000,), float(step))
-        checkpoints.save(step, Saved(tensors={"weights": live}, facts=saved(step).facts))
-        checkpoints.copied()
+        checkpoints.save(step, SavedState(tensors={"weights": live}, facts=saved(step).facts))
+        checkpoints.wait_for_copies()
         live.fill_(-1)
         checkpoints.wait()
         found, _ = newest(checkpoints)
@@ -126,7 +126,7 @@ def test_training_may_go_on_while_it_is_written(tmp_path: Path, runtime: Runtime
 
 
 def small_state() -> RunState:
-    """A model with a buffer, and all else that changes."""
+    """Return a model with a buffer, and all other state that changes."""
     model = torch.nn.BatchNorm1d(3)
     sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
     optimizer = torch.optim.SGD(model.parameters())
@@ -134,7 +134,7 @@ def small_state() -> RunState:
     return RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler, scaler=scaler)
 
 
-def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) -> None:
+def test_save_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:
     state = small_state()
     captured = state.capture(runtime).tensors
     before = {name: tensor.clone() for name, tensor in captured.items()}
@@ -144,7 +144,7 @@ def test_a_forward_pass_does_not_change_what_is_being_saved(runtime: Runtime) ->
         assert torch.equal(tensor, before[name]), name
 
 
-def test_the_scale_of_losses_in_float16_comes_back(runtime: Runtime) -> None:
+def test_float16_loss_scale_is_restored(runtime: Runtime) -> None:
     def state() -> RunState:
         model = torch.nn.Linear(3, 2)
         return RunState(
@@ -162,11 +162,13 @@ def test_the_scale_of_losses_in_float16_comes_back(runtime: Runtime) -> None:
     before.scaler.update()
     assert before.scaler.get_scale() == 512
     found = before.capture(runtime)
-    after.restore(Saved(tensors=found.tensors, facts=json.loads(json.dumps(found.facts))), runtime, seed=0)
+    after.restore(SavedState(tensors=found.tensors, facts=json.loads(json.dumps(found.facts))), runtime, seed=0)
     assert after.scaler.get_scale() == 512
 
 
-def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime) -> None:
+def test_retention_deletes_checkpoints_beyond_number_and_age(
+    checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime
+) -> None:
     save(checkpoints, 4)
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
     os.utime(tmp_path / "run" / "step-000000002" / MANIFEST, (0, time.time() - 7200))
@@ -175,7 +177,7 @@ def test_those_that_are_too_many_and_too_old_go(checkpoints: Checkpoints, tmp_pa
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (3, 4, 5)]
 
 
-def test_one_that_was_never_finished_takes_nobodys_place(tmp_path: Path, runtime: Runtime) -> None:
+def test_retention_does_not_count_unfinished_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     save(checkpoints, 1, 2, 3)
     assert checkpoints.folder.names() == ["step-000000002", "step-000000003"]
@@ -184,7 +186,7 @@ def test_one_that_was_never_finished_takes_nobodys_place(tmp_path: Path, runtime
     assert checkpoints.folder.names() == ["step-000000002", "step-000000004"]
 
 
-def test_one_that_is_known_to_be_broken_takes_nobodys_place(tmp_path: Path, runtime: Runtime) -> None:
+def test_retention_does_not_count_rejected_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     save(checkpoints, 1, 2)
     change(tensor_file(tmp_path / "step-000000002"), lambda file: file[:-1])
@@ -194,17 +196,17 @@ def test_one_that_is_known_to_be_broken_takes_nobodys_place(tmp_path: Path, runt
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
-def test_what_a_killed_run_left_unfinished_goes(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_retention_deletes_unfinished_checkpoint_of_killed_run(checkpoints: Checkpoints, tmp_path: Path) -> None:
     (tmp_path / "run" / "step-000000003" / MANIFEST).unlink()
     save(checkpoints, 4)
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 4)]
 
 
-def test_a_run_that_never_saved_starts_from_nothing(tmp_path: Path, runtime: Runtime) -> None:
+def test_resume_without_checkpoints_starts_from_scratch(tmp_path: Path, runtime: Runtime) -> None:
     assert newest(Checkpoints(Folder(f"file://{tmp_path}/none"), runtime, keep=1)) == (None, [])
 
 
-def test_a_run_killed_in_its_first_save_starts_from_nothing(tmp_path: Path, runtime: Runtime) -> None:
+def test_resume_after_kill_in_first_save_starts_from_scratch(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     save(checkpoints, 1)
     (tmp_path / "step-000000001" / MANIFEST).unlink()
@@ -212,7 +214,7 @@ def test_a_run_killed_in_its_first_save_starts_from_nothing(tmp_path: Path, runt
 
 
 @pytest.mark.parametrize("kind", BREAKS)
-def test_a_broken_one_is_named_and_the_one_before_is_used(checkpoints: Checkpoints, tmp_path: Path, kind: str) -> None:
+def test_resume_skips_broken_checkpoint_and_reports_it(checkpoints: Checkpoints, tmp_path: Path, kind: str) -> None:
     damage, reason = BREAKS[kind]
     damage(tmp_path / "run" / "step-000000003")
     found, skipped = newest(checkpoints)
@@ -222,16 +224,14 @@ def test_a_broken_one_is_named_and_the_one_before_is_used(checkpoints: Checkpoin
     assert reason in skipped[0][1]
 
 
-def test_when_all_are_broken_training_does_not_start_again_from_nothing(
-    checkpoints: Checkpoints, tmp_path: Path
-) -> None:
+def test_resume_with_only_broken_checkpoints_raises(checkpoints: Checkpoints, tmp_path: Path) -> None:
     for folder in (tmp_path / "run").iterdir():
         change(tensor_file(folder), lambda file: file[:-1])
     with pytest.raises(DataError, match="none of 3 checkpoints"):
         newest(checkpoints)
 
 
-def test_a_save_that_failed_is_named_at_the_next(tmp_path: Path, runtime: Runtime) -> None:
+def test_save_after_failed_save_raises_its_error(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "file").write_text("in the way")
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}/file/run"), runtime, keep=1)
     checkpoints.save(1, saved(1))
@@ -240,7 +240,7 @@ def test_a_save_that_failed_is_named_at_the_next(tmp_path: Path, runtime: Runtim
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_step_that_is_saved_again_stays_whole_all_the_while(
+def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
     resumed: bool, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Folder(f"file://{tmp_path}")
@@ -249,7 +249,7 @@ def test_a_step_that_is_saved_again_stays_whole_all_the_while(
     if resumed:
         checkpoints = Checkpoints(folder, runtime, keep=1)
         newest(checkpoints)
-    again = Saved(tensors=saved(4).tensors, facts={**saved(3).facts, "epoch": 1})
+    again = SavedState(tensors=saved(4).tensors, facts={**saved(3).facts, "epoch": 1})
 
     def die(*_: object) -> None:
         raise StorageError("the bucket is gone")
@@ -276,29 +276,27 @@ def test_a_step_that_is_saved_again_stays_whole_all_the_while(
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({"began": None}, "nothing of began"),
-        ({"sampler": {"epoch": 0, "position": 0, "num_samples": 0}}, "no place in the data"),
-        ({"sampler": {"epoch": 0, "position": 9, "num_samples": 5}}, "no place in the data"),
+        ({"began": None}, "began is missing"),
+        ({"sampler": {"epoch": 0, "position": 0, "num_samples": 0}}, "is not a place in the data"),
+        ({"sampler": {"epoch": 0, "position": 9, "num_samples": 5}}, "is not a place in the data"),
     ],
 )
-def test_a_state_that_lacks_what_training_goes_on_from_does_not_fit(
-    facts: dict[str, object], reason: str, runtime: Runtime
-) -> None:
+def test_state_without_required_values_is_incompatible(facts: dict[str, object], reason: str, runtime: Runtime) -> None:
     state = small_state()
     good = state.capture(runtime)
-    state.fits(good)
+    state.check_compatible(good)
     changed = {key: value for key, value in {**good.facts, **facts}.items() if value is not None}
     with pytest.raises(ValueError, match=reason):
-        state.fits(Saved(tensors=good.tensors, facts=changed))
+        state.check_compatible(SavedState(tensors=good.tensors, facts=changed))
     strange = {**good.tensors, "optimizer.momentum.head": torch.zeros(1)}
-    with pytest.raises(ValueError, match="state of head, which is no weight"):
-        state.fits(Saved(tensors=strange, facts=good.facts))
+    with pytest.raises(ValueError, match="state of head, which is not a weight"):
+        state.check_compatible(SavedState(tensors=strange, facts=good.facts))
 
 
-def test_a_process_killed_while_it_saves_leaves_a_whole_one(tmp_path: Path, runtime: Runtime) -> None:
+def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     chance = random.Random(0)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    # Forked from one that has imported torch, and no more: an import takes longer than a hundred saves.
+    # Fork from a process with torch and nothing else, because an import takes longer than a hundred saves.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(
         ["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.checkpoints.tensor_files"]

@@ -1,4 +1,4 @@
-"""Histories of checkpoints: saved, damaged, resumed, saved again, taken over; no whole checkpoint is lost."""
+"""Random histories of saves, damage, resumes and takeovers never lose a complete checkpoint."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_retention_checkpoint_with_a_damaged_manifest_is_not_counted(tmp_path: P
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
-def test_retention_listing_that_lags_deletes_no_whole_checkpoint(
+def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
     save(checkpoints, 1, 2)
     names = Folder.names
-    # No storage here has such listings: the files are there, and only the steps are listed.
+    # Simulate a lagging listing: the files exist, and only the steps are listed.
     monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
     monkeypatch.setattr(Folder, "sizes", lambda _: {})
     save(checkpoints, 3)
@@ -70,7 +70,7 @@ def test_retention_listing_that_lags_deletes_no_whole_checkpoint(
 
 
 def flip(store: Store, step: int) -> None:
-    """Change one byte of the tensors: only a resume can see this."""
+    """Change one byte of the tensors, which only a resume can detect."""
     path = store.tensor_file(step)
     content = store.files.cat_file(path)
     store.edit(path, content[:-1] + bytes([content[-1] ^ 1]))
@@ -82,13 +82,13 @@ def cut(store: Store, path: str, *, left: int = -1) -> None:
 
 
 def put_folder(store: Store, path: str) -> None:
-    """Put a folder in the place of a file."""
+    """Replace a file by a folder."""
     store.remove(path)
     store.edit(f"{path}/other", b"")
 
 
 def copy_to_next(store: Store, step: int) -> None:
-    """Copy a checkpoint to the name of the next step, and break the original."""
+    """Copy a checkpoint to the next step's name and break the original."""
     if store.files.exists(store.place(step + 1)):
         store.remove(store.place(step + 1))
     for name in store.names(step):
@@ -97,7 +97,7 @@ def copy_to_next(store: Store, step: int) -> None:
 
 
 def put_file(store: Store, step: int) -> None:
-    """Put a file in the place of a checkpoint's folder."""
+    """Replace a checkpoint's folder by a file."""
     store.remove(store.place(step))
     if store.is_local:
         store.edit(store.place(step), b"no checkpoint")
@@ -128,7 +128,7 @@ class Histories(RuleBasedStateMachine):
         self._world = self._keep = 1
         self._step = self._value = 0
         self._flipped: set[int] = set()
-        """Steps with a changed byte that no resume has read yet: they still count."""
+        """Steps with a changed byte that no resume has read yet. They still count as complete."""
 
     @initialize(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
     def begin(self, world: int, keep: int) -> None:
@@ -145,7 +145,7 @@ class Histories(RuleBasedStateMachine):
         resumes=st.booleans(),
     )
     def damage_newest(self, kinds: list[str], world: int, keep: int, saves: int, *, resumes: bool) -> None:
-        """Damage the newest checkpoints, resume or not, and save from there."""
+        """Damage the newest checkpoints, perhaps resume, and save from there."""
         for kind in kinds:
             if whole := self._store.whole():
                 self.damage_step(max(whole), kind)
@@ -156,7 +156,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
     def resume(self, world: int, keep: int) -> None:
-        """Start another run of the job; a run before it, if it still lives, has lost the folder."""
+        """Start another run of the job. A previous run that still lives loses the lease."""
         if self._run:
             self._former.append(self._run)
         whole, contents = self._store.whole(), self._store.contents()
@@ -166,7 +166,7 @@ class Histories(RuleBasedStateMachine):
             found = self._run.resume()
         except DataError:
             assert not whole
-            # A user moves them away, as the error says.
+            # A user moves them away, as the error advises.
             self._store.remove(self._store.path)
             found = None
         else:
@@ -183,7 +183,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._run)
     @rule(steps=st.integers(0, 2), crash=st.none() | st.integers(WRITING, 4))
     def save_or_crash(self, steps: int, crash: int | None) -> None:
-        """Save, and crash in the middle."""
+        """Crash in the middle of a save."""
         self.save(steps, crash)
 
     @precondition(lambda self: self._run)
@@ -196,12 +196,12 @@ class Histories(RuleBasedStateMachine):
         self._run = None
 
     def teardown(self) -> None:
-        """Let every held save end, also after a failure."""
+        """Let every held save end, even after a failure."""
         for run in (*self._former, *([self._run] if self._run else [])):
             run.release()
 
     def save(self, steps: int, crash: int | None = None) -> None:
-        """Save after so many steps more, and check what is left."""
+        """Save after that many steps and check the remaining checkpoints."""
         run = self._run
         assert run
 
@@ -222,7 +222,7 @@ class Histories(RuleBasedStateMachine):
         return saving
 
     def _check(self, saving: Saving, end: Callable[[], bool | None]) -> None:
-        """Check that a save deletes nothing but what is broken or too old."""
+        """Check that a save deletes only broken or old checkpoints."""
         is_done = end() is not False
         step, after = saving.step, self._store.whole()
         is_sealed = after.get(step) == saving.value
@@ -250,11 +250,11 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._run)
     @rule(keep=st.integers(1, 4), steps=st.integers(0, 2), same=st.booleans())
     def take_over_during_save(self, keep: int, steps: int, *, same: bool) -> None:
-        """Start another run while one writes; the first one may not seal, delete or overwrite anything."""
+        """Start another run while one writes. The first one may not seal, delete or overwrite anything."""
         former = self._run
         assert former
         saving = self._begin_save(former, steps, held=True)
-        # Both in the same two processes would talk through one group.
+        # In the same two processes both would communicate through one group.
         self.resume(1 if self._world == 2 else 2, keep)
         if same:
             self.save(max(0, saving.step - self._step))
@@ -267,18 +267,18 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._former)
     @rule(data=st.data(), steps=st.integers(0, 2))
     def save_without_lease(self, data: st.DataObject, steps: int) -> None:
-        """Save in a run that has lost the folder: nothing changes."""
+        """Save in a run that has lost the lease: nothing changes."""
         former = data.draw(st.sampled_from(self._former))
         contents = self._store.contents()
         former.save(max(1, self._step + steps), -1.0)
-        with pytest.raises(ConfigurationError, match="taken by a run that was started later"):
+        with pytest.raises(ConfigurationError, match="acquired by a run that started later"):
             former.wait()
         assert self._store.contents() == contents
 
     @precondition(lambda self: self._store.whole())
     @rule(data=st.data(), kind=st.sampled_from(sorted(DAMAGE)))
     def damage(self, data: st.DataObject, kind: str) -> None:
-        """Damage a whole checkpoint, as a rule one of the newest."""
+        """Damage a complete checkpoint, usually one of the newest."""
         self.damage_step(data.draw(st.sampled_from(sorted(self._store.whole(), reverse=True))), kind)
 
     def damage_step(self, step: int, kind: str) -> None:
@@ -302,7 +302,7 @@ class Saving(NamedTuple):
 
 @pytest.fixture(scope="module")
 def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
-    """Start a run of one rank in this process, or of two ranks in processes of their own."""
+    """Start a run on one rank in this process, or on two ranks in separate processes."""
     with two_ranks() as pipes:
 
         def start(world: int, url: str, keep: int) -> Run:
@@ -312,7 +312,7 @@ def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
 
 
 def check_histories(start: Callable[[int, str, int], Run], where: str, *, examples: int) -> None:
-    """Try histories, each in a folder of its own."""
+    """Run histories, each in a separate folder."""
     numbers = count()
     run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis has no type for it
         lambda: Histories(f"{where}/{next(numbers)}", start),
@@ -325,18 +325,18 @@ def check_histories(start: Callable[[int, str, int], Run], where: str, *, exampl
     )
 
 
-def test_histories_on_a_disk_keep_the_newest_whole_checkpoints(
+def test_histories_on_a_disk_keep_the_newest_complete_checkpoints(
     tmp_path: Path, start: Callable[[int, str, int], Run]
 ) -> None:
     check_histories(start, f"file://{tmp_path}", examples=60)
 
 
-def test_histories_in_a_store_of_objects_keep_the_newest_whole_checkpoints(runtime: Runtime) -> None:
-    # fsspec's store in this process's memory: two ranks cannot share it.
+def test_histories_in_an_object_store_keep_the_newest_complete_checkpoints(runtime: Runtime) -> None:
+    # fsspec's store is in this process's memory, which two ranks cannot share.
     check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), "memory://history", examples=40)
 
 
-def test_history_in_a_bucket_keeps_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+def test_history_in_a_bucket_keeps_the_newest_complete_checkpoints(bucket: str, runtime: Runtime) -> None:
     history = Histories(bucket, lambda _world, url, keep: InProcess(url, keep, runtime))
     history.begin(world=1, keep=3)
     history.damage_step(3, "tensors cut short")
@@ -352,5 +352,5 @@ def test_history_in_a_bucket_keeps_the_newest_whole_checkpoints(bucket: str, run
 
 
 @pytest.mark.long
-def test_histories_in_a_bucket_keep_the_newest_whole_checkpoints(bucket: str, runtime: Runtime) -> None:
+def test_histories_in_a_bucket_keep_the_newest_complete_checkpoints(bucket: str, runtime: Runtime) -> None:
     check_histories(lambda _world, url, keep: InProcess(url, keep, runtime), bucket, examples=1)

@@ -1,4 +1,4 @@
-"""What else may lie where checkpoints do: files, folders, pipes and links in the place of one."""
+"""Files, folders, pipes and links at the paths of checkpoints and their files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime) -> None:
+def test_file_at_an_old_checkpoint_path_is_deleted(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     save(checkpoints, 2)
     (tmp_path / "step-000000001").write_text("no checkpoint")
@@ -28,7 +28,7 @@ def test_a_file_in_the_place_of_an_old_one_goes(tmp_path: Path, runtime: Runtime
 
 
 def fold(path: Path) -> None:
-    """Put a folder with something in it in the place of a file."""
+    """Replace a file by a folder that is not empty."""
     path.unlink()
     path.mkdir()
     (path / "other").touch()
@@ -42,25 +42,25 @@ def remove(folder: Path) -> None:
 
 
 def put_file(place: Path) -> None:
-    """Put a file in the place of a checkpoint."""
+    """Put a file at a checkpoint's path."""
     remove(place)
     place.write_text("no checkpoint")
 
 
 def put_link(place: Path, target: str) -> None:
-    """Put a link in the place of a checkpoint."""
+    """Put a link at a checkpoint's path."""
     remove(place)
     place.symlink_to(target)
 
 
 def pipe(path: Path) -> None:
-    """Put a pipe, from which nothing ever comes, in the place of a file."""
+    """Replace a file by a pipe without a writer."""
     path.unlink()
     os.mkfifo(path)
 
 
 def put_pipe(place: Path) -> None:
-    """Put a pipe in the place of a checkpoint."""
+    """Put a pipe at a checkpoint's path."""
     remove(place)
     os.mkfifo(place)
 
@@ -78,7 +78,7 @@ IN_THE_WAY: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("put", IN_THE_WAY.values(), ids=IN_THE_WAY)
-def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
+def test_skipped_path_is_replaced_when_its_step_is_saved(
     put: Callable[[Path], None], tmp_path: Path, runtime: Runtime
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
@@ -97,14 +97,14 @@ def test_what_was_passed_over_is_replaced_when_its_step_is_saved(
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: Runtime) -> None:
+def test_link_target_of_a_checkpoint_path_is_left_alone(step: int, tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
     save(checkpoints, 1)
     place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
     place.rename(elsewhere)
     place.symlink_to(elsewhere)
     before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
-    # By a run that knows nothing of it: its own step would be written beside what is there.
+    # A run without knowledge of it would write its own step into the same folder.
     save(Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1), step)
     assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
     assert checkpoints.folder.names() == [f"step-{step:09d}"]
@@ -113,7 +113,7 @@ def test_what_a_link_leads_to_is_left_alone(step: int, tmp_path: Path, runtime: 
 
 @pytest.mark.parametrize("ending", [MANIFEST, ".tensors"])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
-def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
+def test_unreadable_checkpoint_is_skipped_and_failing_storage_raises(
     number: int, ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
@@ -138,11 +138,11 @@ def test_what_may_not_be_read_is_passed_over_and_what_fails_to_be_is_not(
     assert [why.partition(f"{ending} ")[2] for _, why in skipped] == ["cannot be read: Permission denied"]
 
 
-def test_a_file_that_is_on_a_disk_of_its_own_is_missed_before_the_seal(tmp_path: Path, runtime: Runtime) -> None:
+def test_tensor_file_on_another_disk_prevents_the_seal(tmp_path: Path, runtime: Runtime) -> None:
     place = tmp_path / "step-000000001"
 
     def lose() -> None:
-        # What another host wrote onto its own disk is not there either.
+        # Files that another host wrote to its own disk are missing as well.
         for file in place.glob("*.tensors"):
             file.unlink()
 

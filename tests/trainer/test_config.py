@@ -1,4 +1,4 @@
-"""The command line: frozen, because the stack's job descriptions hold flags; wrong flags are named with a remedy."""
+"""The command line is frozen, because job descriptions hold flags. Errors of flags contain a remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FROZEN = Path(__file__).parent / "command_line.txt"
 
 
 def surface() -> str:
-    """Every flag of every recipe with its type and default, one a line."""
+    """Every flag of every recipe with its type and default, one per line."""
     lines = []
     for config in (DigitsConfig, ImagenetConfig):
         recipe = config.__name__.removesuffix("Config").lower()
@@ -32,30 +32,30 @@ def surface() -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_command_line_is_frozen() -> None:
+def test_command_line_is_frozen() -> None:
     assert surface() == FROZEN.read_text(encoding="ascii"), (
         "the trainer's flags changed: jobs that people wrote depend on them. Say so in CHANGELOG.md, and write the new "
         f"ones with `python -m tests.trainer.test_config > {FROZEN.relative_to(PROJECT)}`"
     )
 
 
-def test_the_models_that_a_stack_may_name_are_those_that_the_trainer_has() -> None:
+def test_models_of_stack_settings_equal_models_of_trainer() -> None:
     assert models() == frozenset(names()), "run `python -m tests.trainer.model_names`"
 
 
-def test_flags_take_the_shape_that_jobs_give_them() -> None:
+def test_flags_are_parsed_in_the_form_of_jobs() -> None:
     config = parse(["digits", "--epochs=3", "--batch_size", "16", "--no-augment", "--lr=0.5"])
     assert isinstance(config, DigitsConfig)
     assert (config.epochs, config.batch_size, config.augment, config.learning_rate) == (3, 16, False, 0.5)
 
 
-def test_the_reference_scripts_names_are_understood() -> None:
+def test_flag_names_of_reference_scripts_are_accepted() -> None:
     config = parse(["imagenet", "--fake_data", "--model=resnet18", "--num_epochs=7", "--log_steps=5"])
     assert isinstance(config, ImagenetConfig)
     assert (config.arch, config.epochs, config.log_steps, config.fake_data) == ("resnet18", 7, 5, True)
 
 
-def test_the_environment_gives_the_defaults_that_a_cluster_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_a_cluster_sets_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
     monkeypatch.setenv("TRAINYARD_JOB", "night")
     monkeypatch.setenv("TRAINYARD_DATA", "/digits")
@@ -65,9 +65,7 @@ def test_the_environment_gives_the_defaults_that_a_cluster_knows(monkeypatch: py
 
 
 @pytest.mark.parametrize("config", [DigitsConfig, ImagenetConfig])
-def test_help_shows_every_setting_with_its_sentence(
-    config: type[TrainConfig], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         parse([config.__name__.removesuffix("Config").lower(), "--help"])
     assert end.value.code == 0
@@ -125,12 +123,15 @@ def test_help_shows_every_setting_with_its_sentence(
         (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
         (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
         (["digits", f"--job={'a' * 256}"], ["job is 'aaa", "at most 255 bytes", "a shorter name"]),
-        (["digits", "--job=profiles"], ["job is 'profiles'", "a folder that is not of all jobs", "another name"]),
+        (
+            ["digits", "--job=profiles"],
+            ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"],
+        ),
         (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet"]),
         ([], ["digits", "imagenet"]),
     ],
 )
-def test_wrong_flags_are_named_with_what_is_allowed(flags: list[str], words: list[str]) -> None:
+def test_invalid_flags_are_rejected_with_allowed_values(flags: list[str], words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse(flags)
     text = str(caught.value)
@@ -141,12 +142,12 @@ def test_wrong_flags_are_named_with_what_is_allowed(flags: list[str], words: lis
 
 @pytest.mark.parametrize("key", ["warmup", "label_smoothing", "learning_rate", "weight_decay", "keep_hours"])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_no_finite_number_is_refused(key: str, value: str) -> None:
+def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{key} is {value}"):
         parse(["digits", f"--{key.replace('_', '-')}={value}"])
 
 
-def test_a_name_that_is_no_text_ends_the_process_in_one_line() -> None:
+def test_name_that_is_not_text_ends_in_one_line() -> None:
     words: list[str | bytes] = [sys.executable, "-m", "trainer", "digits", b"--job=a\x80"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == BAD_CONFIGURATION
@@ -154,7 +155,7 @@ def test_a_name_that_is_no_text_ends_the_process_in_one_line() -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_a_wrong_flag_ends_the_process_at_once_with_its_exit_code() -> None:
+def test_invalid_flag_ends_process_with_its_exit_code() -> None:
     words = [sys.executable, "-m", "trainer", "digits", "--epochs=0"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == BAD_CONFIGURATION
@@ -167,7 +168,7 @@ if __name__ == "__main__":
     print(surface(), end="")
 
 
-def test_an_epoch_of_more_generated_images_than_a_rank_can_order_is_refused() -> None:
+def test_steps_per_epoch_beyond_sample_limit_is_rejected() -> None:
     config = ImagenetConfig(image_size=32, batch_size=8, steps_per_epoch=31_250_001)
     with pytest.raises(
         ConfigurationError, match=r"steps_per_epoch is 31250001; allowed is at most 31250000 .* 4 ranks"

@@ -1,4 +1,4 @@
-"""Copies of a checkpoint's tensors: what was there when they were made, in the memory of those before."""
+"""Copies of a checkpoint's tensors hold the values at that time, in reused memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from trainer.checkpoints.copies import HostCopies
 
 
-def test_copies_are_of_their_moment_and_use_their_memory_again() -> None:
+def test_copies_keep_values_and_reuse_memory() -> None:
     copies = HostCopies(torch.device("cpu"))
     images = torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     tensors = {"images": images, "half": torch.rand(3).half().requires_grad_(), "none": torch.empty(0, 3)}
@@ -22,7 +22,7 @@ def test_copies_are_of_their_moment_and_use_their_memory_again() -> None:
     assert second["images"].data_ptr() == first["images"].data_ptr()
 
 
-def test_a_tensor_of_another_kind_gets_memory_of_its_own() -> None:
+def test_copy_of_another_shape_gets_new_memory() -> None:
     copies = HostCopies(torch.device("cpu"))
     first = copies.start({"a": torch.ones(4), "b": torch.ones(4)}).result()
     second = copies.start({"a": torch.ones(2), "b": torch.ones(4, dtype=torch.int64)}).result()

@@ -1,4 +1,4 @@
-"""Memory: what a step on a CPU gives back of it is there for the next, and what asks for more than there is is told."""
+"""Freed memory of a step is reused by the next one, and running out of memory is reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from tests.trainer.processes import run
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
 from trainer.runtime import Runtime
-from trainer.runtime.base import Verdict
+from trainer.runtime.base import Decision
 
 STEPS = """
 import resource
@@ -37,11 +37,11 @@ for prepare in (lambda: None, keep_freed_memory):
 """
 
 
-def test_the_kernel_clears_no_page_anew_for_a_step() -> None:
+def test_freed_memory_is_reused_without_clearing_pages() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
-    # Where the heap lies is chance: of the sixteen tensors of a step it may be just one that goes back to the kernel.
+    # The position in the heap is random: perhaps only one of a step's sixteen tensors goes back to the kernel.
     assert by_default > pages / 20, "this C library keeps memory by itself: keep_freed_memory can go"
     assert kept < pages / 100
 
@@ -91,26 +91,26 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
     ],
     ids=["host", "Python", "GPU", "pinned", "cuBLAS", "NCCL", "shared"],
 )
-def test_watching_out_of_memory_before_the_first_step_names_the_limit(
+def test_translate_errors_before_first_step_names_the_memory_limit(
     ask: Callable[[], object], limit: str, runtime: Runtime
 ) -> None:
-    with pytest.raises(ConfigurationError, match=limit), runtime.watching():
+    with pytest.raises(ConfigurationError, match=limit), runtime.translate_errors():
         ask()
 
 
-def test_watching_another_error_is_not_out_of_memory(runtime: Runtime) -> None:
-    with pytest.raises(PeerGoneError), runtime.watching():
+def test_translate_errors_keeps_errors_other_than_out_of_memory(runtime: Runtime) -> None:
+    with pytest.raises(PeerGoneError), runtime.translate_errors():
         fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
 
-def test_memory_that_sufficed_for_a_step_may_suffice_again(runtime: Runtime) -> None:
-    runtime.vote(Verdict.GO_ON)
-    with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.watching():
+def test_translate_errors_after_first_step_allows_a_restart(runtime: Runtime) -> None:
+    runtime.all_reduce_decision(Decision.CONTINUE)
+    with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.translate_errors():
         torch.empty(2**60)
     assert raised.value.exit_code == 1
 
 
-def test_a_batch_that_no_memory_holds_ends_a_run_with_a_sentence(tmp_path: Path) -> None:
+def test_batch_beyond_memory_ends_run_with_one_line(tmp_path: Path) -> None:
     flags = ("--arch=resnet18", "--steps-per-epoch=1", "--batch-size=100000000", "--image-size=1000")
     ended = run(*flags, recipe="imagenet", data=tmp_path)
     assert ended.codes == [BAD_CONFIGURATION], ended.output

@@ -1,4 +1,4 @@
-"""The trainer on a GPU, where there is one: it learns what it learns on a CPU, and no step waits for the device."""
+"""The trainer on a GPU, if there is one: it learns the same as on a CPU, and no step waits for the device."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.conftest import VISIBLE_GPUS
 from tests.trainer.processes import Ended, run, started
 from trainer.data.made_images import imagenet
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
-from trainer.gpu import CONTROL, HIDDEN
+from trainer.gpu import DRIVER_FILE, HIDDEN
 
 DEVICE = "cuda"
 GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 pytestmark = pytest.mark.skipif(
-    not CONTROL.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
+    not DRIVER_FILE.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
 )
 IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-size=8")
 
 
 @pytest.fixture(autouse=True)
 def visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started see the GPUs, which other tests hide."""
+    """Let started processes see the GPUs, which other tests hide."""
     if VISIBLE_GPUS is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     else:
@@ -41,12 +41,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(ended: Ended) -> list[float]:
-    """Of the steps that were said."""
+    """Return the losses of the reported steps."""
     assert ended.codes == [DONE], ended.output
     return [float(event["loss"]) for event in ended.events("train")]
 
 
-def test_losses_are_those_of_a_cpu(digits: Path) -> None:
+def test_gpu_losses_equal_cpu_losses(digits: Path) -> None:
     flags = ("--epochs=1", "--log-steps=1", "--warmup=0")
     there = run(*flags, f"--device={DEVICE}", recipe="digits", data=digits)
     here = run(*flags, "--device=cpu", recipe="digits", data=digits)
@@ -57,7 +57,7 @@ def test_losses_are_those_of_a_cpu(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
-def test_every_way_to_compute_learns(words: str, digits: Path) -> None:
+def test_gpu_precisions_all_learn(words: str, digits: Path) -> None:
     ended = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
     assert losses(ended)[-1] < losses(ended)[0] / 2
     assert float(ended.events("done")[0]["test_accuracy"]) > 80
@@ -65,7 +65,7 @@ def test_every_way_to_compute_learns(words: str, digits: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)])
 @pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
-def test_no_step_waits_and_all_have_the_images_of_a_cpu(
+def test_gpu_steps_do_not_wait_and_use_the_images_of_a_cpu(
     recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path
 ) -> None:
     words = {
@@ -80,13 +80,13 @@ def test_no_step_waits_and_all_have_the_images_of_a_cpu(
     )
     assert there.codes == here.codes == [DONE], there.output
     if recipe == "generated":
-        return  # made on the device, by its own generator
+        return  # generated on the device, by its own generator
     sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
 
 
 @pytest.mark.skipif(GPUS < 2, reason="no two GPUs here: what ranks exchange over NCCL is NOT RUN")
-def test_two_gpus_learn_what_one_does(digits: Path) -> None:
+def test_two_gpus_learn_the_same_as_one(digits: Path) -> None:
     one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
     two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)
     assert one.codes == two.codes == [DONE], two.output
@@ -94,7 +94,7 @@ def test_two_gpus_learn_what_one_does(digits: Path) -> None:
     assert ours == pytest.approx(theirs, rel=0.05)
 
 
-def test_a_run_goes_on_on_another_device(digits: Path, tmp_path: Path) -> None:
+def test_run_resumes_on_another_device(digits: Path, tmp_path: Path) -> None:
     bucket = f"--bucket=file://{tmp_path}"
     for epochs, device in enumerate((DEVICE, "cpu", DEVICE), start=1):
         ended = run(f"--epochs={epochs}", bucket, f"--device={device}", "--amp", recipe="digits", data=digits)
@@ -104,18 +104,18 @@ def test_a_run_goes_on_on_another_device(digits: Path, tmp_path: Path) -> None:
     assert float(ended.events("test")[-1]["accuracy"]) > 20
 
 
-def test_a_run_that_is_told_to_leave_saves_its_step(digits: Path, tmp_path: Path) -> None:
+def test_preempted_run_on_gpu_saves_its_step(digits: Path, tmp_path: Path) -> None:
     flags = ("--epochs=100000", "--log-steps=1", f"--bucket=file://{tmp_path}", f"--device={DEVICE}")
     with started(*flags, hosts=1, processes=1, recipe="digits", data=digits) as running:
         running.wait_for("train epoch=2")
         os.kill(running.rank_process(0), signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
-    step = ended.output.partition("told to leave at step ")[2].split()[0]
+    step = ended.output.partition("preempted at step ")[2].split()[0]
     assert [event["step"] for event in ended.events("checkpoint")][-1] == step
 
 
-def test_a_profile_has_the_kernels_of_the_gpu(digits: Path, tmp_path: Path) -> None:
+def test_profile_contains_gpu_kernels(digits: Path, tmp_path: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-4", f"--bucket=file://{tmp_path}", f"--device={DEVICE}")
     ended = run(*flags, recipe="digits", data=digits)
     assert ended.codes == [DONE], ended.output
@@ -123,13 +123,13 @@ def test_a_profile_has_the_kernels_of_the_gpu(digits: Path, tmp_path: Path) -> N
     assert b'"cat": "kernel"' in gzip.decompress(trace.read_bytes())
 
 
-def test_memory_that_does_not_suffice_is_a_bad_configuration(digits: Path) -> None:
+def test_batch_beyond_gpu_memory_is_bad_configuration(digits: Path) -> None:
     ended = run("--batch-size=5000000", f"--device={DEVICE}", recipe="imagenet", data=digits)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
     assert "flags.batch_size = 5000000, flags.accumulate = 1: the accelerator ran out of memory (" in ended.output
 
 
-def test_more_ranks_than_gpus_are_refused(digits: Path) -> None:
+def test_more_ranks_than_gpus_are_rejected(digits: Path) -> None:
     ended = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
     assert "processes per host is 17; allowed is at most " in ended.output

@@ -1,4 +1,4 @@
-"""Digits in files that are no digits are named, with what is wrong with them; none is trained on in silence."""
+"""Invalid files of digits are rejected with the defect."""
 
 from __future__ import annotations
 
@@ -26,50 +26,50 @@ def load(folder: Path) -> Digits:
     return Digits(DigitsConfig(data_dir=str(folder)), torch.device("cpu"))
 
 
-def test_right_files_are_taken(tmp_path: Path) -> None:
+def test_valid_digit_files_are_loaded(tmp_path: Path) -> None:
     write(tmp_path, labels=bytes(index % 3 for index in range(20)))
     found = load(tmp_path)
     assert (found.classes, found.side, found.num_samples, found.num_tests) == (10, 28, 16, 4)
 
 
-def test_a_label_that_is_no_digit(tmp_path: Path) -> None:
+def test_label_that_is_not_a_digit_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, labels=bytes([0, 1, 2, 99, 4, 15]) + bytes(14))
     with pytest.raises(DataError, match=f"{DIGIT_LABELS} has 2 labels .* the first 99 at index 3; allowed are 0 to 9"):
         load(tmp_path)
 
 
-def test_images_of_another_size(tmp_path: Path) -> None:
+def test_images_of_another_size_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, side=32)
     with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has images of 32 x 32 pixels, not 28 x 28"):
         load(tmp_path)
 
 
-def test_images_without_anything_in_them(tmp_path: Path) -> None:
+def test_images_without_contrast_are_rejected(tmp_path: Path) -> None:
     write(tmp_path)
     (tmp_path / DIGIT_IMAGES).write_bytes(struct.pack(">4I", 0x803, 20, 28, 28) + bytes([7]) * 20 * 28 * 28)
-    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has no digits: all its pixels are 7"):
+    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has no digits: every pixel is 7"):
         load(tmp_path)
 
 
-def test_no_images(tmp_path: Path) -> None:
+def test_empty_image_file_is_rejected(tmp_path: Path) -> None:
     write(tmp_path, count=0)
-    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} has nothing in it"):
+    with pytest.raises(DataError, match=f"{DIGIT_IMAGES} is empty"):
         load(tmp_path)
 
 
-def test_too_few_images(tmp_path: Path) -> None:
+def test_too_few_images_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, count=3)
     with pytest.raises(DataError, match="3 images, and at least 5 are needed"):
         load(tmp_path)
 
 
-def test_more_images_than_labels(tmp_path: Path) -> None:
+def test_more_images_than_labels_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, labels=bytes(7))
     with pytest.raises(DataError, match="20 images and 7 labels"):
         load(tmp_path)
 
 
-def test_a_compressed_file(tmp_path: Path) -> None:
+def test_compressed_file_is_rejected(tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / DIGIT_IMAGES
     path.write_bytes(gzip.compress(path.read_bytes()))

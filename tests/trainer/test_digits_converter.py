@@ -1,4 +1,4 @@
-"""The converter from the npm package to IDX files, on packages made here."""
+"""The converter from the npm package to IDX files, on generated packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = SIDE * SIDE
 
 
 def package(path: Path, digits: list[list[int]], *, rounded: bool = True) -> Path:
-    """A package like npm's whose digit d has images of one grey level each."""
+    """Write a package like npm's, in which each digit has images of one grey level."""
     with tarfile.open(path, "w:gz") as archive:
         for digit, levels in enumerate(digits):
             pixels = [round(level / 255, 3) if rounded else level / 251 for level in levels for _ in range(SIZE)]
@@ -28,7 +28,7 @@ def package(path: Path, digits: list[list[int]], *, rounded: bool = True) -> Pat
     return path
 
 
-def test_every_grey_level_comes_back_exactly_and_digits_take_turns(tmp_path: Path) -> None:
+def test_converter_keeps_grey_levels_and_alternates_digits(tmp_path: Path) -> None:
     levels = [list(range(0, 256)), [7, 255], [128]]
     convert(package(tmp_path / "p.tgz", levels), tmp_path, counts=(256, 2, 1))
     images = read_idx(tmp_path / IMAGES, dimensions=3)
@@ -40,7 +40,7 @@ def test_every_grey_level_comes_back_exactly_and_digits_take_turns(tmp_path: Pat
     assert torch.equal(images.amax(dim=(1, 2)), images.amin(dim=(1, 2)))
 
 
-def test_equal_packages_give_equal_bytes(tmp_path: Path) -> None:
+def test_converter_output_is_deterministic(tmp_path: Path) -> None:
     source = package(tmp_path / "p.tgz", [[1, 2], [3]])
     contents = []
     for name in ("a", "b"):
@@ -58,8 +58,6 @@ def test_equal_packages_give_equal_bytes(tmp_path: Path) -> None:
         ([[1, 2], [101]], False, "no grey level"),
     ],
 )
-def test_a_package_that_is_not_what_it_should_be_is_refused(
-    tmp_path: Path, digits: list[list[int]], rounded: bool, words: str
-) -> None:
+def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         convert(package(tmp_path / "p.tgz", digits, rounded=rounded), tmp_path, counts=(2, 1))

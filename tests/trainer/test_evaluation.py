@@ -1,4 +1,4 @@
-"""What an evaluation counts: every sample once, those that cannot be read not at all."""
+"""An evaluation counts every sample once, except unreadable ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import NO_LABEL, Data
 from trainer.data.datasets import Digits
-from trainer.data.image_files import Place
+from trainer.data.image_files import ReaderRanks
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet
 from trainer.evaluation import Scores, evaluate
@@ -22,8 +22,8 @@ from trainer.exit_codes import DataError
 from trainer.runtime import Runtime
 
 
-def test_samples_without_a_class_count_nowhere(runtime: Runtime) -> None:
-    # The classes in the order in which the model names them, 0 first, for every sample.
+def test_scores_ignore_samples_without_class(runtime: Runtime) -> None:
+    # The classes in the model's order of scores, 0 first, for every sample.
     logits = torch.arange(7, 0, -1.0).repeat(6, 1)
     labels = torch.tensor([0, 1, 4, 5, NO_LABEL, 0])
     scores = Scores(7, runtime)
@@ -37,22 +37,22 @@ def test_samples_without_a_class_count_nowhere(runtime: Runtime) -> None:
     assert loss == pytest.approx(functional.cross_entropy(logits[known], labels[known]).item())
 
 
-def test_fewer_than_five_classes_are_all_among_the_first(runtime: Runtime) -> None:
+def test_scores_with_fewer_than_five_classes_have_top5_of_100(runtime: Runtime) -> None:
     scores = Scores(3, runtime)
     scores.add(torch.rand(4, 3), torch.tensor([0, 1, 2, 0]))
     assert scores.take()[1] == 100
 
 
 class First(torch.nn.Module):
-    """Takes every image for one of the first class."""
+    """A model that predicts the first class for every image."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return torch.tensor([1.0, 0.0]).repeat(len(images), 1)
 
 
-def test_an_evaluation_of_nothing_is_no_result(runtime: Runtime) -> None:
+def test_evaluation_without_readable_samples_raises(runtime: Runtime) -> None:
     class Unread:
-        """Test samples of which none can be read."""
+        """A test set without a readable sample."""
 
         classes, num_tests, broken = 2, 3, ("a", "b", "c")
 
@@ -64,11 +64,11 @@ def test_an_evaluation_of_nothing_is_no_result(runtime: Runtime) -> None:
         evaluate(First(), cast("Data", Unread()), runtime, lambda: False, gallery=False)
 
 
-def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_path: Path, runtime: Runtime) -> None:
+def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Runtime) -> None:
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
     config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, torch.device("cpu"), Place())
+    data = FolderImages(config, torch.device("cpu"), ReaderRanks())
 
     found = evaluate(First(), data, runtime, lambda: False, gallery=False)
     assert found
@@ -76,14 +76,14 @@ def test_an_image_of_the_test_set_that_cannot_be_read_is_no_wrong_answer(tmp_pat
     assert len(data.broken) == 1
 
 
-def test_all_ranks_evaluate_and_save_with_the_statistics_of_the_first(digits: Path) -> None:
-    ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.levelled")
+def test_ranks_evaluate_and_save_with_statistics_of_rank_0(digits: Path) -> None:
+    ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.buffer_sync")
     assert ended.codes == [0], ended.output
     for what, means in (("scattered", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
         assert sorted(event["mean"] for event in ended.events(what)) == sorted(means.split()), ended.output
 
 
-def test_an_evaluation_that_is_told_to_leave_ends(runtime: Runtime, digits: Path) -> None:
+def test_preempted_evaluation_stops(runtime: Runtime, digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 10))
     assert evaluate(model, data, runtime, lambda: True, gallery=False) is None

@@ -1,7 +1,7 @@
-"""What clusters do to jobs: ranks killed and told to leave again and again, disks full, services that do not answer.
+"""Faults of clusters: killed and preempted ranks, full disks, silent services.
 
-A count of each fault is taken by default that keeps the suite short; TRAINYARD_ALL_FAULTS=1 takes all twenty. The
-summary at the end of the run says which were not taken (tests/trainer/conftest.py).
+By default few of each fault run, to keep the suite short; TRAINYARD_ALL_FAULTS=1 runs all twenty. The summary at the
+end names the faults that did not run (tests/trainer/conftest.py).
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from trainer.report.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
 BUDGET = 15.0
-"""Seconds that a spot machine leaves a job."""
+"""Seconds that a spot VM leaves a job."""
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
-    """The bucket of a run of two ranks that nothing happened to."""
+    """Return the bucket of a run of two ranks without faults."""
     return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), digits)
 
 
 def undisturbed_run(bucket: Path, digits: Path, *flags: str) -> Path:
-    """Two ranks train to the end, and leave their checkpoints in the bucket."""
+    """Train two ranks to the end. Their checkpoints stay in the bucket."""
     ended = run(*TWO_RANKS, *flags, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     return bucket
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: Path, digits: Path) -> None:
+def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, digits: Path) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", digits, f"--seed={seed}")
     chance = random.Random(seed)
     flags = (*TWO_RANKS, f"--seed={seed}", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=2, restarts=KILLS, data=digits, recipe="digits") as running:
         for _ in range(KILLS):
-            # All kills together come before the last checkpoint, so that training is never done before them.
+            # All kills happen before the last checkpoint, so that training cannot end first.
             for _ in range(chance.randint(1, 4)):
                 running.wait_for("checkpoint ")
             time.sleep(chance.uniform(0, 0.05))
@@ -65,7 +65,7 @@ def test_ranks_killed_at_random_change_nothing_in_the_end(seed: int, tmp_path: P
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits: Path) -> None:
+def test_preempted_run_saves_current_step_in_time(tmp_path: Path, digits: Path) -> None:
     chance = random.Random(0)
     steps = [0]
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
@@ -73,7 +73,7 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
         with started(*flags, processes=2, data=digits, recipe="digits") as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
-            # A pod's end is told to the launcher, which passes it on; an operator may also tell one rank alone.
+            # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
             told = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
             began = time.monotonic()
             os.kill(told, signal.SIGTERM)
@@ -87,7 +87,9 @@ def test_told_to_leave_the_current_step_is_saved_in_time(tmp_path: Path, digits:
         steps.append(step)
 
 
-def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digits: Path, undisturbed: Path) -> None:
+def test_restarts_with_two_one_two_ranks_take_every_sample_once(
+    tmp_path: Path, digits: Path, undisturbed: Path
+) -> None:
     two = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
     one = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
     program = f"tests.trainer.recorded {tmp_path}/samples"
@@ -111,13 +113,13 @@ def test_two_ranks_then_one_then_two_take_every_sample_once(tmp_path: Path, digi
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four MiB: a checkpoint of the digits' network has over five."""
+    """A disk of four MiB. A checkpoint of the digits network has over five."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
     yield tmp_path
     subprocess.run(["umount", "-n", str(tmp_path)], check=True)
 
 
-def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+def test_full_disk_ends_run_with_its_path(small_disk: Path, digits: Path) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -125,7 +127,7 @@ def test_a_full_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
 
-def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, digits: Path) -> None:
+def test_disk_filled_by_events_ends_run_with_one_line(small_disk: Path, digits: Path) -> None:
     (small_disk / "other").write_bytes(bytes(4 * 2**20 - 40 * 2**10))
     ended = run(f"--bucket=file://{small_disk}", "--epochs=99", "--log-steps=1", recipe="digits", data=digits)
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -133,7 +135,7 @@ def test_a_disk_that_fills_up_with_events_is_named_in_a_line(small_disk: Path, d
     assert "Traceback" not in ended.output
 
 
-def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_curves_lost_at_close_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = TensorBoard(Folder(f"file://{tmp_path}"))
     number = Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)
     sink.write(number)
@@ -143,7 +145,7 @@ def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", full)
-    # As where the last look whether all went well is a moment too early.
+    # Simulate an error after the last check.
     monkeypatch.setattr(
         "tensorboard.summary.writer.event_file_writer._AsyncWriter._check_worker_status", lambda _: None
     )
@@ -152,7 +154,7 @@ def test_curves_that_are_lost_at_the_very_end_are_missed(tmp_path: Path, monkeyp
         sink.close()
 
 
-def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path, digits: Path) -> None:
+def test_curves_that_fail_to_write_end_run(tmp_path: Path, digits: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     ended = run("--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
@@ -162,7 +164,7 @@ def test_curves_that_cannot_be_written_end_the_run_and_are_named(tmp_path: Path,
     assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
 
 
-def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Path) -> None:
+def test_read_only_disk_ends_run(small_disk: Path, digits: Path) -> None:
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
     ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
@@ -170,7 +172,7 @@ def test_a_read_only_disk_is_named_and_ends_the_run(small_disk: Path, digits: Pa
 
 
 @pytest.mark.parametrize("mode", ["offline", "online"])
-def test_weights_and_biases_is_not_waited_for(
+def test_wandb_does_not_delay_training(
     mode: str, tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
@@ -178,7 +180,7 @@ def test_weights_and_biases_is_not_waited_for(
     flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
-    # Online it may first have begun a run that it could not announce.
+    # Online, W&B may first have started a run that it could not announce.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, ended.output
     rows = [record.history for record in recorded(kept[0]) if record.HasField("history")]
@@ -198,7 +200,7 @@ def test_weights_and_biases_is_not_waited_for(
             assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
 
 
-def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
+def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
@@ -210,13 +212,13 @@ def test_steps_are_profiled_where_asked(tmp_path: Path, digits: Path) -> None:
 
 
 def profiled(path: Path) -> int:
-    """How many steps a trace has."""
+    """Return the number of steps in a trace."""
     return [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]].count(
         "Optimizer.step#AdamW.step"
     )
 
 
-def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(tmp_path: Path, digits: Path) -> None:
+def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-9999", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
@@ -226,12 +228,12 @@ def test_a_profile_that_the_run_is_too_short_for_has_the_steps_that_there_were(t
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
 
-def test_a_profile_of_none_of_the_run_is_warned_of(tmp_path: Path, digits: Path) -> None:
+def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
-    warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: it makes no profile"
+    warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: no profile is written"
     assert ended.output.count(warning) == 1
     assert ended.events("profile") == []
     behind = run(
@@ -247,7 +249,7 @@ def test_a_profile_of_none_of_the_run_is_warned_of(tmp_path: Path, digits: Path)
     assert behind.events("profile") == []
 
 
-def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digits: Path) -> None:
+def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=999", "--profile-steps=2-999999999", "--log-steps=1", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")
@@ -259,7 +261,7 @@ def test_a_run_that_is_told_to_leave_keeps_what_it_profiled(tmp_path: Path, digi
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
 
 
-def test_a_batch_in_parts_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
+def test_accumulated_batch_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
     flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output

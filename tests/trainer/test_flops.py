@@ -1,4 +1,4 @@
-"""How much arithmetic a model's training step is counted to be, against what torchvision says of its forward pass."""
+"""The counted FLOPs of a training step agree with torchvision's count of the forward pass."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ PUBLISHED = {
     "mobilenet_v3_small": 0.057,
     "vit_b_16": 17.564,
 }
-"""10^9 multiplications of a forward pass, by the `meta` of torchvision's weights."""
+"""10^9 multiplications of a forward pass, from the `meta` of torchvision's weights."""
 
 
 @pytest.mark.parametrize("arch", PUBLISHED)
-def test_a_step_is_three_forward_passes_of_two_operations_a_multiplication(arch: str) -> None:
+def test_flops_of_a_step_are_three_forward_passes(arch: str) -> None:
     model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
     counted = flops_per_sample(model, (3, 224, 224))
     assert counted is not None
-    # The images need no gradient, which is a part of the first layer's.
+    # The images need no gradient, which would be part of the first layer.
     assert 0.94 < counted / (6 * GIGA * PUBLISHED[arch]) < 1.001
 
 
 @pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
-def test_groups_save_arithmetic_in_the_backward_pass_too(layer: type[nn.Conv2d | nn.ConvTranspose2d]) -> None:
+def test_flops_of_grouped_convolutions_are_lower_in_backward_pass(layer: type[nn.Conv2d | nn.ConvTranspose2d]) -> None:
     counted = {}
     for groups in (1, 4):
         model = nn.Sequential(nn.Conv2d(3, 8, 1), layer(8, 8, 3, groups=groups))
         found, first = flops_per_sample(model, (3, 9, 9)), flops_per_sample(model[:1], (3, 9, 9))
         assert found is not None
         assert first is not None
-        # The first layer's alone, whose weights are all that wants a gradient.
+        # Only the first layer's weights need a gradient.
         counted[groups] = found - first
     assert counted[1] == 4 * counted[4]
 
 
-def test_the_model_that_trains_stays_as_it_is() -> None:
+def test_flops_count_leaves_model_unchanged() -> None:
     model = build_model(DigitsConfig(), classes=10, channels=1).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()
@@ -55,7 +55,7 @@ def test_the_model_that_trains_stays_as_it_is() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_model_that_looks_at_values_has_no_count() -> None:
+def test_flops_of_value_dependent_model_are_none() -> None:
     class Looks(nn.Linear):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return super().forward(images) if images.sum() > 0 else images

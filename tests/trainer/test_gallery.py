@@ -1,4 +1,4 @@
-"""What an evaluation shows in Weights & Biases: images, which class was taken for which, one group for all ranks."""
+"""Evaluation results in Weights & Biases: images and the confusion matrix, in one group for all ranks."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from trainer.exit_codes import DONE
 from trainer.report.gallery import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
-"""Of the log format that a run is kept in: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
+"""Sizes in W&B's log format: https://github.com/google/leveldb/blob/main/doc/log_format.md"""
 
 
 Record: Any = vars(wandb_internal_pb2)["Record"]
-"""Made when the module is imported, which its types do not say."""
+"""Created at import, which its types do not show."""
 
 
 class OneRank:
-    """As much of a runtime as is asked."""
+    """The part of a runtime that the gallery uses."""
 
     rank = 0
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """There is nobody else."""
+        """Return the values unchanged: there is one rank."""
         return values
 
 
-def test_rows_are_classes_and_columns_what_they_were_taken_for() -> None:
+def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
     collector = Collector(3, torch.device("cpu"))
     logits = torch.eye(3)[[0, 2, 2, 1]]
     collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
     found = collector.take(OneRank())  # type: ignore[arg-type]  # as much of it as is asked
     assert found.confusion is not None
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
-    assert [(each.label, each.taken_for) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
+    assert [(each.label, each.predicted) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
     assert found.samples[0].pixels.shape == (5, 6, 3)
     assert found.samples[0].pixels.dtype == np.uint8
     assert (found.samples[0].pixels.min(), found.samples[0].pixels.max()) == (0, 255)
 
 
 def recorded(path: Path) -> list[Any]:
-    """What an offline run has recorded."""
+    """Return the records of an offline run."""
     data, place = path.read_bytes(), HEAD
     found, begun = [], b""
     while place < len(data):
@@ -64,7 +64,7 @@ def recorded(path: Path) -> list[Any]:
     return found
 
 
-def test_every_rank_has_a_run_in_the_group_of_the_job(tmp_path: Path) -> None:
+def test_every_rank_has_a_wandb_run_in_the_group_of_the_job(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path / "data", classes=4, train=16, tests=6, side=32)
     flags = ("--no-fake-data", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--epochs=1", "--log-steps=1")
     where = (f"--data-dir={tmp_path}/data", f"--bucket=file://{tmp_path}/bucket", "--job=pictures", "--wandb=offline")

@@ -1,4 +1,4 @@
-"""GPUs that torch cannot use are told so before training begins; what can run where is known from torch's targets."""
+"""GPUs that torch cannot use are reported before training begins. torch's targets tell which GPUs it can use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
         (("sm_80", "compute_80"), (7, 5), False),
     ],
 )
-def test_a_gpu_runs_what_is_built_for_it(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
+def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
     assert gpu.has_kernels(built_for, *capability) is runs
 
 
@@ -61,25 +61,25 @@ def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "nvidiactl").touch()
-    monkeypatch.setattr(gpu, "CONTROL", tmp_path / "nvidiactl")
+    monkeypatch.setattr(gpu, "DRIVER_FILE", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not gpu.has_gpu(), "the tests hide GPUs"
-    assert not gpu.on_gpu()
+    assert not gpu.use_gpu()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     with pytest.raises(ConfigurationError, match=r"has a GPU that torch .* cannot use; allowed is a driver for CUDA 1"):
-        gpu.on_gpu()
+        gpu.use_gpu()
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(ConfigurationError, match=r"cannot use; allowed is a torch that is built with CUDA: "):
-        gpu.on_gpu()
+        gpu.use_gpu()
 
 
-def test_a_gpu_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_is_too_old_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(CUDA_13))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _number: "Tesla V100-SXM2-16GB")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (7, 0))
     with pytest.raises(ConfigurationError, match=r"V100-SXM2-16GB, of compute capability 7\.0; allowed .* sm_75, "):
-        gpu.on_gpu()
+        gpu.use_gpu()
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _number: (8, 6))
-    assert gpu.on_gpu()
+    assert gpu.use_gpu()

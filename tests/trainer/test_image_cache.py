@@ -1,4 +1,4 @@
-"""The cache of decoded images: made once, made again where it is damaged or images changed, never half there."""
+"""The cache of decoded images is built once, replaced if damaged or outdated, and never incomplete."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import torch
 from PIL import Image
 
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import INDEX, PIXELS, cached
-from trainer.data.image_files import ImageFile, Place, find_images
+from trainer.data.image_cache import INDEX, PIXELS, load_cached
+from trainer.data.image_files import ImageFile, ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
-HERE = Place()
+HERE = ReaderRanks()
 
 
 def made(tmp_path: Path) -> Path:
@@ -43,7 +43,7 @@ def load(folder: Path, cache: Path) -> FolderImages:
 def pixels(source: Folder, cache: Path) -> bytes:
     """The decoded training set."""
     images, _ = find_images(source, "train", HERE)
-    return cached(source, images, SIDE, cache, builds=True, alive=lambda: None).pixels.tobytes()
+    return load_cached(source, images, SIDE, cache, builds=True, heartbeat=lambda: None).pixels.tobytes()
 
 
 LAYOUTS: list[Callable[[Path], None]] = [
@@ -54,13 +54,13 @@ LAYOUTS: list[Callable[[Path], None]] = [
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=["imagenet", "tiny-imagenet", "webdataset"])
-def test_images_are_decoded_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
+def test_cache_decodes_images_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     layout(folder)
     before = load(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
         content, facts = path.read_bytes(), path.stat()
-        # A shard's members are found by their headers; the images between them go.
+        # The headers of a shard's members stay readable; the images between them are lost.
         path.write_bytes(content.replace(b"\xff\xd8\xff", bytes(3)))
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     after = load(folder, tmp_path / "cache")
@@ -69,7 +69,7 @@ def test_images_are_decoded_once(layout: Callable[[Path], None], tmp_path: Path)
 
 
 def picture(grey: int) -> bytes:
-    """An image of one grey; every grey takes as many bytes."""
+    """Return an image of one grey; every grey takes as many bytes."""
     file = io.BytesIO()
     Image.new("RGB", (SIDE, SIDE), (grey,) * 3).save(file, "BMP")
     return file.getvalue()
@@ -91,7 +91,7 @@ def in_a_shard(folder: Path, grey: int) -> None:
 
 
 @pytest.mark.parametrize("write", [in_folders, in_a_shard])
-def test_images_that_were_written_again_are_decoded_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
+def test_cache_decodes_changed_images_again(write: Callable[[Path, int], None], tmp_path: Path) -> None:
     source, cache = Folder(f"{tmp_path}/data"), tmp_path / "cache"
     for grey in (0, 200):
         write(tmp_path / "data", grey)
@@ -99,7 +99,7 @@ def test_images_that_were_written_again_are_decoded_again(write: Callable[[Path,
 
 
 def put_file(place: Path) -> None:
-    """Put a file in the place of a cache."""
+    """Put a file at the path of a cache."""
     shutil.rmtree(place)
     place.touch()
 
@@ -115,7 +115,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_path: Path) -> None:
+def test_cache_that_is_damaged_is_replaced(damage: Callable[[Path], object], tmp_path: Path) -> None:
     source, cache = Folder(str(made(tmp_path))), tmp_path / "cache"
     before = pixels(source, cache)
     (place,) = cache.iterdir()
@@ -124,27 +124,27 @@ def test_a_damaged_cache_is_made_again(damage: Callable[[Path], object], tmp_pat
     assert list(cache.iterdir()) == [place]
 
 
-def test_on_a_full_disk_only_a_small_cache_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imagenet(tmp_path / "data", classes=2, train=2, tests=1, side=SIDE)
     needed = 4 * 27 * 27 * 3
-    for free, fits in ((100 * needed, True), (99 * needed, False)):
+    for free, has_room in ((100 * needed, True), (99 * needed, False)):
         disk = SimpleNamespace(total=10_000 * needed, free=free)
         monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path, found=disk: found)
         place = tmp_path / f"cache-{free}"
-        if fits:
+        if has_room:
             assert load(tmp_path / "data", place).num_samples == 4
         else:
             with pytest.raises(StorageError, match="a tenth of the disk must stay; allowed is one for"):
                 load(tmp_path / "data", place)
 
 
-def test_a_disk_that_is_too_small_is_named(tmp_path: Path) -> None:
+def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
     with pytest.raises(StorageError, match="set --cache-dir"):
-        cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, alive=lambda: None)
+        load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, heartbeat=lambda: None)
 
 
-def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_path: Path) -> None:
+def test_cache_removes_abandoned_drafts_and_keeps_active_ones(tmp_path: Path) -> None:
     folder, cache = tmp_path / "data", tmp_path / "cache"
     imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     load(folder, cache)
@@ -169,14 +169,14 @@ def test_drafts_of_killed_builds_are_removed_and_those_being_built_are_left(tmp_
     assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
 
 
-def test_a_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
+def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     source = Folder(f"{tmp_path}/data")
     images, _ = find_images(source, "train", HERE)
 
-    def alive() -> None:
+    def heartbeat() -> None:
         raise StorageError("the others are gone")
 
     with pytest.raises(StorageError, match="are gone"):
-        cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=alive)
+        load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=heartbeat)
     assert list((tmp_path / "cache").iterdir()) == []

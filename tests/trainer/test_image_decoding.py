@@ -1,4 +1,4 @@
-"""One image becomes a square of bytes: of any shape and depth; whatever is wrong with it is a ValueError."""
+"""An image of any shape and depth becomes a square of bytes, and any defect raises ValueError."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def noise(width: int, height: int) -> Image.Image:
 
 
 def resized_whole(image: Image.Image, side: int) -> Pixels:
-    """What an image becomes, by its definition: scaled as a whole, then cut in the middle."""
+    """Return the expected image: scaled as a whole, then cropped in the middle."""
     scale = side / min(image.size)
     scaled = image.resize(
         (max(side, round(image.width * scale)), max(side, round(image.height * scale))), Image.Resampling.BILINEAR
@@ -37,7 +37,7 @@ def resized_whole(image: Image.Image, side: int) -> Pixels:
 
 
 @pytest.mark.parametrize("size", [(36, 36), (64, 64), (500, 375), (375, 500), (20, 31), (333, 36), (36, 40), (7, 5)])
-def test_an_image_is_scaled_and_cut_in_the_middle(size: tuple[int, int]) -> None:
+def test_decode_scales_and_crops_in_the_middle(size: tuple[int, int]) -> None:
     image = noise(*size)
     found, expected = decode(encoded(image), 36), resized_whole(image, 36)
     assert found.shape == (36, 36, 3)
@@ -45,28 +45,28 @@ def test_an_image_is_scaled_and_cut_in_the_middle(size: tuple[int, int]) -> None
 
 
 @pytest.mark.parametrize("size", [(60000, 1), (1, 60000)])
-def test_a_thin_image_takes_little_memory(size: tuple[int, int]) -> None:
+def test_decode_of_thin_image_needs_little_memory(size: tuple[int, int]) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (decode(encoded(Image.new("RGB", size, (1, 2, 3))), 64) == (1, 2, 3)).all()
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024, "in KiB"
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_greys_of_sixteen_bits_keep_their_brightness(kind: str) -> None:
+def test_decode_keeps_brightness_of_16_bit_greys(kind: str) -> None:
     greys = np.linspace(0, 65535, 32 * 32).reshape(32, 32).astype(np.uint16)
     found = decode(encoded(Image.fromarray(greys), kind), 32)
     assert np.array_equal(found, np.repeat(np.round(greys / 257).astype(np.uint8)[..., None], 3, axis=2))
 
 
 def avif() -> bytes:
-    """An AVIF file in which some bytes of the coded frame are others."""
+    """Return an AVIF file with changed bytes in the coded frame."""
     content = bytearray(encoded(noise(32, 32), "AVIF"))
     content[272:280] = b"\xff" * 8
     return bytes(content)
 
 
 def dds() -> bytes:
-    """A DDS file whose pixels have a format that nobody knows."""
+    """Return a DDS file with an unknown pixel format."""
     content = bytearray(encoded(noise(8, 8), "DDS"))
     content[80:84] = struct.pack("<I", 4)
     content[84:88] = b"????"
@@ -81,12 +81,12 @@ BROKEN: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_whatever_is_wrong_with_an_image_is_said(name: str) -> None:
+def test_decode_of_broken_image_gives_the_reason(name: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         decode(BROKEN[name](), 32)
 
 
-def test_an_image_that_takes_too_much_memory_is_a_broken_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decode_beyond_memory_raises_value_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def convert(*_: object) -> None:
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Data sets with something wrong in them: each ends with what is wrong, what is allowed and what to do."""
+"""Each defect of a data set gives an error with the defect, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import torch
 from PIL import Image
 
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import decoded
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_cache import try_decode
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
-HERE = Place()
+HERE = ReaderRanks()
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
@@ -33,7 +33,7 @@ def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderIma
 
 
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
-    """A shard with one picture for each of the labels."""
+    """Write a shard with one picture per label."""
     with tarfile.open(path, "w") as archive:
         for number, label in enumerate(labels):
             for name, content in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label)):
@@ -60,33 +60,33 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
         ("json", b"[" * 100_000),
     ],
 )
-def test_a_label_that_is_no_class_is_named(tmp_path: Path, ending: str, label: bytes) -> None:
+def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, ending: str, label: bytes) -> None:
     shard(tmp_path / "train-0.tar", [b"0" if ending == "cls" else b'{"label": 0}', label], ending)
-    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} names no class .*; allowed is .*0.*: make the shard"):
+    with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} has no class .*; allowed is .*0.*: create the shard"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_a_label_above_the_names_of_the_classes_is_named(tmp_path: Path) -> None:
+def test_shard_label_beyond_class_names_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"5"])
     (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; allowed are 0 to 1, .*classes.txt.*: "):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_a_test_image_of_a_class_that_is_not_trained_is_named(tmp_path: Path) -> None:
+def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"1"])
     shard(tmp_path / "val-0.tar", [b"0", b"7"])
     with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; allowed are 0 to 1, .*training set.*: "):
         load(tmp_path)
 
 
-def test_names_of_classes_have_a_line_each(tmp_path: Path) -> None:
+def test_class_names_have_one_line_each(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"1"])
     (tmp_path / "classes.txt").write_text("tabby cat\r\n\r\ngolden retriever\nfire truck\n\n", encoding="utf-8")
     assert find_images(Folder(str(tmp_path)), "train", HERE)[1] == 3
 
 
-def test_lists_that_are_no_text_in_utf_8_are_named(tmp_path: Path) -> None:
+def test_lists_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0"])
     (tmp_path / "classes.txt").write_bytes("caf\u00e9".encode("latin-1"))
     with pytest.raises(DataError, match=r"/classes.txt .*UTF-8"):
@@ -98,14 +98,14 @@ def test_lists_that_are_no_text_in_utf_8_are_named(tmp_path: Path) -> None:
         find_images(Folder(str(tmp_path / "tiny")), "val", HERE)
 
 
-def test_empty_lines_of_annotations_say_nothing(tmp_path: Path) -> None:
+def test_empty_lines_of_annotations_are_ignored(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     annotations = tmp_path / "val" / "val_annotations.txt"
     annotations.write_bytes(annotations.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
     assert len(find_images(Folder(str(tmp_path)), "val", HERE)[0]) == 2
 
 
-def test_what_is_no_regular_file_is_a_broken_image(tmp_path: Path) -> None:
+def test_file_that_is_not_regular_is_a_broken_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=20, tests=1, side=32)
     pipe = tmp_path / "data" / "train" / "n00000000" / "pipe.JPEG"
     os.mkfifo(pipe)
@@ -122,13 +122,13 @@ def test_what_is_no_regular_file_is_a_broken_image(tmp_path: Path) -> None:
         ]
 
 
-def test_a_shard_that_is_no_regular_file_is_named(tmp_path: Path) -> None:
+def test_shard_that_is_not_a_regular_file_is_rejected(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train-0.tar")
-    with pytest.raises(DataError, match=r"train-0.tar is no regular file"):
+    with pytest.raises(DataError, match=r"train-0.tar is not a regular file"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_links_to_classes_and_to_images_are_followed(tmp_path: Path) -> None:
+def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
     imagenet(tmp_path / "whole", classes=3, train=4, tests=2, side=32)
     for split in ("train", "val"):
         for number in (0, 2):
@@ -143,17 +143,17 @@ def test_links_to_classes_and_to_images_are_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ["bmp", "GIF", "tif", "tiff", "ppm", "avif", "jfif", "jpe", "JPG", "png", "webp"])
-def test_images_of_many_formats_are_taken(tmp_path: Path, ending: str) -> None:
+def test_images_of_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     path = tmp_path / "train" / "cat" / f"x.{ending}"
     path.parent.mkdir(parents=True)
     with Image.open(io.BytesIO(PICTURE)) as picture:
         picture.save(path)
     source = Folder(str(tmp_path))
     images, _ = find_images(source, "train", HERE)
-    assert isinstance(decoded(source, images[0], 24), np.ndarray)
+    assert isinstance(try_decode(source, images[0], 24), np.ndarray)
 
 
-def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_imagenet(tmp_path, classes=2, train=2, tests=1, side=32)
     for path in sorted((tmp_path / "train").iterdir()):
         (path / "boxes.txt").touch()  # Tiny-ImageNet has them
@@ -162,15 +162,15 @@ def test_files_that_are_no_images_are_counted(tmp_path: Path, capsys: pytest.Cap
     for name in ("b.heic", "a.npy"):
         (path / name).touch()
     for rank in (0, 1):
-        find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+        find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are hidden or no images by their endings" in said[0]
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
     assert f"{path.name}/a.npy" in said[0]
     assert ".png" in said[0]
 
 
-def test_what_is_hidden_is_neither_a_class_nor_an_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     for split in ("train", "val"):
         for name in (".ipynb_checkpoints/a.png", "n00000001/._a.JPEG", "n00000001/.thumbnails/a.png"):
@@ -182,20 +182,20 @@ def test_what_is_hidden_is_neither_a_class_nor_an_image(tmp_path: Path, capsys: 
     assert f"{tmp_path}/train has 3 files that are hidden" in capsys.readouterr().err
 
 
-def test_images_of_one_class_are_refused(tmp_path: Path) -> None:
+def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=4, tests=1, side=32)
     with pytest.raises(DataError, match="has images of one class; allowed are two classes or more"):
         load(tmp_path)
 
 
-def test_an_image_outside_of_the_classes_is_named(tmp_path: Path) -> None:
+def test_image_outside_of_classes_is_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
     (tmp_path / "train" / "preview.png").touch()
-    with pytest.raises(DataError, match=r"train/preview.png is in no class's folder: move it into train/CLASS/ or re"):
+    with pytest.raises(DataError, match=r"train/preview.png is not in a class folder: move it into train/CLASS/ or re"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None:
+def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     shutil.rmtree(tmp_path / "val")
     with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
@@ -203,7 +203,7 @@ def test_a_split_that_is_not_there_says_where_it_belongs(tmp_path: Path) -> None
 
 
 def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
-    """A shard with these members."""
+    """Write a shard with these members."""
     with tarfile.open(path, "w") as archive:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -223,27 +223,25 @@ def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
         pytest.param(lambda whole, _third: whole + whole, id="two in one"),
     ],
 )
-def test_a_shard_of_which_a_reader_would_see_just_a_part_is_broken(
-    tmp_path: Path, harm: Callable[[bytes, int], bytes]
-) -> None:
+def test_truncated_shard_is_rejected(tmp_path: Path, harm: Callable[[bytes, int], bytes]) -> None:
     path = tmp_path / "train-0.tar"
     shard(path, [b"0", b"1", b"0"])
     with tarfile.open(path) as archive:
         third = archive.getmembers()[4].offset
     assert len(find_images(Folder(str(tmp_path)), "train", HERE)[0]) == 3
     path.write_bytes(harm(path.read_bytes(), third))
-    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is cut off|goes on after).*make it again"):
+    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is truncated|has data after).*create it again"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
 @pytest.mark.parametrize("twice", [("a.jpg", PICTURE), ("a.png", PICTURE), ("a.cls", b"1")])
-def test_a_sample_that_is_there_twice_is_named(tmp_path: Path, twice: tuple[str, bytes]) -> None:
+def test_shard_with_duplicate_sample_is_rejected(tmp_path: Path, twice: tuple[str, bytes]) -> None:
     write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"0"), twice])
     with pytest.raises(DataError, match=r"train-0.tar: sample 'a' has two images or two classes"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_beside_a_class_a_json_may_say_anything(tmp_path: Path) -> None:
+def test_shard_json_next_to_class_is_ignored(tmp_path: Path) -> None:
     notes = b'{"label": 5, "caption": "a wave"}'
     write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"1"), ("a.json", notes), ("meta.json", b"{}")])
     images, classes = find_images(Folder(str(tmp_path)), "train", HERE)
@@ -251,15 +249,13 @@ def test_beside_a_class_a_json_may_say_anything(tmp_path: Path) -> None:
     assert classes == 2
 
 
-def test_images_of_a_shard_with_dots_in_their_names_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
     write(tmp_path / "train-0.tar", members)
     for rank in (0, 1):
-        images, _ = find_images(Folder(str(tmp_path)), "train", Place(rank=rank, world=2))
+        images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
         assert [image.label for image in images] == [1]
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
-    assert "train-0.tar has 1 images that are passed over" in said[0]
+    assert "train-0.tar has 1 skipped images" in said[0]
     assert "the first: 'a.v1.jpg'" in said[0]

@@ -1,4 +1,4 @@
-"""Folders of images: three layouts give the same samples; each is taken once an epoch; broken ones are named."""
+"""Folders of images: three layouts give the same samples, each once an epoch, and broken ones are reported."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import cached
-from trainer.data.image_files import Place, find_images
+from trainer.data.image_cache import load_cached
+from trainer.data.image_files import ReaderRanks, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -26,7 +26,7 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
     "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
 }
-HERE = Place()
+HERE = ReaderRanks()
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
@@ -40,12 +40,12 @@ def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
 
 @pytest.fixture(params=LAYOUTS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A data set in each layout."""
+    """Return a data set in each layout."""
     LAYOUTS[request.param](tmp_path / "data")
     return tmp_path / "data"
 
 
-def test_every_layout_gives_the_same_images(folder: Path, tmp_path: Path) -> None:
+def test_layouts_give_the_same_images(folder: Path, tmp_path: Path) -> None:
     source = Folder(str(folder))
     for split, count, seed in (("train", TRAIN, 0), ("val", TESTS, 1)):
         found, classes = find_images(source, split, HERE)
@@ -57,7 +57,7 @@ def test_every_layout_gives_the_same_images(folder: Path, tmp_path: Path) -> Non
     assert data.broken == []
 
 
-def test_a_number_of_classes_that_is_not_the_folders_is_named(folder: Path, tmp_path: Path) -> None:
+def test_num_classes_unlike_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
     assert load(folder, tmp_path / "cache", num_classes=CLASSES).classes == CLASSES
     with pytest.raises(
         DataError, match=f"has {CLASSES} classes, and num_classes is {CLASSES + 1}: leave --num-classes"
@@ -65,7 +65,7 @@ def test_a_number_of_classes_that_is_not_the_folders_is_named(folder: Path, tmp_
         load(folder, tmp_path / "cache", num_classes=CLASSES + 1)
 
 
-def test_a_batch_is_cut_alike_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
+def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path) -> None:
     data = load(folder, tmp_path / "cache")
 
     def epoch(world: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -89,7 +89,7 @@ def test_a_batch_is_cut_alike_for_any_number_of_ranks(folder: Path, tmp_path: Pa
     assert one[0][0].is_contiguous(memory_format=torch.channels_last)
 
 
-def test_what_is_cut_ahead_is_what_is_asked_for(folder: Path, tmp_path: Path) -> None:
+def test_prefetched_crops_equal_requested_crops(folder: Path, tmp_path: Path) -> None:
     plain, ahead = load(folder, tmp_path / "cache"), load(folder, tmp_path / "cache")
     first = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
     second = EpochSampler(plain.num_samples, rank=0, world=1, batch_size=4, seed=0)
@@ -99,14 +99,14 @@ def test_what_is_cut_ahead_is_what_is_asked_for(folder: Path, tmp_path: Path) ->
             one, other = plain.batch(first.next(), world=1), ahead.batch(second.next(), world=1)
             assert torch.equal(one.images, other.images)
             if second.position == 12:
-                # As after a checkpoint: what was cut ahead is not what comes.
+                # Simulate a resumed run: the prefetched crops are not the next ones.
                 for sampler in (first, second):
-                    sampler.go_to({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
+                    sampler.load_state({"epoch": first.epoch, "position": 16, "num_samples": plain.num_samples})
         first.next_epoch()
         second.next_epoch()
 
 
-def test_the_test_set_is_shared_out_once(folder: Path, tmp_path: Path) -> None:
+def test_test_set_is_divided_among_ranks(folder: Path, tmp_path: Path) -> None:
     data = load(folder, tmp_path / "cache")
     labels = [
         label for rank in range(4) for _, part in data.test_batches(rank=rank, world=4) for label in part.tolist()
@@ -114,7 +114,7 @@ def test_the_test_set_is_shared_out_once(folder: Path, tmp_path: Path) -> None:
     assert Counter(labels) == dict.fromkeys(range(CLASSES), TESTS)
 
 
-def test_streamed_images_are_the_same_as_decoded_ones(folder: Path, tmp_path: Path) -> None:
+def test_streamed_images_equal_decoded_images(folder: Path, tmp_path: Path) -> None:
     streamed, mapped = (load(folder, tmp_path / "cache", stream=stream) for stream in (True, False))
     assert streamed.num_samples == mapped.num_samples
     samplers = [EpochSampler(mapped.num_samples, rank=0, world=1, batch_size=4, seed=0) for _ in range(2)]
@@ -140,7 +140,7 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:
+def test_broken_images_are_counted_and_reported(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
     paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
@@ -151,12 +151,12 @@ def test_broken_images_are_counted_and_named(tmp_path: Path) -> None:
     assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in paths]
     assert all(text.partition(": ")[2] for text in data.broken)
     assert data.num_samples == CLASSES * 30 - len(BROKEN)
-    # The second rank reads from the cache what the first one found.
-    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), Place(builds=False))
+    # The second rank reads the first rank's results from the cache.
+    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), ReaderRanks(builds=False))
     assert again.broken == data.broken
 
 
-def test_broken_images_of_a_stream_are_named_when_they_are_met(tmp_path: Path) -> None:
+def test_broken_images_of_a_stream_are_reported_when_read(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
     paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
@@ -173,7 +173,7 @@ def test_broken_images_of_a_stream_are_named_when_they_are_met(tmp_path: Path) -
     assert loss.item() == pytest.approx((90 - len(BROKEN)) * np.log(CLASSES), rel=1e-4)
 
 
-def test_a_stream_that_is_mostly_broken_ends(tmp_path: Path) -> None:
+def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
     for path in sorted((folder / "train").rglob("*.JPEG"))[:20]:
@@ -184,7 +184,7 @@ def test_a_stream_that_is_mostly_broken_ends(tmp_path: Path) -> None:
         data.batch(sampler.next(), world=1)
 
 
-def test_a_small_stream_that_is_wholly_broken_ends(tmp_path: Path) -> None:
+def test_small_stream_of_broken_images_raises(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     for path in (folder / "val").rglob("*.JPEG"):
@@ -194,7 +194,7 @@ def test_a_small_stream_that_is_wholly_broken_ends(tmp_path: Path) -> None:
         next(data.test_batches(rank=0, world=1))
 
 
-def test_a_set_that_is_mostly_broken_is_refused(tmp_path: Path) -> None:
+def test_data_set_of_mostly_broken_images_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     for path in (folder / "val").rglob("*.JPEG"):
@@ -203,7 +203,7 @@ def test_a_set_that_is_mostly_broken_is_refused(tmp_path: Path) -> None:
         load(folder, tmp_path / "cache")
 
 
-def test_folders_that_are_no_data_set_are_named(tmp_path: Path) -> None:
+def test_folders_without_data_set_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-dir"):
         find_images(Folder(str(tmp_path)), "train", HERE)
     (tmp_path / "train-000000.tar").write_bytes(b"something else" * 100)
@@ -211,7 +211,7 @@ def test_folders_that_are_no_data_set_are_named(tmp_path: Path) -> None:
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
-def test_resnet18_learns_a_made_tiny_imagenet(tmp_path: Path) -> None:
+def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path / "data", classes=8, train=60, tests=10)
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG"))
     broken.write_bytes(b"")
@@ -234,13 +234,13 @@ def test_resnet18_learns_a_made_tiny_imagenet(tmp_path: Path) -> None:
     assert all(float(event["data_wait"]) < 10 for event in ended.events("train")[1:])
 
 
-def test_a_folder_that_is_not_there_ends_the_run_with_its_code(tmp_path: Path) -> None:
+def test_missing_folder_ends_run_with_its_exit_code(tmp_path: Path) -> None:
     ended = run("--no-fake-data", f"--data-dir={tmp_path}/none", data=tmp_path, recipe="imagenet")
     assert ended.codes == [DATA_ERROR], ended.output
     assert f"{tmp_path}/none" in ended.output
 
 
-def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
+def test_pixels_equal_the_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=1, tests=1, side=SIDE)
     source = Folder(f"{tmp_path}/data")
     images, _ = find_images(source, "train", HERE)
@@ -248,5 +248,5 @@ def test_pixels_are_those_of_the_image(tmp_path: Path) -> None:
 
     with Image.open(f"{source.path}/{images[0].file}") as image:
         expected = np.asarray(image.convert("RGB"))
-    found = cached(source, images, SIDE, tmp_path / "cache", builds=True, alive=lambda: None)
+    found = load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=lambda: None)
     assert np.array_equal(found.pixels[0], expected)

@@ -1,4 +1,4 @@
-"""The launcher ends with the code of the rank that failed first, raised where an operator retries high codes only."""
+"""The launcher exits with the code of the first failed rank, raised for operators that retry high codes only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
-def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> None:
+def test_launcher_exit_code_is_the_first_failed_ranks(tmp_path: Path, code: int, offset: str, expected: int) -> None:
     script = tmp_path / "ends.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
@@ -30,7 +30,7 @@ def test_exit_codes(tmp_path: Path, code: int, offset: str, expected: int) -> No
     assert done.returncode == expected, done.stderr
 
 
-def test_a_restart_does_not_wait_for_the_launcher_to_load_a_compiler(tmp_path: Path) -> None:
+def test_restart_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
     program = """
 import sys
@@ -55,7 +55,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: Path, *, forked: bool) -> None:
+def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, *, forked: bool) -> None:
     command = ["-m", "trainer"] if forked else [f"{PROJECT}/trainer/__main__.py"]
     flags = ("--epochs=999", "--log-steps=1", f"--bucket=file://{tmp_path}/bucket")
     launcher = subprocess.Popen(
@@ -76,13 +76,13 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     with launcher.stdout as said:
         next(line for line in said if "train epoch=1 step=3/" in line)
         launcher.kill()
-        # To its end: both ranks have closed it, which is after they have left.
+        # Read to the end: both ranks have closed the pipe, so they have exited.
         rest = said.read()
     launcher.wait()
-    # The ranks agree: one of them that looks is enough, and takes the other along before that one has looked.
-    assert rest.count("error: the launcher is gone; leaving as if told to") in {1, 2}, rest
+    # One rank that sees the loss is enough: its decision stops the other rank, which may not have checked yet.
+    assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
-    (step,) = {line.partition("told to leave at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
+    (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
     saved = tmp_path / "bucket" / "checkpoints" / "training" / f"step-{int(step):09d}"
     assert (saved / "checkpoint.json").exists()
 
@@ -91,13 +91,19 @@ def test_ranks_whose_launcher_is_killed_save_and_leave(tmp_path: Path, digits: P
     ("flags", "said"),
     [
         (["--nope"], "error: the following arguments are required: training_script"),
-        (["--nproc-per-node=many", "-m", "trainer"], "does not take its flags: Unsupported nproc_per_node value: many"),
-        (["--nproc-per-node=0", "-m", "trainer"], "does not take its flags: nproc_per_node is 0; allowed is 1 or more"),
-        (["--nnodes=2:1", "-m", "trainer"], "does not take its flags: min_nodes must be > 0 and <= max_nodes"),
-        (["--max-restarts=-1", "-m", "trainer"], "does not take its flags: max_restarts must be >= 0"),
+        (
+            ["--nproc-per-node=many", "-m", "trainer"],
+            "does not accept its flags: Unsupported nproc_per_node value: many",
+        ),
+        (
+            ["--nproc-per-node=0", "-m", "trainer"],
+            "does not accept its flags: nproc_per_node is 0; allowed is 1 or more",
+        ),
+        (["--nnodes=2:1", "-m", "trainer"], "does not accept its flags: min_nodes must be > 0 and <= max_nodes"),
+        (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
 )
-def test_flags_that_torchrun_does_not_take_are_a_bad_configuration(flags: list[str], said: str) -> None:
+def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer.launch", *flags],
         cwd=PROJECT,

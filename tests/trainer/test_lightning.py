@@ -1,4 +1,4 @@
-"""The Lightning script with real launchers: hosts are killed and come back, and no sample is lost or taken twice."""
+"""The Lightning script with real launchers: hosts fail and return, and no sample is lost or repeated."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.models import digits_network
-from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint
+from trainer.scripts.elastic_checkpoints import AtomicFiles, newest_checkpoint
 from trainer.scripts.elastic_steps import Steps
 from trainer.storage import Folder
 
@@ -38,26 +38,26 @@ OPTIONS = (
 
 
 class Host(Printed):
-    """One launcher and what it has printed."""
+    """A launcher and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         super().__init__(process)
         self.process = process
 
     def end(self) -> int:
-        """Its exit code, once all it printed is there."""
+        """Return the exit code, once all output is read."""
         code = self.process.wait(240)
         self.all()
         return code
 
     def signal(self, number: signal.Signals) -> None:
-        """Tell the ranks, which torchrun starts in sessions of their own."""
+        """Signal the ranks, which torchrun starts in separate sessions."""
         for process in list(descendants(self.process.pid)):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 
     def kill(self) -> None:
-        """End the launcher and its ranks as a lost machine ends."""
+        """Kill the launcher and its ranks, like a lost machine."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
             self.signal(signal.SIGKILL)
@@ -67,7 +67,7 @@ class Host(Printed):
 
 @contextmanager
 def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
-    """Start a launcher in a group of its own processes, which is killed at the end; they meet at host 0."""
+    """Start a launcher in a new process group, which is killed at the end. The launchers meet at host 0."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
@@ -98,21 +98,22 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def port() -> int:
-    """A port that nothing listens at."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
         return number
 
 
-def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int, tmp_path: Path, digits: Path) -> None:
+def test_remaining_hosts_continue_and_accept_a_returning_host(port: int, tmp_path: Path, digits: Path) -> None:
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        # The checkpoint of five steps before is whole: that of this step may not be, and one of none is no resume.
+        # The checkpoint of five steps before is complete. That of this step may not be, and without one there is no
+        # resume.
         together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
         first.wait_for(r"^train .* rank=0/1 ", after=alone)
-        # So that it is not done before the other one is there.
+        # Run long enough for the other host to join.
         first.signal(signal.SIGSTOP)
         with host(1, port, tmp_path, digits) as third:
             back = third.wait_for(r"^resume step=\d+ .* rank=\d/2 ")
@@ -127,7 +128,7 @@ def test_the_rest_goes_on_without_a_killed_host_and_takes_one_in_again(port: int
     digits_network(classes=10, channels=1).load_state_dict(weights)
 
 
-def test_another_number_of_ranks_takes_just_what_is_left_of_an_epoch(digits: Path) -> None:
+def test_another_number_of_ranks_takes_the_rest_of_the_epoch(digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits), augment=False), torch.device("cpu"))
 
     def steps(rank: int, world: int) -> Steps:
@@ -147,7 +148,7 @@ def test_another_number_of_ranks_takes_just_what_is_left_of_an_epoch(digits: Pat
     assert rest[-1].position == data.num_samples
 
 
-def test_a_new_epoch_begins_at_its_beginning(digits: Path) -> None:
+def test_new_epoch_starts_at_its_beginning(digits: Path) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
     steps = Steps(data, EpochSampler(data.num_samples, rank=0, world=1, batch_size=16, seed=0), lambda: 4)
     steps.resumed = (3, 100)
@@ -155,13 +156,13 @@ def test_a_new_epoch_begins_at_its_beginning(digits: Path) -> None:
 
 
 def hash_of(image: torch.Tensor) -> int:
-    """What tells an image from others."""
+    """Return a key that distinguishes images."""
     return hash(image.numpy().tobytes())
 
 
-def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -> None:
+def test_incomplete_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
-    files = WholeFiles(folder)
+    files = AtomicFiles(folder)
     for step in (10, 20, 30, 40):
         files.save_checkpoint({"step": step, "weights": torch.ones(1000)}, f"{folder.path}/step={step:09d}.ckpt")
     assert sorted(folder.names()) == [f"step={step:09d}.ckpt" for step in (10, 20, 30, 40)]
@@ -178,7 +179,7 @@ def test_half_a_checkpoint_is_named_and_the_one_before_is_used(tmp_path: Path) -
     assert newest_checkpoint(folder.child("none"), skipped.__setitem__) is None
 
 
-def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path, digits: Path) -> None:
+def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"},
         "OMP_NUM_THREADS": "1",
@@ -211,7 +212,7 @@ def test_a_killed_rank_of_a_host_is_started_again_with_the_other(tmp_path: Path,
 @pytest.mark.parametrize(
     ("flag", "said"), [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")]
 )
-def test_what_lightning_would_not_refuse_is_refused(flag: str, said: str, tmp_path: Path) -> None:
+def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, said: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

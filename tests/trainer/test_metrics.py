@@ -1,4 +1,4 @@
-"""What a meter of training counts: each batch once, whenever it is asked."""
+"""A meter counts each batch once, whenever it is read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from trainer.report.metrics import HELD, LazyMeter, Meter
+from trainer.report.metrics import CPU_BATCHES, LazyMeter, Meter
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -22,8 +22,8 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 
 @pytest.mark.parametrize("kind", [Meter, LazyMeter])
-@pytest.mark.parametrize("count", [1, 2, HELD, 2 * HELD + 3])
-def test_every_batch_counts_once(kind: type[Meter], count: int) -> None:
+@pytest.mark.parametrize("count", [1, 2, CPU_BATCHES, 2 * CPU_BATCHES + 3])
+def test_meter_counts_every_batch_once(kind: type[Meter], count: int) -> None:
     meter = kind(torch.device("cpu"))
     expected = (0.0, 0, 0)
     for part in (batches(count), batches(count + 1)[count:]):
@@ -42,7 +42,7 @@ def test_every_batch_counts_once(kind: type[Meter], count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [Meter, LazyMeter])
-def test_a_loss_that_is_no_number_is_seen_at_once(kind: type[Meter]) -> None:
+def test_meter_detects_loss_that_is_not_finite(kind: type[Meter]) -> None:
     meter = kind(torch.device("cpu"))
     for loss_sum, logits, labels in batches(3):
         meter.add(loss_sum, logits, labels)
@@ -51,7 +51,7 @@ def test_a_loss_that_is_no_number_is_seen_at_once(kind: type[Meter]) -> None:
     assert not meter.is_finite()
 
 
-def test_sums_that_were_asked_for_stay_as_they_are() -> None:
+def test_meter_sums_stay_unchanged() -> None:
     meter = LazyMeter(torch.device("cpu"))
     first, second = batches(2)
     meter.add(*first)

@@ -1,4 +1,4 @@
-"""The models that a recipe may name: classifiers of torchvision and timm, for images of the size that is asked."""
+"""The models of a recipe: classifiers of torchvision and timm, for images of the requested size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.models import build_model, taking
+from trainer.models import build_model, explain_shape_errors
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from trainer.models import build_model, taking
         ("timm/inception_v3", 96),
     ],
 )
-def test_a_model_takes_images_of_the_size_and_gives_a_score_a_class_while_it_trains(arch: str, size: int) -> None:
+def test_models_accept_the_image_size_and_give_one_score_per_class(arch: str, size: int) -> None:
     model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3).train()
     assert model(torch.rand(2, 3, size, size)).shape == (2, 3)
 
@@ -31,25 +31,27 @@ def test_a_model_takes_images_of_the_size_and_gives_a_score_a_class_while_it_tra
 @pytest.mark.parametrize(
     "arch", ["fasterrcnn_resnet50_fpn", "fcn_resnet50", "raft_small", "r3d_18", "quantized_resnet18"]
 )
-def test_what_is_no_classifier_is_refused(arch: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which gives no score a class; allowed are"):
+def test_model_that_is_not_a_classifier_is_rejected(arch: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which is not an image classifier; allowed are"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
 
 
 @pytest.mark.parametrize(
     ("arch", "number", "size"), [("alexnet", 2, 32), ("resnet18", 1, 32), ("timm/crossvit_9_240", 2, 64)]
 )
-def test_a_batch_that_a_model_does_not_take_is_refused(arch: str, number: int, size: int) -> None:
+def test_batch_that_a_model_rejects_is_bad_configuration(arch: str, number: int, size: int) -> None:
     model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)
     images = torch.rand(number, 3, size, size)
-    refusal = f"does not take a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
-    with pytest.raises(ConfigurationError, match=refusal), taking(model, images):
+    refusal = (
+        f"does not accept a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
+    )
+    with pytest.raises(ConfigurationError, match=refusal), explain_shape_errors(model, images):
         model(images)
 
 
-def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
+def test_model_error_without_relation_to_images_is_kept() -> None:
     class Weary(torch.nn.Linear):
-        """Fails by what it is told, once."""
+        """A model that fails once with a given error."""
 
         rest = 1
 
@@ -60,11 +62,11 @@ def test_what_a_model_fails_by_beside_its_images_is_its_own() -> None:
             return super().forward(images)
 
     model, images = Weary(8, 3), torch.rand(2, 3, 8, 8)
-    with pytest.raises(RuntimeError, match=r"^weary$"), taking(model, images):
+    with pytest.raises(RuntimeError, match=r"^weary$"), explain_shape_errors(model, images):
         model(images)
 
 
 @pytest.mark.parametrize(("arch", "size"), [("vit_b_16", 100), ("timm/xcit_nano_12_p8_224", 7)])
-def test_a_size_that_a_model_does_not_take_is_refused(arch: str, size: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"image_size is {size}; allowed is a size that the model takes"):
+def test_image_size_that_a_model_rejects_is_bad_configuration(arch: str, size: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"image_size is {size}; allowed is a size that the model supports"):
         build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)

@@ -1,4 +1,4 @@
-"""Events as lines of JSON, also where a number is none."""
+"""Events as lines of JSON, also with numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_constant(name: str) -> float:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_null(value: float) -> None:
+def test_number_that_is_not_finite_becomes_null(value: float) -> None:
     values: dict[str, str | int | float] = {"loss": value, "accuracy": 1.5, "host": "nan", "rank": 0}
     line = Record(name="train", time=1.0, values=values, global_step=3).line()
     expected = {"event": "train", "time": 1.0, **values, "loss": None, "global_step": 3}
@@ -33,26 +33,24 @@ def test_what_is_no_number_is_null(value: float) -> None:
     assert line.endswith("\n")
 
 
-def test_events_without_a_pause_are_there_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
     writer = Writer([JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl")])
     until = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
         assert time.monotonic() < until, "nothing is written"
-        writer.take(Record(name="train", time=time.time(), values={}, global_step=1))
+        writer.put(Record(name="train", time=time.time(), values={}, global_step=1))
         time.sleep(FLUSH_SECONDS / 10)
     writer.end()
     writer.wait(time.monotonic() + 60)
 
 
-def test_what_ended_a_run_is_said_and_not_what_its_end_came_upon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     config = parse(["digits", "--device=cpu", f"--bucket=file://{tmp_path}"])
 
     class Broken:
-        """A training that cannot begin."""
+        """A training that fails to start."""
 
         def __init__(self, *parts: object) -> None:
             report = parts[2]
@@ -69,7 +67,7 @@ def test_what_ended_a_run_is_said_and_not_what_its_end_came_upon(
 
 
 @pytest.mark.parametrize(("before", "lines"), [(b'{"event": "a"}\n{"ev', 3), (b'{"event": "a"}\n', 2), (b"", 1)])
-def test_half_a_line_of_a_run_before_takes_no_event_with_it(tmp_path: Path, before: bytes, lines: int) -> None:
+def test_partial_line_of_earlier_run_keeps_next_event_intact(tmp_path: Path, before: bytes, lines: int) -> None:
     file = tmp_path / "events.jsonl"
     file.write_bytes(before)
     sink = JsonFile(Folder(f"file://{tmp_path}"), file.name)
@@ -80,7 +78,7 @@ def test_half_a_line_of_a_run_before_takes_no_event_with_it(tmp_path: Path, befo
     assert json.loads(found[-1])["event"] == "start"
 
 
-def test_curves_go_on_where_the_run_does(tmp_path: Path) -> None:
+def test_curves_continue_where_the_run_resumes(tmp_path: Path) -> None:
     for steps in ((10, 20, 30, 40), (31, 40, 50)):
         sink = TensorBoard(Folder(f"file://{tmp_path}"))
         for step in steps:

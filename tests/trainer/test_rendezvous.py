@@ -1,4 +1,4 @@
-"""A rendezvous in etcd that was closed is open to hosts that come back; tests/end_to_end has a real etcd."""
+"""A closed rendezvous in etcd is reopened for hosts that come back. tests/end_to_end has a real etcd."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_FOUND, COMPARE_FAILED = 100, 101
 
 
 class Keys(ThreadingHTTPServer):
-    """The part of etcd's second API that reopening asks: reads a key, deletes it if its index is as given."""
+    """The part of etcd's second API that reopening uses: read a key, and delete it if its index matches."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Asked)
@@ -30,7 +30,7 @@ class Keys(ThreadingHTTPServer):
 
 
 class Asked(BaseHTTPRequestHandler):
-    """One request."""
+    """Answer a request."""
 
     server: Keys
 
@@ -59,7 +59,7 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_words: object) -> None:
-        """Nothing to say of a request."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -71,26 +71,26 @@ def keys() -> Iterator[Keys]:
         server.shutdown()
 
 
-def test_a_closed_rendezvous_is_forgotten(keys: Keys) -> None:
+def test_closed_rendezvous_is_reopened(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "closed", "version": "3"}), f"{KEY}-other": "kept"}
     assert reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [f"{KEY}-other"]
 
 
-def test_an_open_one_stays(keys: Keys) -> None:
+def test_open_rendezvous_is_kept(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "final", "version": "3"})}
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [KEY]
 
 
-def test_one_that_another_host_opened_in_between_stays(keys: Keys) -> None:
+def test_rendezvous_reopened_by_another_host_is_kept(keys: Keys) -> None:
     keys.values = {KEY: json.dumps({"status": "closed", "version": "3"})}
     keys.index = INDEX + 1
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     assert list(keys.values) == [KEY]
 
 
-def test_the_first_host_and_one_whose_etcd_is_not_there_yet_go_on(keys: Keys) -> None:
+def test_reopen_without_state_or_etcd_returns_false(keys: Keys) -> None:
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
-"""Ranks, launchers and hosts that are killed: the launchers of the other hosts stay, and training goes on.
+"""Ranks, launchers and hosts are killed: the launchers of the other hosts stay, and training continues.
 
-A host is a launcher on this machine. That no launcher ends is what keeps a pod from failing.
+A host is a launcher on this machine. A pod does not fail as long as its launcher runs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ENDLESS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=5", "--batch
 
 
 def steps(ended: Ended, name: str) -> list[int]:
-    """Steps of the events of one name that rank 0 printed."""
+    """Return the steps in rank 0's events of one name."""
     return [int(event["step"]) for event in ended.events(name) if event["rank"].startswith("0/")]
 
 
 def assert_nothing_lost(ended: Ended) -> None:
-    """Assert that each resume is from the newest checkpoint, or a newer one that a killed rank 0 did not report."""
+    """Assert that each resume uses the newest checkpoint, or a newer one that a killed rank 0 did not report."""
     newest = 0
     for line in ended.output.splitlines():
         name, *words = line.split() or [""]
@@ -37,21 +37,21 @@ def assert_nothing_lost(ended: Ended) -> None:
 
 
 def kill(running: Running, ranks: Sequence[int]) -> None:
-    """Kill ranks at once, when a checkpoint has been saved."""
+    """Kill ranks at once, after a checkpoint."""
     running.wait_for("checkpoint ")
     for process in [running.rank_process(rank) for rank in ranks]:
         os.kill(process, signal.SIGKILL)
 
 
 def assert_goes_on(running: Running) -> None:
-    """Wait until rank 0 has resumed and takes steps, and assert that no launcher has ended."""
+    """Wait until rank 0 has resumed and trains, and assert that no launcher has ended."""
     running.wait_for("resume ")
     running.wait_for("train ")
     assert [host.poll() for host in running.hosts] == [None] * len(running.hosts)
 
 
 @pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0], [0, 1])), (4, ([3], [1, 2])), (8, ([7],))])
-def test_killed_ranks_start_again_while_all_launchers_stay(
+def test_killed_ranks_restart_while_all_launchers_stay(
     hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, digits: Path
 ) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
@@ -61,13 +61,13 @@ def test_killed_ranks_start_again_while_all_launchers_stay(
             assert_goes_on(running)
         os.kill(running.rank_process(hosts - 1), signal.SIGTERM)
         ended = running.end()
-    # Told to leave when no restart is left: host 0, or another one, sees it first.
+    # Preempted without remaining restarts: host 0 or another host sees it first.
     assert set(ended.codes) <= {PREEMPTED, 71}, ended.output
     assert len(ended.events("resume")) == hosts * len(kills)
     assert_nothing_lost(ended)
 
 
-def test_restarts_in_place_change_nothing_in_the_end(tmp_path: Path, digits: Path) -> None:
+def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, digits: Path) -> None:
     whole = tmp_path / "undisturbed"
     run(*TWO_RANKS, f"--bucket=file://{whole}", hosts=2, processes=1, data=digits, recipe="digits")
     flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
@@ -80,7 +80,7 @@ def test_restarts_in_place_change_nothing_in_the_end(tmp_path: Path, digits: Pat
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_a_rank_killed_once_more_than_the_job_restarts_ends_the_job(tmp_path: Path, digits: Path) -> None:
+def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, digits: Path) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         kill(running, [1])
@@ -92,7 +92,7 @@ def test_a_rank_killed_once_more_than_the_job_restarts_ends_the_job(tmp_path: Pa
     assert "another host ended the job: rank 1 ended with signal 9" in ended.output
 
 
-def test_a_rank_that_no_restart_helps_ends_the_job_at_once(digits: Path) -> None:
+def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
     with started("--no-such-flag", hosts=2, processes=1, restarts=5, data=digits, recipe="digits") as running:
         ended = running.end()
     assert BAD_CONFIGURATION in ended.codes, ended.output
@@ -101,7 +101,7 @@ def test_a_rank_that_no_restart_helps_ends_the_job_at_once(digits: Path) -> None
 
 
 @pytest.mark.parametrize("host", [1, 0])
-def test_the_launchers_of_other_hosts_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
+def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
     flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")
@@ -112,7 +112,7 @@ def test_the_launchers_of_other_hosts_wait_for_a_lost_host(host: int, tmp_path: 
     assert ended.codes == [DONE, DONE], ended.output
 
 
-def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_path: Path, digits: Path) -> None:
+def test_preempted_host_costs_no_restart(tmp_path: Path, digits: Path) -> None:
     flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")
@@ -120,16 +120,16 @@ def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(tmp_pat
         assert running.hosts[1].wait() == PREEMPTED
         running.start_host(1)
         running.wait_for_host(1, "resume ")
-        # The one restart is still there.
+        # The only restart is not used up.
         os.kill(running.rank_process(1), signal.SIGKILL)
         ended = running.end()
     assert ended.codes == [DONE, DONE], ended.output
-    left = [line for line in ended.output.splitlines() if "told to leave at step" in line]
+    left = [line for line in ended.output.splitlines() if "preempted at step" in line]
     (step,) = {line.partition("at step ")[2].split()[0] for line in left}
     assert step in map(str, steps(ended, "resume"))
 
 
-def test_a_rank_that_is_stopped_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
+def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
     flags = (*ENDLESS, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
     with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
         running.wait_for("checkpoint ")

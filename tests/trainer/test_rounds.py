@@ -1,4 +1,4 @@
-"""How the launchers of all hosts agree on restarts, without ranks: each host is a thread here, the store is real."""
+"""The launchers of all hosts agree on restarts. There are no ranks, each host is a thread, and the store is real."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ while True:
     while not rounds.is_superseded:
         time.sleep(0.01)
 """
-"""A host that only follows: a process of its own, which can be killed."""
+"""A host that only follows, in a separate process that can be killed."""
 
 
 def free_port() -> int:
@@ -64,11 +64,11 @@ class Hosts:
         )
 
     def each(self, act: Callable[[Rounds], object]) -> list[Future[object]]:
-        """Have every host do something, all at the same time."""
+        """Call a function for every host, all in parallel."""
         return [self.pool.submit(act, rounds) for rounds in self.all.values()]
 
     def meet(self) -> State:
-        """Wait until all hosts are in the same round; return its state."""
+        """Wait until all hosts are in the same round, and return its state."""
         for one in self.each(Rounds.next_rendezvous):
             one.result(SECONDS)
         (state,) = {(rounds.joined.round, rounds.joined.restarts) for rounds in self.all.values()}
@@ -115,7 +115,7 @@ def process_of(host: int, hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [1, 2, 8, 64])
-def test_a_failure_on_one_host_restarts_all_hosts_and_counts_once(number: int) -> None:
+def test_failure_on_one_host_restarts_all_hosts_and_counts_once(number: int) -> None:
     with job(number, restarts=3) as hosts:
         assert hosts.meet() == State(round=0)
         for restart in (1, 2, 3):
@@ -125,7 +125,7 @@ def test_a_failure_on_one_host_restarts_all_hosts_and_counts_once(number: int) -
 
 
 @pytest.mark.parametrize("number", [2, 64])
-def test_failures_of_all_hosts_at_once_count_once(number: int) -> None:
+def test_failures_of_all_hosts_count_once(number: int) -> None:
     with job(number, restarts=1) as hosts:
         hosts.meet()
         for one in hosts.each(lambda rounds: rounds.restart("rank ended", can_help=True, is_own=True)):
@@ -133,7 +133,7 @@ def test_failures_of_all_hosts_at_once_count_once(number: int) -> None:
         assert hosts.meet() == State(round=1, restarts=1)
 
 
-def test_the_job_ends_on_every_host_when_its_restarts_are_used_up() -> None:
+def test_job_ends_on_every_host_when_restarts_are_used_up() -> None:
     with job(4, restarts=1) as hosts:
         hosts.meet()
         hosts.all[1].restart("rank 1 ended", can_help=True, is_own=True)
@@ -148,7 +148,7 @@ def test_the_job_ends_on_every_host_when_its_restarts_are_used_up() -> None:
             assert not ended.value.is_mine
 
 
-def test_a_host_that_only_lost_its_peers_leaves_the_last_word_to_the_one_that_failed() -> None:
+def test_host_that_lost_peers_reports_the_first_failure() -> None:
     with job(2, restarts=1) as hosts:
         hosts.meet()
         hosts.all[1].restart("first", can_help=True, is_own=True)
@@ -161,7 +161,7 @@ def test_a_host_that_only_lost_its_peers_leaves_the_last_word_to_the_one_that_fa
             peer.result(SECONDS)
 
 
-def test_a_failure_that_no_restart_helps_ends_the_job_though_another_round_has_begun() -> None:
+def test_final_failure_ends_job_even_after_a_new_round() -> None:
     with job(2, restarts=3) as hosts:
         hosts.meet()
         hosts.all[0].restart("its peer left", can_help=True, is_own=False)
@@ -171,26 +171,26 @@ def test_a_failure_that_no_restart_helps_ends_the_job_though_another_round_has_b
             hosts.all[0].next_rendezvous()
 
 
-def test_a_host_that_is_told_to_leave_costs_no_restart() -> None:
+def test_preempted_host_costs_no_restart() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
-        hosts.all[2].leave()
+        hosts.all[2].announce_preemption()
         hosts.all[0].restart("its peer left", can_help=True, is_own=False)
         hosts.all[2] = hosts.new(2)
         assert hosts.meet() == State(round=1, restarts=0)
 
 
-def test_host_0_that_leaves_waits_until_the_others_know_it() -> None:
+def test_preempted_host_0_waits_until_others_know() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
-        hosts.all[0].leave()
+        hosts.all[0].announce_preemption()
         hosts.all[0].shutdown()
         for host in (1, 2):
             assert not hosts.all[host].is_superseded
-            assert hosts.all[host].joined.is_left
+            assert hosts.all[host].joined.is_preempted
 
 
-def test_a_new_launcher_of_a_host_begins_a_round_though_no_rank_has_failed_yet() -> None:
+def test_new_launcher_of_a_host_starts_a_round() -> None:
     with job(3, restarts=2) as hosts:
         hosts.meet()
         hosts.all[1] = hosts.new(1)
@@ -202,7 +202,7 @@ def test_a_new_launcher_of_a_host_begins_a_round_though_no_rank_has_failed_yet()
         assert {rounds.joined for rounds in hosts.all.values()} == {State(round=1, restarts=1)}
 
 
-def test_a_launcher_that_dies_before_the_ranks_are_started_costs_no_restart() -> None:
+def test_launcher_lost_before_start_costs_no_restart() -> None:
     with job(3, restarts=1, apart=1) as hosts:
         first = hosts.pool.submit(hosts.all[0].next_rendezvous)
         with process_of(1, hosts) as lost:
@@ -210,14 +210,14 @@ def test_a_launcher_that_dies_before_the_ranks_are_started_costs_no_restart() ->
             lost.kill()
         hosts.all[1] = hosts.new(1)
         second = hosts.pool.submit(hosts.all[1].next_rendezvous)
-        # Before that the first round would look complete to host 2.
+        # Otherwise the first round would look complete to host 2.
         hosts.until(lambda: hosts.all[1].joined.round == 1)
         for one in (first, second, hosts.pool.submit(hosts.all[2].next_rendezvous)):
             one.result(SECONDS)
         assert {rounds.joined for rounds in hosts.all.values()} == {State(round=1, restarts=0)}
 
 
-def test_a_new_host_0_learns_the_round_and_the_count_from_the_others() -> None:
+def test_new_host_0_gets_round_and_count_from_the_others() -> None:
     with job(3, restarts=3, apart=0) as hosts:
         with process_of(0, hosts) as first:
             assert hosts.meet() == State(round=0)
@@ -231,7 +231,7 @@ def test_a_new_host_0_learns_the_round_and_the_count_from_the_others() -> None:
             assert [second.stdout.readline().strip() for _ in range(2)] == ["up", "2 2"]
 
 
-def test_the_loss_of_host_0_ends_the_job_when_no_restart_is_left() -> None:
+def test_lost_host_0_ends_job_without_restarts() -> None:
     with job(2, restarts=1, apart=0) as hosts:
         with process_of(0, hosts) as first:
             hosts.meet()
@@ -244,7 +244,7 @@ def test_the_loss_of_host_0_ends_the_job_when_no_restart_is_left() -> None:
         assert ended.value.is_mine
 
 
-def test_hosts_that_are_done_wait_for_the_others_and_join_them_when_they_fail() -> None:
+def test_finished_hosts_wait_and_rejoin_after_a_failure() -> None:
     with job(2, restarts=1) as hosts:
         hosts.meet()
         done = hosts.pool.submit(hosts.all[0].finish)
@@ -254,7 +254,7 @@ def test_hosts_that_are_done_wait_for_the_others_and_join_them_when_they_fail() 
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True]
 
 
-def test_threads_of_hosts_that_are_done_have_ended() -> None:
+def test_threads_of_finished_hosts_have_ended() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
         polling = [rounds._link._polling for rounds in hosts.all.values() if rounds._link]

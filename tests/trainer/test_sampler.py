@@ -1,4 +1,4 @@
-"""Every sample exactly once an epoch: for any number of samples and ranks, and any chain of restarts."""
+"""Every sample exactly once an epoch, for any number of samples and ranks and any series of restarts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def samplers(size: int, world: int, batch_size: int, place: dict[str, int] | Non
     found = [EpochSampler(size, rank=rank, world=world, batch_size=batch_size, seed=7) for rank in range(world)]
     if place:
         for sampler in found:
-            sampler.go_to(place)
+            sampler.load_state(place)
     return found
 
 
 def take_step(ranks: list[EpochSampler]) -> list[int]:
-    """One step's samples of all ranks, after checking that the ranks agree about the step."""
+    """Return one step's samples of all ranks, after checking that the ranks agree about the step."""
     shares = [sampler.next() for sampler in ranks]
     assert len({(share.total, share.position, share.epoch) for share in shares}) == 1
     assert [share.offset for share in shares] == [sum(len(s.indices) for s in shares[:r]) for r in range(len(ranks))]
@@ -32,7 +32,7 @@ def take_step(ranks: list[EpochSampler]) -> list[int]:
 
 
 @given(SIZES, WORLDS, BATCHES)
-def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int) -> None:
+def test_epoch_contains_every_sample_once(size: int, world: int, batch_size: int) -> None:
     ranks = samplers(size, world, batch_size)
     steps = ranks[0].steps_left
     seen = [index for _ in range(steps) for index in take_step(ranks)]
@@ -41,11 +41,11 @@ def test_an_epoch_takes_every_sample_once(size: int, world: int, batch_size: int
 
 
 @given(SIZES, WORLDS, BATCHES, st.integers(0, 20), st.integers(0, 4))
-def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, taken: int, epochs: int) -> None:
+def test_steps_until_counts_remaining_steps(size: int, world: int, batch_size: int, taken: int, epochs: int) -> None:
     (rank, *_) = samplers(size, world, batch_size)
     for _ in range(min(taken, rank.steps_left)):
         rank.next()
-    expected, steps = rank.steps_to(epochs), 0
+    expected, steps = rank.steps_until(epochs), 0
     while rank.epoch < epochs:
         while rank.steps_left:
             rank.next()
@@ -53,18 +53,18 @@ def test_the_steps_to_come_are_counted(size: int, world: int, batch_size: int, t
         rank.next_epoch()
     assert steps == expected
     rank.next_epoch()
-    assert rank.steps_of_epoch == rank.steps_left
+    assert rank.epoch_steps == rank.steps_left
 
 
 @given(SIZES, WORLDS, BATCHES)
-def test_no_rank_takes_more_than_its_batch(size: int, world: int, batch_size: int) -> None:
+def test_rank_takes_at_most_its_batch(size: int, world: int, batch_size: int) -> None:
     ranks = samplers(size, world, batch_size)
     while ranks[0].steps_left:
         assert all(len(sampler.next().indices) <= batch_size for sampler in ranks)
 
 
 @given(SIZES, BATCHES, st.lists(st.tuples(WORLDS, st.integers(0, 20)), min_size=1, max_size=4), WORLDS)
-def test_restarts_with_other_worlds_repeat_and_miss_nothing(
+def test_restarts_with_other_worlds_repeat_and_skip_nothing(
     size: int, batch_size: int, legs: list[tuple[int, int]], last_world: int
 ) -> None:
     seen: list[int] = []
@@ -73,7 +73,7 @@ def test_restarts_with_other_worlds_repeat_and_miss_nothing(
         ranks = samplers(size, world, batch_size, place)
         for _ in range(min(steps, ranks[0].steps_left)):
             seen += take_step(ranks)
-        place = ranks[0].place()
+        place = ranks[0].state()
     ranks = samplers(size, last_world, batch_size, place)
     while ranks[0].steps_left:
         seen += take_step(ranks)
@@ -81,23 +81,23 @@ def test_restarts_with_other_worlds_repeat_and_miss_nothing(
 
 
 @given(SIZES, WORLDS, BATCHES, st.integers(0, 50))
-def test_a_restart_takes_the_same_steps(size: int, world: int, batch_size: int, stop: int) -> None:
+def test_restart_takes_the_same_steps(size: int, world: int, batch_size: int, stop: int) -> None:
     undisturbed = samplers(size, world, batch_size)
     for _ in range(min(stop, undisturbed[0].steps_left)):
         take_step(undisturbed)
-    restarted = samplers(size, world, batch_size, undisturbed[0].place())
+    restarted = samplers(size, world, batch_size, undisturbed[0].state())
     while undisturbed[0].steps_left:
         assert take_step(restarted) == take_step(undisturbed)
 
 
 @given(SIZES, st.integers(1, 4), BATCHES)
-def test_the_steps_do_not_depend_on_how_many_ranks_share_them(size: int, world: int, batch_size: int) -> None:
+def test_steps_do_not_depend_on_the_number_of_ranks(size: int, world: int, batch_size: int) -> None:
     one, many = samplers(size, 1, batch_size * world), samplers(size, world, batch_size)
     while one[0].steps_left:
         assert take_step(one) == take_step(many)
 
 
-def test_epochs_have_different_orders_and_seeds_too() -> None:
+def test_epochs_and_seeds_have_different_orders() -> None:
     def order(seed: int, epoch: int) -> torch.Tensor:
         sampler = EpochSampler(100, rank=0, world=1, batch_size=100, seed=seed)
         for _ in range(epoch):
@@ -109,19 +109,19 @@ def test_epochs_have_different_orders_and_seeds_too() -> None:
     assert torch.equal(order(5, 2), order(5, 2))
 
 
-def test_a_training_set_of_another_size_goes_on_from_the_same_share_of_it() -> None:
+def test_resized_training_set_continues_at_the_same_share() -> None:
     sampler = EpochSampler(200, rank=0, world=1, batch_size=10, seed=0)
-    sampler.go_to({"epoch": 1, "position": 50, "num_samples": 100})
+    sampler.load_state({"epoch": 1, "position": 50, "num_samples": 100})
     assert (sampler.epoch, sampler.position) == (1, 100)
 
 
 @given(SIZES, BATCHES, st.integers(0, 20))
-def test_an_epoch_that_was_begun_with_another_seed_is_ended_with_that(size: int, batch_size: int, stop: int) -> None:
+def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size: int, stop: int) -> None:
     (before,) = samplers(size, 1, batch_size)
     seen = [index for _ in range(min(stop, before.steps_left)) for index in take_step([before])]
     after = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
-    after.go_to(before.place())
-    assert after.place() == before.place()
+    after.load_state(before.state())
+    assert after.state() == before.state()
     while after.steps_left:
         seen += take_step([after])
     assert sorted(seen) == list(range(size))

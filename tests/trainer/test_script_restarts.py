@@ -1,4 +1,4 @@
-"""A user's script under the launchers of several hosts: it knows nothing of restarts, and no rank sees another one."""
+"""A script without restart code runs under the launchers of several hosts, and its ranks do not communicate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ while not (folder / "done").exists():
 
 
 class Job:
-    """The launchers of a job, and the starts that its ranks have noted."""
+    """The launchers of a job, and the recorded starts of its ranks."""
 
     def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
         self.folder, self.number, self.restarts = folder, hosts, restarts
@@ -53,12 +53,12 @@ class Job:
             )
 
     def starts(self, number: int) -> dict[int, int]:
-        """Process of each rank of a start."""
+        """Return the process of each rank of a start."""
         found = [path.name.split(".") for path in self.folder.glob(f"{number}.*.*.*")]
         return {int(rank): int(process) for _, rank, _, process in found}
 
     def until_started(self, number: int) -> dict[int, int]:
-        """Wait until all ranks of a start run; return their processes."""
+        """Wait until all ranks of a start run, and return their processes."""
         deadline = time.monotonic() + SECONDS
         while len(found := self.starts(number)) < self.number:
             assert time.monotonic() < deadline, self.said()
@@ -66,11 +66,11 @@ class Job:
         return found
 
     def said(self) -> str:
-        """What the launchers have printed."""
+        """Return the output of the launchers."""
         return "\n".join(path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("host-*.log")))
 
     def end(self) -> list[int]:
-        """Let the ranks end; return the launchers' exit codes."""
+        """Let the ranks end, and return the launchers' exit codes."""
         (self.folder / "done").touch()
         return [launcher.wait(SECONDS) for launcher in self.hosts]
 
@@ -81,7 +81,7 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
     try:
         yield found
     finally:
-        # A rank that has a session of its own outlives its launcher.
+        # A rank in a separate session outlives its launcher.
         (folder / "done").touch()
         for launcher in found.hosts:
             with suppress(ProcessLookupError):
@@ -90,7 +90,7 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
 
 
 @pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0])), (4, ([3], [1, 2]))])
-def test_killed_ranks_of_a_script_start_again_on_all_hosts(
+def test_killed_ranks_of_a_script_restart_on_all_hosts(
     hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path
 ) -> None:
     with job(tmp_path, hosts, restarts=len(kills)) as found:
@@ -99,7 +99,7 @@ def test_killed_ranks_of_a_script_start_again_on_all_hosts(
             for rank in ranks:
                 os.kill(before[rank], signal.SIGKILL)
             after = found.until_started(number)
-            # No rank of before runs beside them.
+            # No earlier rank runs at the same time.
             assert not [process for process in before.values() if Path(f"/proc/{process}").exists()]
             before = after
         assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
@@ -109,14 +109,14 @@ def test_killed_ranks_of_a_script_start_again_on_all_hosts(
         assert len(ports) == 1 + len(kills), "each start has a store of its own"
 
 
-def test_a_script_whose_restarts_are_used_up_ends_on_all_hosts(tmp_path: Path) -> None:
+def test_script_without_remaining_restarts_ends_on_all_hosts(tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         assert [launcher.wait(SECONDS) for launcher in found.hosts] == [PREEMPTED, 256 - signal.SIGKILL], found.said()
 
 
-def test_a_host_that_is_lost_when_no_restart_is_left_ends_the_job(tmp_path: Path) -> None:
+def test_lost_host_without_remaining_restarts_ends_job(tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         found.until_started(1)
@@ -125,13 +125,13 @@ def test_a_host_that_is_lost_when_no_restart_is_left_ends_the_job(tmp_path: Path
 
 
 @pytest.mark.parametrize("host", [0, 1])
-def test_a_host_that_is_told_to_leave_is_waited_for_and_costs_no_restart(host: int, tmp_path: Path) -> None:
+def test_preempted_host_costs_no_restart(host: int, tmp_path: Path) -> None:
     with job(tmp_path, 2, restarts=1) as found:
         found.until_started(0)
         found.hosts[host].terminate()
         assert found.hosts[host].wait(SECONDS) == PREEMPTED
         found.hosts[host] = found.launch(host)
-        # The one restart is still there.
+        # The only restart is not used up.
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         found.until_started(2)
         assert found.end() == [DONE, DONE], found.said()

@@ -1,4 +1,4 @@
-"""The largest seed: none of what is made of it, with epochs, places and ranks, is more than a generator takes."""
+"""The largest seed, combined with epochs, positions and ranks, does not exceed the range of a generator."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from trainer.data.augment import distort
 from trainer.data.datasets import GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DONE
-from trainer.setting_rules import LARGEST_COUNT, LARGEST_SEED
+from trainer.setting_rules import MAX_COUNT, MAX_SEED
 
 
 def share(position: int, epoch: int) -> Share:
-    """The last two samples of a training set."""
+    """Return the last two samples of a training set."""
     return Share(indices=torch.arange(2), offset=0, total=2, epoch=epoch, position=position)
 
 
-def test_the_largest_seed_changes_images() -> None:
+def test_largest_seed_distorts_images() -> None:
     images = torch.rand(2, 1, 28, 28)
-    last = distort(images, share(LARGEST_COUNT, LARGEST_COUNT), seed=LARGEST_SEED)
+    last = distort(images, share(MAX_COUNT, MAX_COUNT), seed=MAX_SEED)
     assert last.isfinite().all()
-    assert not torch.equal(last, distort(images, share(LARGEST_COUNT - 1, LARGEST_COUNT), seed=LARGEST_SEED))
+    assert not torch.equal(last, distort(images, share(MAX_COUNT - 1, MAX_COUNT), seed=MAX_SEED))
 
 
-def test_the_largest_seed_orders_samples_and_makes_images() -> None:
-    sampler = EpochSampler(10, rank=0, world=1, batch_size=5, seed=LARGEST_SEED)
-    sampler.epoch = LARGEST_COUNT
+def test_largest_seed_orders_samples_and_generates_images() -> None:
+    sampler = EpochSampler(10, rank=0, world=1, batch_size=5, seed=MAX_SEED)
+    sampler.epoch = MAX_COUNT
     assert len(sampler.next().indices) == 5
-    config = ImagenetConfig(seed=LARGEST_SEED, batch_size=2, image_size=8)
+    config = ImagenetConfig(seed=MAX_SEED, batch_size=2, image_size=8)
     assert GeneratedImages(config, torch.device("cpu"), rank=9999, world=10_000).num_samples > 0
-    assert np.random.default_rng((LARGEST_SEED, LARGEST_COUNT, LARGEST_COUNT)).integers(0, 9) < 9
+    assert np.random.default_rng((MAX_SEED, MAX_COUNT, MAX_COUNT)).integers(0, 9) < 9
 
 
-def test_a_run_trains_with_the_largest_seed(digits: Path) -> None:
+def test_run_trains_with_the_largest_seed(digits: Path) -> None:
     assert DigitsConfig().augment
-    flags = (f"--seed={LARGEST_SEED}", "--epochs=1", "--batch-size=128")
+    flags = (f"--seed={MAX_SEED}", "--epochs=1", "--batch-size=128")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output

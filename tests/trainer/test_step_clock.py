@@ -1,4 +1,4 @@
-"""Where the time of steps goes, on the CPU and on a device that works behind the host."""
+"""Time of the steps, on the CPU and on an asynchronous device."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ WAIT, WORK = 0.02, 0.05
 
 
 def a_step(clock: StepClock) -> None:
-    """A step that waits for its data, and then works."""
+    """Run a step that waits for its data, and then works."""
     clock.begin()
     time.sleep(WAIT)
-    clock.fed()
+    clock.data_ready()
     time.sleep(WORK)
-    clock.reduced()
+    clock.gradients_ready()
     clock.end()
 
 
-def test_a_step_waits_for_data_and_then_is_useful() -> None:
+def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
     clock = StepClock(nn.Linear(1, 1), torch.device("cpu"), world=1)
     for _ in range(2):
         a_step(clock)
@@ -36,35 +36,35 @@ def test_a_step_waits_for_data_and_then_is_useful() -> None:
 
 
 class Queue:
-    """A device that does what it is given one after the other, while the host goes on; in seconds."""
+    """A device that runs its work in order while the host continues, in seconds."""
 
     def __init__(self) -> None:
         self.host = self.done = 0.0
 
     def work(self, seconds: float) -> None:
-        """The host gives it something to do."""
+        """Add work."""
         self.done = max(self.done, self.host) + seconds
 
 
-def test_a_device_that_has_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue()
 
     class Event:
-        """What is recorded in the queue, in the place of torch.cuda.Event."""
+        """A recorded event of the queue, used instead of torch.cuda.Event."""
 
         def __init__(self, *, enable_timing: bool) -> None:
             assert enable_timing
 
         def record(self) -> None:
-            """It happens once the queue has come so far."""
+            """Record the time at which the queue reaches this point."""
             self.at = max(queue.done, queue.host)
 
         def synchronize(self) -> None:
-            """The host waits for it."""
+            """Make the host wait for the event."""
             queue.host = max(queue.host, self.at)
 
         def elapsed_time(self, end: Event) -> float:
-            """Milliseconds."""
+            """Return milliseconds."""
             return 1000 * (end.at - self.at)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -72,9 +72,9 @@ def test_a_device_that_has_work_left_does_not_wait_for_data(monkeypatch: pytest.
     for _ in range(10):
         clock.begin()
         queue.host += WAIT
-        clock.fed()
+        clock.data_ready()
         queue.work(WORK)
-        clock.reduced()
+        clock.gradients_ready()
         clock.end()
     times = clock.take()
     assert times.data == pytest.approx(WAIT), "only at the first step had the device nothing to do"

@@ -1,7 +1,7 @@
-"""Buckets: runs save, resume and clean up in them, and stores that fail for a while or for good.
+"""Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client speaks to it, too, for both have the same XML API; what S3 has not, the
-deletion in a batch, the proxy translates. Neither has been tried here against the clouds themselves.
+The store is moto's S3 server. Google's client uses it too, because both have the same XML API. The proxy translates
+batch deletion, which S3 does not have in that form. Neither client has been tested against the clouds here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def test_a_folder_in_a_bucket_is_a_folder(bucket: str, proxy: Proxy) -> None:
+def test_bucket_folder_behaves_like_a_folder(bucket: str, proxy: Proxy) -> None:
     folder = Folder(bucket).child("run")
     assert folder.names() == []
     folder.write("one", b"1")
@@ -50,7 +50,7 @@ def test_a_folder_in_a_bucket_is_a_folder(bucket: str, proxy: Proxy) -> None:
     assert proxy.requests
 
 
-def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path) -> None:
+def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, digits: Path) -> None:
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
     with started(*flags, "--log-steps=5", processes=2, data=digits, recipe="digits") as first:
         first.wait_for("checkpoint ")
@@ -72,7 +72,7 @@ def test_a_run_saves_resumes_and_cleans_up_in_a_bucket(bucket: str, digits: Path
     assert folder.child("tensorboard").names()
 
 
-def test_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -> None:
+def test_bucket_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -> None:
     folder = Folder(bucket)
     save(Checkpoints(folder, runtime, keep=2), 1, 2, 3)
     assert folder.names() == ["step-000000002", "step-000000003"]
@@ -83,7 +83,7 @@ def test_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Runtime) -
     assert folder.names() == ["step-000000005"]
 
 
-def test_what_is_broken_in_a_bucket_is_named_and_the_one_before_is_used(bucket: str, runtime: Runtime) -> None:
+def test_broken_checkpoint_in_a_bucket_is_skipped_and_reported(bucket: str, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=3)
     save(checkpoints, 1, 2, 3)
     checkpoints.folder.child("step-000000003").delete(MANIFEST)
@@ -99,9 +99,7 @@ def test_what_is_broken_in_a_bucket_is_named_and_the_one_before_is_used(bucket: 
 
 
 @pytest.mark.parametrize("fault", [Fault.TOO_MANY, Fault.UNAVAILABLE, Fault.SLOW, Fault.HALF])
-def test_a_store_that_fails_for_a_while_loses_nothing(
-    bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault
-) -> None:
+def test_store_with_temporary_failures_loses_nothing(bucket: str, proxy: Proxy, runtime: Runtime, fault: Fault) -> None:
     checkpoints = Checkpoints(Folder(bucket), runtime, keep=2)
     proxy.fault = at_first(fault)
     save(checkpoints, 1, 2)
@@ -113,9 +111,7 @@ def test_a_store_that_fails_for_a_while_loses_nothing(
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.FORBIDDEN])
-def test_a_store_that_fails_for_good_ends_the_run_and_is_named(
-    bucket: str, proxy: Proxy, digits: Path, fault: Fault
-) -> None:
+def test_store_with_permanent_failure_ends_run(bucket: str, proxy: Proxy, digits: Path, fault: Fault) -> None:
     proxy.fault = lambda method, _path: fault if method in ("PUT", "POST") else None
     began = time.monotonic()
     ended = run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", data=digits, recipe="digits")
@@ -127,7 +123,7 @@ def test_a_store_that_fails_for_good_ends_the_run_and_is_named(
 
 
 @pytest.mark.parametrize(("takes", "asked"), [(5, 3), (180, 1)])
-def test_a_bucket_that_keeps_its_client_for_minutes_is_not_asked_again(
+def test_silent_bucket_is_not_asked_again(
     takes: float, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.accumulate(itertools.repeat(takes))
@@ -141,12 +137,12 @@ def test_a_bucket_that_keeps_its_client_for_minutes_is_not_asked_again(
         raise OSError("it does not answer")
 
     with pytest.raises(OSError, match="it does not answer"):
-        folder._patiently(ask)
+        folder._retry(ask)
     assert len(tries) == asked
 
 
 class NoCredentials(BaseHTTPRequestHandler):
-    """A cloud's metadata server that has none to give."""
+    """A cloud's metadata server without credentials."""
 
     def do_GET(self) -> None:
         self.send_error(HTTPStatus.FORBIDDEN)
@@ -154,7 +150,7 @@ class NoCredentials(BaseHTTPRequestHandler):
     do_PUT = do_GET
 
     def log_message(self, *_words: object) -> None:
-        """Nothing to say of a request."""
+        """Log nothing."""
 
 
 @pytest.mark.parametrize(
@@ -164,7 +160,9 @@ class NoCredentials(BaseHTTPRequestHandler):
         ("gs://any/run", "GOOGLE_APPLICATION_CREDENTIALS"),
     ],
 )
-def test_a_bucket_without_credentials_says_what_to_set(url: str, names: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bucket_without_credentials_error_names_the_variables(
+    url: str, names: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [each for each in os.environ if each.startswith(("AWS_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
     with ThreadingHTTPServer(("127.0.0.1", 0), NoCredentials) as server:

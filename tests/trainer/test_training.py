@@ -1,4 +1,4 @@
-"""Training for real: hosts that are processes of their own, killed, stopped and told to leave."""
+"""Real training: hosts are separate processes that are killed, stopped and preempted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
-    """The checkpoint of a step: its tensors and facts, but for the clock's."""
+    """Return the checkpoint of a step: its tensors, and its facts except the times."""
     path = folder / "checkpoints" / "training" / f"step-{step:09d}"
     manifest = unseal((path / MANIFEST).read_bytes())
     found = destination(manifest)
@@ -45,7 +45,7 @@ def saved(folder: Path, step: int) -> dict[str, Any]:
 
 
 def assert_same(left: object, right: object) -> None:
-    """Two states are equal to the last bit."""
+    """Assert that two states are equal to the last bit."""
     if isinstance(left, torch.Tensor):
         assert isinstance(right, torch.Tensor)
         assert torch.equal(left, right)
@@ -64,7 +64,7 @@ def assert_same(left: object, right: object) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> tuple[Path, Ended]:
-    """A run of two hosts with one rank each, from start to end: its bucket and what it printed."""
+    """Return the bucket and output of a complete run of two hosts with one rank each."""
     bucket = tmp_path_factory.mktemp("undisturbed")
     return bucket, run(*TWO_RANKS, f"--bucket=file://{bucket}", hosts=2, processes=1, data=digits, recipe="digits")
 
@@ -78,7 +78,7 @@ def test_two_hosts_learn(undisturbed: tuple[Path, Ended]) -> None:
     assert float(ended.events("done")[0]["test_accuracy"]) > 85
 
 
-def test_every_rank_says_who_it_is_and_how_fast(undisturbed: tuple[Path, Ended]) -> None:
+def test_every_rank_reports_itself_and_its_rate(undisturbed: tuple[Path, Ended]) -> None:
     _, ended = undisturbed
     starts = {event["rank"]: event for event in ended.events("start")}
     assert {rank: event["node"] for rank, event in starts.items()} == {"0/2": "node-0", "1/2": "node-1"}
@@ -96,7 +96,7 @@ def test_every_rank_says_who_it_is_and_how_fast(undisturbed: tuple[Path, Ended])
     assert max(float(event["all_reduce"]) for event in trains) > 0
 
 
-def test_ranks_evaluate_the_whole_test_set_together(undisturbed: tuple[Path, Ended]) -> None:
+def test_ranks_evaluate_the_whole_test_set(undisturbed: tuple[Path, Ended]) -> None:
     _, ended = undisturbed
     by_rank = [[event for event in ended.events("test") if event["rank"] == rank] for rank in ("0/2", "1/2")]
     assert [len(events) for events in by_rank] == [EPOCHS, EPOCHS]
@@ -118,9 +118,7 @@ def test_metrics_are_written_for_tools(undisturbed: tuple[Path, Ended]) -> None:
     assert events[0].stat().st_size > 1000
 
 
-def test_two_ranks_compute_what_one_does_on_the_same_samples(
-    undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path
-) -> None:
+def test_two_ranks_equal_one_on_the_same_samples(undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path) -> None:
     bucket, _ = undisturbed
     flags = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as one:
@@ -133,7 +131,7 @@ def test_two_ranks_compute_what_one_does_on_the_same_samples(
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-3, atol=1e-4)
 
 
-def test_killed_and_told_to_leave_it_ends_where_it_would_have(
+def test_killed_and_preempted_run_ends_with_the_same_result(
     undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path
 ) -> None:
     flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
@@ -151,7 +149,7 @@ def test_killed_and_told_to_leave_it_ends_where_it_would_have(
     assert told.codes == [PREEMPTED], told.output
     assert "step=0" not in resumed
     left_at = int(told.events("checkpoint")[-1]["step"])
-    assert f"told to leave at step {left_at} " in told.output
+    assert f"preempted at step {left_at} " in told.output
     assert left_at < LAST
 
     third = run(*flags, processes=2, data=digits, recipe="digits")
@@ -160,7 +158,7 @@ def test_killed_and_told_to_leave_it_ends_where_it_would_have(
     assert_same(saved(tmp_path, LAST), saved(undisturbed[0], LAST))
 
 
-def test_a_finished_run_started_again_says_its_result(undisturbed: tuple[Path, Ended], digits: Path) -> None:
+def test_finished_run_started_again_reports_its_result(undisturbed: tuple[Path, Ended], digits: Path) -> None:
     bucket, ended = undisturbed
     again = run(*TWO_RANKS, f"--bucket=file://{bucket}", data=digits, recipe="digits")
     assert again.codes == [DONE]
@@ -168,9 +166,7 @@ def test_a_finished_run_started_again_says_its_result(undisturbed: tuple[Path, E
     assert again.events("done")[0]["test_accuracy"] == ended.events("done")[0]["test_accuracy"]
 
 
-def test_a_finished_run_leaves_before_the_interpreter_is_taken_apart(
-    undisturbed: tuple[Path, Ended], digits: Path
-) -> None:
+def test_finished_run_exits_without_interpreter_shutdown(undisturbed: tuple[Path, Ended], digits: Path) -> None:
     bucket, _ = undisturbed
     program = """
 import atexit, os, runpy, sys
@@ -191,7 +187,7 @@ runpy.run_module("trainer", run_name="__main__")
     assert ended.stdout.splitlines()[-1] == "what is to run at the end has run"
 
 
-def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) -> None:
+def test_loss_that_is_not_finite_ends_training(tmp_path: Path, digits: Path) -> None:
     flags = ("--learning-rate=1e30", "--log-steps=2", "--checkpoint-steps=1", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
     assert ended.codes == [DIVERGED], ended.output
@@ -202,8 +198,8 @@ def test_a_loss_that_is_no_number_ends_training(tmp_path: Path, digits: Path) ->
 
 
 @pytest.mark.parametrize("when", ["--checkpoint-steps=1", "--batch-size=400"])
-def test_weights_that_an_update_made_infinite_are_not_saved(tmp_path: Path, digits: Path, when: str) -> None:
-    # The first loss is a number, and what is learned from it is none.
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, digits: Path, when: str) -> None:
+    # The first loss is finite, and the weights after it are not.
     broken = ("--learning-rate=1e37", "--weight-decay=1e37", "--warmup=0", "--batch-size=200", "--epochs=2")
     ended = run(*broken, when, f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
     assert ended.codes == [DIVERGED], ended.output
@@ -211,14 +207,14 @@ def test_weights_that_an_update_made_infinite_are_not_saved(tmp_path: Path, digi
     assert not list(tmp_path.glob("checkpoints/training/*"))
 
 
-def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, digits: Path) -> None:
+def test_bucket_that_is_not_writable_ends_run(tmp_path: Path, digits: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     ended = run(f"--bucket=file://{tmp_path}/file", data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert f"file://{tmp_path}/file" in ended.output
 
 
-def test_digits_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_missing_digits_end_run(tmp_path: Path) -> None:
     ended = run(data=tmp_path, recipe="digits")
     assert ended.codes == [DATA_ERROR], ended.output
     assert "--data-dir" in ended.output

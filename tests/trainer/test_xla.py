@@ -1,4 +1,4 @@
-"""The trainer on PyTorch/XLA, as processes of its own environment: `.venv-xla`, which `make xla` makes."""
+"""The trainer on PyTorch/XLA, in processes with a separate environment: `.venv-xla`, from `make xla`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-x
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left behind."""
+    """The result of a run."""
 
     code: int
     output: str
 
     def events(self, name: str) -> list[dict[str, str]]:
-        """The printed lines of one kind."""
+        """Return the printed events of one kind."""
         return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
 
     def losses(self) -> list[str]:
-        """The losses of rank 0, training and test, as they are printed."""
+        """Return the printed losses of rank 0, training and test."""
         first = [event for name in ("train", "test") for event in self.events(name) if event["rank"].startswith("0/")]
         return [event["loss"] for event in first]
 
@@ -42,7 +42,7 @@ class Ended:
 def run(
     data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer"), recipe: str = "digits"
 ) -> Ended:
-    """Train on so many virtual CPU devices."""
+    """Train on virtual CPU devices."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")},
         "PJRT_DEVICE": "CPU",
@@ -65,19 +65,19 @@ def run(
 
 @pytest.fixture(scope="module")
 def unsharded(digits: Path) -> Ended:
-    """The run on a single device."""
+    """Return the run on a single device."""
     return run(digits, *FLAGS)
 
 
 @pytest.fixture(scope="module")
 def sharded(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
-    """The run on eight devices, profiled, and its bucket."""
+    """Return the run on eight devices with its profile, and its bucket."""
     bucket = tmp_path_factory.mktemp("bucket")
     flags = (f"--bucket=file://{bucket}", "--job=spmd", "--sharding=model", "--profile-steps=5-6")
     return run(digits, *FLAGS, *flags, devices=8), bucket
 
 
-def test_tensors_lie_on_the_devices_as_the_meshes_say(sharded: tuple[Ended, Path]) -> None:
+def test_tensors_have_the_shardings_of_the_meshes(sharded: tuple[Ended, Path]) -> None:
     ended, _ = sharded
     assert ended.code == 0, ended.output
     found = {event["tensor"]: event["devices"] for event in sharding_lines(ended)}
@@ -90,12 +90,12 @@ def test_tensors_lie_on_the_devices_as_the_meshes_say(sharded: tuple[Ended, Path
 
 
 def sharding_lines(ended: Ended) -> list[dict[str, str]]:
-    """Lines `sharding`, whose values hold `=` themselves."""
+    """Return the `sharding` events, whose values hold `=` themselves."""
     line = re.compile(r"^sharding tensor=(?P<tensor>\S+) devices=(?P<devices>\S+) ", re.MULTILINE)
     return [match.groupdict() for match in line.finditer(ended.output)]
 
 
-def test_losses_are_those_of_a_single_device(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
+def test_spmd_losses_equal_single_device_losses(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
     assert unsharded.code == 0, unsharded.output
     assert not unsharded.events("sharding")
     pairs = list(zip(sharded[0].losses(), unsharded.losses(), strict=True))
@@ -103,7 +103,7 @@ def test_losses_are_those_of_a_single_device(sharded: tuple[Ended, Path], unshar
     assert all(math.isclose(float(ours), float(theirs), abs_tol=2e-4) for ours, theirs in pairs), pairs
 
 
-def test_nothing_is_compiled_after_the_third_step(sharded: tuple[Ended, Path]) -> None:
+def test_steps_after_the_third_compile_nothing(sharded: tuple[Ended, Path]) -> None:
     compiled = [int(event["compilations"]) for event in sharded[0].events("train")]
     assert compiled[0] >= 1
     assert len(set(compiled[2:])) == 1, compiled
@@ -115,10 +115,10 @@ def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) ->
     assert b"train_step" in trace.read_bytes()
 
 
-def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
+def test_xla_run_resumes_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
     flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
     whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-    # The schedule of the learning rate is that of three epochs in both parts: the first is told to leave.
+    # The learning rate follows three epochs in both parts: the first part is preempted.
     first = run_until_saved(digits, *whole, "--epochs=3", *flags)
     assert first.code == 75, first.output
     second = run(digits, *whole, "--epochs=3", *flags, devices=8)
@@ -129,7 +129,7 @@ def test_a_run_goes_on_from_its_checkpoint(digits: Path, tmp_path: Path, unshard
 
 
 def run_until_saved(data: Path, *flags: str) -> Ended:
-    """A run on one device that is told to leave in the middle of an epoch, as its own program tells it."""
+    """Run on one device and preempt the run in the middle of an epoch, from its own program."""
     told = "import os, signal, sys, threading, trainer.loop as l; step = l.Training.step\n"
     leave = (
         "def stop(self, batch):\n step(self, batch)\n if self.state.step == 5: os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -162,13 +162,13 @@ def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: 
 
 
 def free_port() -> str:
-    """A port of this machine that nobody listens at."""
+    """Return a port of this machine without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
 
 
-def test_without_pytorch_xla_the_device_is_refused(digits: Path) -> None:
+def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
     code = "import sys; sys.modules['torch_xla'] = None; import trainer.__main__ as m; sys.exit(m.main())"
     ended = run(digits, "--device=xla", words=("-c", code))
     assert ended.code == 78

@@ -10,7 +10,7 @@ from infra.config import LocalConfig
 from run_record import run_record
 from stack_config import StackConfig, parse
 from tests.unit.refused import JOB, PLATFORM
-from trainer.bucket_layout import checkpoints_of, profiles_of
+from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder
 from workloads.refusals.taken_names import FOLDERS_OF_ALL
 
@@ -28,7 +28,8 @@ def test_a_rule_for_old_files_holds_for_every_job() -> None:
     rules = lifecycle(EksBucketConfig(name="bucket", prefix="runs", profile_days=3, checkpoint_days=5))
     prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # plain here
     bucket = Folder(f"{BUCKET}/runs")
-    for prefix, folder in zip(prefixes, (profiles_of(bucket, "any"), checkpoints_of(bucket, "any")), strict=True):
+    folders = (profiles_folder(bucket, "any"), checkpoints_folder(bucket, "any"))
+    for prefix, folder in zip(prefixes, folders, strict=True):
         assert f"{folder.url}/".startswith(f"{BUCKET}/{prefix}")
 
 
@@ -37,10 +38,10 @@ def test_a_record_says_where_checkpoints_and_profiles_are(job: dict[str, object]
     config = stack(**job)
     record = run_record(config, config.jobs[0])
     assert record["bucket_prefix"] == folder
-    assert f"{BUCKET}/{record['checkpoints']}" == checkpoints_of(Folder(BUCKET), folder).url
-    assert f"{BUCKET}/{record['profiles']}" == profiles_of(Folder(BUCKET), folder).url
+    assert f"{BUCKET}/{record['checkpoints']}" == checkpoints_folder(Folder(BUCKET), folder).url
+    assert f"{BUCKET}/{record['profiles']}" == profiles_folder(Folder(BUCKET), folder).url
 
 
 def test_no_job_has_a_folder_of_all_jobs() -> None:
-    places = [place(Folder(BUCKET), "job").url for place in (checkpoints_of, profiles_of)]
+    places = [place(Folder(BUCKET), "job").url for place in (checkpoints_folder, profiles_folder)]
     assert places == [f"{BUCKET}/{name}/job" for name in FOLDERS_OF_ALL]

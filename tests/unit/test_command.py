@@ -142,9 +142,9 @@ def test_final_exit_codes_are_the_trainers() -> None:
 
 def test_the_launcher_restarts_nothing_after_the_final_exit_codes() -> None:
     # The trainer imports torch, which takes seconds; every other test here does without.
-    from trainer.restarts.agent import NO_RESTART_HELPS
+    from trainer.restarts import agent
 
-    assert frozenset(FINAL_EXIT_CODES) == NO_RESTART_HELPS
+    assert frozenset(FINAL_EXIT_CODES) == agent.FINAL_EXIT_CODES
 
 
 def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> None:

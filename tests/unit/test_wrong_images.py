@@ -16,7 +16,7 @@ from workloads.refusals.images import CONTENTS
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
-LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/links.py"}
+LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
 OF_HOROVOD = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 OF_STORES = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}
@@ -152,9 +152,13 @@ CASES = IMAGES | FOLDERS | FILES
 TAKEN: dict[str, dict[str, Any]] = {
     "MPI in Horovod's image": job(**MPI | OF_HOROVOD),
     "MXNet in Horovod's image": job(**MXNET | OF_HOROVOD),
-    "a script of the checkout in Horovod's image": job(**MPI | {"script": "./trainer/links.py"}, image="horovod"),
+    "a script of the checkout in Horovod's image": job(
+        **MPI | {"script": "./trainer/network_check.py"}, image="horovod"
+    ),
     "a script of the trainer's image": job(**LINKS),
-    "a script of the image, from its folder on": job(recipe=None, script="/opt/trainyard/trainer/../trainer/links.py"),
+    "a script of the image, from its folder on": job(
+        recipe=None, script="/opt/trainyard/trainer/../trainer/network_check.py"
+    ),
     "a script of a package": job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
     "a script that somebody brings by hand": job(**SCRIPT, interactive=True),
     "a script of a platform's image": cloud(**SCRIPT),
@@ -201,7 +205,7 @@ def test_it_is_known_of_every_image_which_files_its_build_makes() -> None:
     assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):
-        assert {"/opt/trainyard/trainer/links.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
+        assert {"/opt/trainyard/trainer/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
     assert python_files("stores") == {"/opt/trainyard/serve.py"}
 
 

@@ -208,11 +208,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ('jobs[0].queue = "research":', "Kueue does not know", "remove it"),
     ),
     "a variable in an argument": (
-        job(recipe=None, script="./trainer/links.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
+        job(recipe=None, script="./trainer/network_check.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
         ("jobs[0].args[0]", "nothing fills in $(RUN) here; let the program read the variable RUN"),
     ),
     "a variable of Trainyard's": (
-        job(recipe=None, script="./trainer/links.py", args=["$(TRAINYARD_BUCKET)/a"]),
+        job(recipe=None, script="./trainer/network_check.py", args=["$(TRAINYARD_BUCKET)/a"]),
         ("jobs[0].args[0]", "nothing fills in $(TRAINYARD_BUCKET) here"),
     ),
     "a variable in another": (
@@ -266,9 +266,9 @@ def test_refused_in_one_line(name: str) -> None:
         ),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
         job(environment={"LINES": "a\n\tb"}),
-        job(recipe=None, script="./trainer/links.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
+        job(recipe=None, script="./trainer/network_check.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
-        job(recipe=None, script="./trainer/links.py", resources={"cpu": "1m", "memory": "10Mi"}),
+        job(recipe=None, script="./trainer/network_check.py", resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),
         job(flags={"wandb": "auto"}),
     ],

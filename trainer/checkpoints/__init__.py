@@ -1,1 +1,1 @@
-"""What a run saves, and goes on from."""
+"""Checkpoints: saving a run's state and resuming from it."""

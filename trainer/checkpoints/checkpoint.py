@@ -1,4 +1,4 @@
-"""Checkpoints of a run: saved beside the training, kept by number and age; the newest whole one is found by looking."""
+"""Checkpoints of a run, saved in the background and kept by number and age."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ NAME = re.compile(r"step-(\d{9})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
-    """What a checkpoint holds."""
+class SavedState:
+    """The content of a checkpoint."""
 
     tensors: Tensors
-    """Every tensor by its name; what all ranks hold alike is written once."""
+    """Every tensor by name. A tensor that all ranks share is written once."""
     facts: Facts
-    """Step, signature, place in the data and whatever else is no tensor; the same on all ranks."""
+    """All values that are not tensors, such as step and signature; the same on all ranks."""
 
 
 class Checkpoints:
-    """The checkpoints of one run: a folder a step.
+    """The checkpoints of one run, with one folder per step.
 
-    Every rank makes one and calls its methods at the same step: they save and load together.
+    Every rank creates an instance and calls its methods at the same step, because the ranks save and load together.
     """
 
     def __init__(
@@ -54,10 +54,12 @@ class Checkpoints:
         permit: Callable[[], None] = lambda: None,
         on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
     ) -> None:
-        """`check` is given the step, name and copy of each tensor beside the training, by the rank that writes it.
+        """Set the callbacks.
 
-        It raises DivergedError for a state that is not worth going on from: `wait` does then, and nothing of it stays.
-        `permit` is called before anything is removed and before a checkpoint is sealed: what it raises ends the save.
+        `check` receives the step, name and copy of each tensor, in the background, on the rank that writes it. It
+        raises DivergedError for a state that is not worth resuming. `wait` then raises that error, and the checkpoint
+        is deleted. `permit` runs before each deletion and before the manifest is written. An error that it raises ends
+        the save.
         """
         self.folder = folder
         self._runtime = runtime
@@ -69,17 +71,17 @@ class Checkpoints:
         self._saving: Future[Metadata] | None = None
         self._saving_name = ""
         self._rejected: set[str] = set()
-        """Names of checkpoints that the last resume could not use and that were not saved again since."""
+        """Names of checkpoints that the last resume rejected and that were not saved again."""
 
-    def save(self, step: int, saved: Saved) -> None:
-        """Copy the state and write it, both in the background; waits where the save before is not done.
+    def save(self, step: int, saved: SavedState) -> None:
+        """Copy the state and write it, both in the background. Wait first if the previous save is not done.
 
-        Until `copied` has come back no tensor may change that was given. On CUDA the device must have made them: they
-        are copied in a stream of their own.
+        The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
+        them, because they are copied in a separate stream.
 
-        Raises StorageError, on all ranks, where the save before failed on any.
+        Raises StorageError on all ranks if the previous save failed on any rank.
         """
-        # Imported at the first save and not before the first step.
+        # Imported at the first save, so that the first step does not wait for it.
         from torch.distributed.checkpoint.state_dict_saver import save as write
 
         from trainer.checkpoints.tensor_files import TensorFilesWriter
@@ -97,22 +99,22 @@ class Checkpoints:
         check, rank = partial(self._check, step), self._runtime.rank
         writer = TensorFilesWriter(folder, saved.facts, rank=rank, sealed=sealed, check=check, permit=self._permit)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
-        # Not torch's async_save, which is this and looks at each tensor first, in the training's own thread.
+        # Not torch's async_save, which also inspects each tensor in the training thread first.
         copying = self._copying = self._copies.start(dict(saved.tensors))
         self._saving = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
 
-    def copied(self) -> None:
-        """Wait until what was given to `save` may change."""
+    def wait_for_copies(self) -> None:
+        """Wait until the tensors given to `save` may change."""
         if self._copying is not None:
             copying, self._copying = self._copying, None
             copying.result()
 
     def wait(self) -> None:
-        """Wait until what was saved last is whole; raises StorageError, on all ranks, where it failed on any.
+        """Wait until the last save is complete.
 
-        So it does DivergedError, where `check` did.
+        Raises StorageError on all ranks if the save failed on any rank, or DivergedError if `check` raised it.
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
@@ -124,32 +126,35 @@ class Checkpoints:
         except CheckpointException as error:
             cause = _cause(error)
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
-                # Without a seal the rest is not a checkpoint either: report the divergence and not this.
+                # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
                 with suppress(TrainerError):
                     self._delete_unsealed(self._saving_name)
             raise cause from None
 
     def _delete_unsealed(self, name: str) -> None:
-        """Delete what a failed save left, unless the folder holds a whole checkpoint of before."""
-        from trainer.checkpoints.manifest import is_whole
+        """Delete the remains of a failed save, unless the folder holds an earlier complete checkpoint."""
+        from trainer.checkpoints.manifest import is_complete
 
         self._permit()
-        if not is_whole(self.folder.child(name)):
+        if not is_complete(self.folder.child(name)):
             self.folder.delete(name)
 
-    def newest(self, *, fits: Callable[[Saved], None], skipped: Callable[[str, str], None]) -> Saved | None:
-        """The newest checkpoint that is whole and fits, on every rank; None where there never was one.
+    def load_newest(
+        self, *, check_compatible: Callable[[SavedState], None], skipped: Callable[[str, str], None]
+    ) -> SavedState | None:
+        """Return the newest complete and compatible checkpoint on every rank, or None if there never was one.
 
-        `fits` raises ValueError for one that this run cannot go on from. One that is not used is reported to `skipped`
-        with its name and the reason. Raises DataError where none of several can be used: starting again from nothing
-        would hide the loss; and StorageError where the storage fails: going back for what may pass would, too.
+        `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
+        of each unused checkpoint and the reason. Raises DataError if there are checkpoints but none is usable, because
+        starting over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would
+        hide that too.
         """
-        names = self._runtime.share(self._newest_first() if self._runtime.rank == 0 else [])
+        names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()
         for name in names:
             folder = self.folder.child(name)
             try:
-                return self._load(folder, fits)
+                return self._load(folder, check_compatible)
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError, DeniedFileError) as error:
@@ -157,14 +162,14 @@ class Checkpoints:
                 skipped(name, str(error))
             except StorageError as error:
                 raise StorageError(
-                    f"{error}; no older checkpoint is used, for this may pass: start again, or move {folder.url} away "
-                    "to go on from the one before"
+                    f"{error}; no older checkpoint is used, because the failure may be temporary: start again, or move "
+                    f"{folder.url} away to resume from the previous checkpoint"
                 ) from None
         if rejected := len(self._rejected):
             raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start over")
         return None
 
-    def _load(self, folder: Folder, fits: Callable[[Saved], None]) -> Saved:
+    def _load(self, folder: Folder, check_compatible: Callable[[SavedState], None]) -> SavedState:
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -174,13 +179,13 @@ class Checkpoints:
         manifest = self._manifest(folder)
         try:
             facts = manifest["facts"]
-            # Before there is memory for what a manifest may say wrongly.
-            fits(Saved(tensors=destination(manifest, device="meta"), facts=facts))
+            # Check before allocating memory, because the manifest may be wrong.
+            check_compatible(SavedState(tensors=destination(manifest, device="meta"), facts=facts))
             if (step := facts["step"]) != _step(folder.url.rpartition("/")[2]):
-                raise ValueError(f"it is of step {step}")
+                raise ValueError(f"its step is {step}")
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"its manifest is none of this trainer: {type(error).__name__} {error}") from None
-        saved = Saved(tensors=destination(manifest), facts=facts)
+            raise ValueError(f"the manifest is invalid: {type(error).__name__} {error}") from None
+        saved = SavedState(tensors=destination(manifest), facts=facts)
         try:
             load(
                 saved.tensors,
@@ -193,7 +198,7 @@ class Checkpoints:
         return saved
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
-        """The manifest, read by one rank for all."""
+        """Read the manifest on rank 0 and return it on every rank."""
         from trainer.checkpoints.manifest import MANIFEST, unseal
 
         found: dict[str, Any] | Exception | None = None
@@ -201,19 +206,19 @@ class Checkpoints:
             try:
                 found = unseal(folder.read(MANIFEST))
             except MissingFileError as error:
-                # Something else may be in the place of the file.
+                # Something other than a file may be at that path.
                 found = error if MANIFEST in folder.names() else _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
-        found = self._runtime.share(found)
+        found = self._runtime.broadcast(found)
         if isinstance(found, Exception):
             raise found
         assert found is not None
         return found
 
     def _delete_old(self, *, before: int) -> None:
-        """Delete the checkpoints of steps before this one, except the newest whole ones and the younger ones."""
-        from trainer.checkpoints.manifest import MANIFEST, is_whole
+        """Delete older checkpoints, except the newest complete ones and the recent ones."""
+        from trainer.checkpoints.manifest import MANIFEST, is_complete
 
         kept = 1
         for name in self._newest_first():
@@ -221,16 +226,16 @@ class Checkpoints:
                 continue
             folder = self.folder.child(name)
             try:
-                if kept < self._keep and name not in self._rejected and is_whole(folder):
+                if kept < self._keep and name not in self._rejected and is_complete(folder):
                     kept += 1
                     continue
                 age = folder.age(MANIFEST)
             except StorageError:
-                # Its state is unknown: neither count it nor delete it.
+                # The state is unknown: neither count nor delete this checkpoint.
                 continue
             if age >= self._keep_seconds:
                 self._permit()
-                # The seal first: a checkpoint that is half deleted must not be taken for one.
+                # Delete the manifest first, so that a half-deleted checkpoint does not count as complete.
                 self.folder.delete(name, first=MANIFEST)
 
     def _newest_first(self) -> list[str]:
@@ -238,16 +243,16 @@ class Checkpoints:
 
 
 def _step(name: str) -> int:
-    """The step that a checkpoint is named by."""
+    """Return the step in a checkpoint's name."""
     return int(name.removeprefix("step-"))
 
 
 class _NotSealedError(ValueError):
-    """A checkpoint was never finished; a run that was killed during its first save has only such."""
+    """A checkpoint that was never finished, for example because the run was killed during a save."""
 
 
 def _cause(error: CheckpointException) -> BaseException:
-    """What happened on the rank that failed first; all of it where nobody has a sentence for that."""
+    """Return the error of the first failed rank, or the whole exception if that error is of an unknown type."""
     failures = error.failures
     cause = failures[min(failures)][0]
     return cause if isinstance(cause, TrainerError | ValueError | RuntimeError | MemoryError) else error

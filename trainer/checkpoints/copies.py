@@ -1,7 +1,7 @@
-"""Copies a checkpoint's tensors into memory of the host, beside the training.
+"""Copy a checkpoint's tensors into host memory in the background.
 
-torch's DefaultStager does so, too, but by storages, whose copies hold Python's lock: the training's thread stood still
-for up to 45 ms of a ResNet-50's 200 MB on two cores, and could not begin its next step meanwhile.
+torch's DefaultStager copies by storage, and these copies hold Python's lock. It blocked the training thread for up to
+45 ms for the 200 MB of a ResNet-50 on two cores.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class HostCopies:
-    """Copies on the host; their memory is used again at the next save, for fresh memory costs more than the copy."""
+    """Host copies that reuse their memory at each save, because allocating memory costs more than copying."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
@@ -24,9 +24,9 @@ class HostCopies:
         self._copies: Tensors = {}
 
     def start(self, tensors: Tensors) -> Future[Tensors]:
-        """Begin to copy; until it is done no tensor may change. Copies of before are overwritten.
+        """Start to copy. No tensor may change until the copy is done, and earlier copies are overwritten.
 
-        On CUDA the device must have made the tensors: they are copied in a stream of their own.
+        On CUDA the device must have finished computing the tensors, because they are copied in a separate stream.
         """
         return self._thread.submit(self._copy, tensors)
 
@@ -42,7 +42,7 @@ class HostCopies:
         return dict(self._copies)
 
     def _place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Where a tensor is copied to: where it was before, if that is of its kind."""
+        """Return the destination of a tensor, reused if shape and type are the same."""
         place = self._copies.get(name)
         if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
             place = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)

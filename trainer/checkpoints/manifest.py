@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: JSON with a checksum, which names each tensor's place in the files."""
+"""The manifest of a checkpoint: JSON with a checksum that locates each tensor in the files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from torch.distributed.checkpoint.metadata import (
 from trainer.storage import DeniedFileError, Folder, MissingFileError
 
 MANIFEST = "checkpoint.json"
-"""Written last: a folder without it holds no checkpoint."""
+"""Written last: a folder without it is not a checkpoint."""
 FORMAT = 2
-"""Version of manifest and tensor files, raised when an older trainer could not read them."""
+"""Version of the manifest and tensor files, raised if an older trainer cannot read them."""
 Facts = dict[str, Any]
-"""What a checkpoint holds beside tensors: numbers and text, nested in dicts and lists."""
+"""All values that are not tensors: numbers and text, nested in dicts and lists."""
 
 
 def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """Empty tensors for all that a checkpoint holds; on `meta` they take no memory."""
+    """Return empty tensors for everything in a checkpoint. On `meta` they use no memory."""
     metadata = read_metadata(manifest).state_dict_metadata
     return {
         name: torch.empty(found.size, dtype=found.properties.dtype, device=device)
@@ -37,13 +37,13 @@ def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, t
 
 
 def seal(manifest: dict[str, Any]) -> bytes:
-    """The file of a manifest: its checksum on the first line, then JSON."""
+    """Return the content of the manifest file: the checksum on the first line, then JSON."""
     content = json.dumps(manifest).encode("ascii")
     return hashlib.sha256(content).hexdigest().encode("ascii") + b"\n" + content
 
 
 def unseal(file: bytes) -> dict[str, Any]:
-    """The manifest in a file; raises ValueError saying what is wrong with it."""
+    """Return the manifest in a file. Raises ValueError with the defect."""
     digest, _, content = file.partition(b"\n")
     if not file:
         raise ValueError(f"{MANIFEST} is empty")
@@ -56,7 +56,7 @@ def unseal(file: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", manifest)
 
 
-def is_whole(folder: Folder) -> bool:
+def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
     Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
@@ -71,7 +71,7 @@ def is_whole(folder: Folder) -> bool:
     needed: dict[str, int] = {}
     for place in places:
         needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
-    # A listing may lag behind the files, as on NFS: ask for a file before it counts as missing.
+    # A listing may lag behind the files, for example on NFS: ask for the file itself before it counts as missing.
     return is_of_step and all(
         sizes.get(name, -1) >= size or _has_size(folder, name, size) for name, size in needed.items()
     )
@@ -85,7 +85,7 @@ def _has_size(folder: Folder, name: str, size: int) -> bool:
 
 
 def read_metadata(manifest: dict[str, Any]) -> Metadata:
-    """The manifest in torch's words; raises ValueError where a tensor's parts do not make it up."""
+    """Return the manifest as torch's Metadata. Raises ValueError if the chunks of a tensor do not cover it."""
     tensors: dict[str, Any] = {}
     places = {}
     for name, found in manifest["tensors"].items():
@@ -107,12 +107,12 @@ def read_metadata(manifest: dict[str, Any]) -> Metadata:
 
 
 def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
-    """Raise ValueError for parts that lie outside of their tensor, or leave numbers of it without a value."""
+    """Raise ValueError if chunks lie outside their tensor or do not cover it."""
     for part in tensor.chunks:
         edges = zip(part.offsets, part.sizes, tensor.size, strict=False)
         inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
         if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
             raise ValueError(f"a part of {name} lies outside of it")
-    there, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
-    if there != needed:
-        raise ValueError(f"the parts of {name} have {there} numbers, not {needed}")
+    found, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
+    if found != needed:
+        raise ValueError(f"the parts of {name} have {found} numbers, not {needed}")

@@ -1,4 +1,4 @@
-"""Saves a run's state into the bucket, and goes on from there when the run is started again."""
+"""Save a run's state to the bucket and resume from it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 import torch
 
-from trainer.bucket_layout import checkpoints_of
+from trainer.bucket_layout import checkpoints_folder
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.owner import Owner
+from trainer.checkpoints.run_lease import RunLease
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
 from trainer.exit_codes import diverged
@@ -18,7 +18,7 @@ from trainer.storage import Folder
 
 
 class RunCheckpoints:
-    """The checkpoints of a run; one without a bucket saves nothing and finds nothing."""
+    """The checkpoints of a run. Without a bucket it saves and finds nothing."""
 
     def __init__(
         self, config: TrainConfig, bucket: Folder | None, runtime: Runtime, state: RunState, report: Reporter
@@ -30,43 +30,43 @@ class RunCheckpoints:
             self.open(bucket)
 
     def open(self, bucket: Folder) -> Checkpoints:
-        """Use the run's checkpoints in a bucket."""
-        self._owner = Owner(bucket.child(self._config.job), node_name())
+        """Open the run's checkpoints in a bucket."""
+        self._lease = RunLease(bucket.child(self._config.job), node_name())
         self.checkpoints = Checkpoints(
-            checkpoints_of(bucket, self._config.job),
+            checkpoints_folder(bucket, self._config.job),
             self._runtime,
             keep=self._config.keep_checkpoints,
             keep_hours=self._config.keep_hours,
             check=self._check_weights,
-            permit=self._owner.check,
+            permit=self._lease.verify,
             on_saved=lambda step, url, seconds: self._report.event("checkpoint", step=step, path=url, seconds=seconds),
         )
         return self.checkpoints
 
     def save(self, useful_seconds: float) -> None:
-        """Begin to save the state as it is, `useful_seconds` of steps having led to it."""
+        """Start to save the current state, with the seconds of training that led to it."""
         if self.checkpoints:
             self._state.useful_seconds = useful_seconds
             self.checkpoints.save(self._state.step, self._state.capture(self._runtime))
 
     def before_update(self) -> None:
-        """Wait until what is being saved may change."""
+        """Wait until the tensors that are being saved may change."""
         if self.checkpoints:
-            self.checkpoints.copied()
+            self.checkpoints.wait_for_copies()
 
     def wait(self) -> None:
-        """Wait until what was saved last is whole; raises DivergedError where its weights are no numbers."""
+        """Wait until the last save is complete. Raises DivergedError if its weights are not finite."""
         if self.checkpoints:
             self.checkpoints.wait()
 
     def resume(self) -> bool:
-        """Go on from the newest good checkpoint; whether there was one."""
+        """Resume from the newest usable checkpoint. Return True if there was one."""
         if not self.checkpoints:
             return False
         if self._runtime.rank == 0:
-            # Before anyone looks what there is: the run before saves nothing more from here on.
-            self._owner.take()
-        saved = self.checkpoints.newest(fits=self._state.fits, skipped=self._skipped)
+            # Acquire the lease before looking for checkpoints, so that an earlier run cannot save any more.
+            self._lease.acquire()
+        saved = self.checkpoints.load_newest(check_compatible=self._state.check_compatible, skipped=self._skipped)
         if saved is None:
             self._warn_of_unfinished()
             return False
@@ -76,20 +76,20 @@ class RunCheckpoints:
         return True
 
     def _check_weights(self, step: int, name: str, tensor: torch.Tensor) -> None:
-        """Raise DivergedError for a weight that is no number: an update may make it so, and no loss show it yet."""
-        # Whatever is no number makes the sum none, which costs a tenth of looking at each weight.
+        """Raise DivergedError for a weight that is not finite. An update can cause that before any loss shows it."""
+        # One non-finite value makes the sum non-finite. A sum takes a tenth of the time of checking each weight.
         if name.startswith(MODEL) and tensor.is_floating_point():
             wide = torch.promote_types(tensor.dtype, torch.float32)
             if not tensor.sum(dtype=wide).isfinite():
                 raise diverged(step, self._config.learning_rate)
 
     def _warn_of_unfinished(self) -> None:
-        """Say once, for all ranks, that training starts anew though there are checkpoints: their seals may be lost."""
+        """Warn, on one rank, that training starts over although there are unfinished checkpoints."""
         if self._passed_over and self._runtime.rank == 0:
             assert self.checkpoints
             print(
-                f"warning: training starts anew: none of the {len(self._passed_over)} checkpoints in "
-                f"{self.checkpoints.folder.url} is finished; if one was, end this run and put its checkpoint.json back",
+                f"warning: training starts over: none of the {len(self._passed_over)} checkpoints in "
+                f"{self.checkpoints.folder.url} is finished; if one was, stop this run and restore its checkpoint.json",
                 file=sys.stderr,
                 flush=True,
             )

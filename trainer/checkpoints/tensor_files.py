@@ -1,7 +1,7 @@
-"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file a rank, sealed by a manifest.
+"""Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank and one manifest.
 
-Beside torch's own FsspecWriter this adds a SHA-256 for every tensor, storage failures that name the file, and a
-manifest of JSON in place of a pickle, which could run code when it is loaded.
+Unlike torch's FsspecWriter it writes a SHA-256 for every tensor and names the file in storage errors. Its manifest is
+JSON instead of a pickle, which could run code when it is loaded.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainer.checkpoints.manifest import FORMAT, MANIFEST, Facts, is_whole, read_metadata, seal
+from trainer.checkpoints.manifest import FORMAT, MANIFEST, Facts, is_complete, read_metadata, seal
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
 
 PIECE_BYTES = 32 * 2**20
-"""Most bytes of a file to read at once, unless a single tensor is larger: a load must not take the memory twice."""
+"""Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
 
 class TensorFilesWriter(StorageWriter):
-    """Writes one checkpoint: each rank its file, then the coordinating rank the manifest."""
+    """Write one checkpoint: each rank writes its file, then the coordinator writes the manifest."""
 
     def __init__(
         self,
@@ -45,40 +45,40 @@ class TensorFilesWriter(StorageWriter):
         self._check = check
         self._permit = permit
         self._sealed = sealed
-        # A new name for each save. A step that is saved again stays whole until its new manifest is written, and a run
-        # that has lost the folder cannot overwrite the files of its successor.
+        # Use a new name for each save. A step that is saved again stays complete until its new manifest is written. A
+        # run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Do nothing: one checkpoint does not affect the next."""
 
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Keep a whole checkpoint of this step until the new one is sealed; delete anything else that is there."""
+        """Keep a complete checkpoint of this step until the new one is sealed. Delete everything else in the folder."""
         if not is_coordinator:
             return
         self._permit()
         self._folder.delete_non_folder()
-        self._is_replacing = is_whole(self._folder)
+        self._is_replacing = is_complete(self._folder)
         if not self._is_replacing:
             self._folder.clear(first=MANIFEST)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """The plans as they are: torch has shared what all ranks hold alike evenly among them."""
+        """Return the plans unchanged: torch has already divided shared tensors evenly among the ranks."""
         return plans
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's tensors one after the other; what `check` raises at one ends the save on all ranks."""
+        """Write this rank's tensors one after the other. An error that `check` raises ends the save on all ranks."""
         results = []
         start = 0
         with self._folder.writing(self._file) as file:
             for item in plan.items:
                 tensor = planner.resolve_data(item)
-                assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is no tensor"
+                assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is not a tensor"
                 tensor = tensor.detach().cpu()
                 self._check(item.index.fqn, tensor)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
@@ -95,7 +95,7 @@ class TensorFilesWriter(StorageWriter):
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the manifest, call `sealed`, then delete the files that this checkpoint replaces."""
-        places = {result.index: result.storage_data for of_rank in results for result in of_rank}
+        places = {result.index: result.storage_data for rank_results in results for result in rank_results}
         tensors = {}
         for name, found in metadata.state_dict_metadata.items():
             assert isinstance(found, TensorStorageMetadata)
@@ -109,7 +109,7 @@ class TensorFilesWriter(StorageWriter):
                 ],
             }
         self._permit()
-        self._find({place["file"] for place in places.values()})
+        self._require_files({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
         self._sealed()
         if self._is_replacing:
@@ -117,8 +117,8 @@ class TensorFilesWriter(StorageWriter):
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
 
-    def _find(self, files: set[str]) -> None:
-        """Raises StorageError where a rank's file is on a disk of its own: nobody could go on from what is sealed."""
+    def _require_files(self, files: set[str]) -> None:
+        """Raise StorageError if a rank wrote its file to a different disk, because no run could resume from that."""
         for name in sorted(files) if self._folder.is_local else ():
             try:
                 self._folder.facts(name)
@@ -127,34 +127,34 @@ class TensorFilesWriter(StorageWriter):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this class by a name: no."""
+        """Return False: torch must not choose this class by a name."""
         del checkpoint_id
         return False
 
 
 class TensorFilesReader(StorageReader):
-    """Reads one checkpoint; a tensor that is not as it was written raises ValueError."""
+    """Read one checkpoint. A tensor that differs from what was written raises ValueError."""
 
     def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
         self._folder = folder
         self._metadata = read_metadata(manifest)
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Nothing is kept from one checkpoint to the next."""
+        """Do nothing: one checkpoint does not affect the next."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """What the manifest says of the tensors."""
+        """Return the tensors' metadata from the manifest."""
         return self._metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
-        """Nothing to set up."""
+        """Do nothing."""
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """The plan as it is."""
+        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """The plans as they are."""
+        """Return the plans unchanged."""
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
@@ -174,17 +174,17 @@ class TensorFilesReader(StorageReader):
         return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
 
     def _check_size(self, name: str, items: list[ReadItem]) -> None:
-        """Raise ValueError if the file ends before one of the tensors does: a bucket rejects a read past the end."""
+        """Raise ValueError if the file ends before one of its tensors, because a bucket rejects a read past the end."""
         size = self._folder.facts(name).size
         for item in items:
             place = self._place(item)
-            there = max(0, size - place["start"])
-            if there < place["bytes"]:
+            available = max(0, size - place["start"])
+            if available < place["bytes"]:
                 tensor = item.storage_index.fqn
-                raise ValueError(f"{name} is too short: {tensor} has {there} of {place['bytes']} bytes")
+                raise ValueError(f"{name} is too short: {tensor} has {available} of {place['bytes']} bytes")
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
-        """Yield the tensors of a file in groups of at most PIECE_BYTES; a larger tensor is a group of its own."""
+        """Yield the tensors of a file in groups of at most PIECE_BYTES. A larger tensor is its own group."""
         piece: list[ReadItem] = []
         start = 0
         for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
@@ -212,7 +212,7 @@ class TensorFilesReader(StorageReader):
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether torch may choose this class by a name: no."""
+        """Return False: torch must not choose this class by a name."""
         del checkpoint_id
         return False
 

@@ -1,1 +1,1 @@
-"""What training and evaluation take their samples from."""
+"""Data sets for training and evaluation."""

@@ -7,29 +7,29 @@ import math
 import torch
 from torch.nn import functional
 
-from trainer.data.batch import sent
+from trainer.data.batch import to_device
 from trainer.data.sampler import Share
 
-MOST_DEGREES = 10.0
-MOST_PIXELS = 2.0
-MOST_SCALE = 0.1
+MAX_DEGREES = 10.0
+MAX_PIXELS = 2.0
+MAX_SCALE = 0.1
 SEEDS = 2**64
-"""As many as torch has."""
+"""Number of seeds that torch has."""
 
 
 def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
-    """Shift, turn and scale each image by its own random amount.
+    """Shift, rotate and scale each image by its own random amount.
 
-    The amounts depend on the seed and the sample's place in the epoch only: they are the same for any number of ranks
+    The amounts depend only on the seed and the sample's place in the epoch. They are the same for any number of ranks
     and after a restart.
     """
     place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
     generator = torch.Generator().manual_seed(place % SEEDS)
     amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
-    angle = amounts[:, 0] * math.radians(MOST_DEGREES)
-    scale = 1 + amounts[:, 1] * MOST_SCALE
-    shift = amounts[:, 2:] * (2 * MOST_PIXELS / images.shape[-1])
+    angle = amounts[:, 0] * math.radians(MAX_DEGREES)
+    scale = 1 + amounts[:, 1] * MAX_SCALE
+    shift = amounts[:, 2:] * (2 * MAX_PIXELS / images.shape[-1])
     cosine, sine = angle.cos() * scale, angle.sin() * scale
     rows = torch.stack([cosine, -sine, shift[:, 0], sine, cosine, shift[:, 1]], dim=1).view(-1, 2, 3)
-    grid = functional.affine_grid(sent(rows, images.device), list(images.shape), align_corners=False)
+    grid = functional.affine_grid(to_device(rows, images.device), list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -1,4 +1,4 @@
-"""What training asks of any data set: its sizes, and a batch for each step."""
+"""The interface of a data set: its sizes and a batch for each step."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 from trainer.data.sampler import EpochSampler, Share
 
 NO_LABEL = -100
-"""Class of what teaches nothing: torch's cross entropy passes over it."""
+"""Class of a sample without a label. torch's cross entropy ignores it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What one rank computes a step's gradient from."""
+    """The samples of one rank's gradient in one step."""
 
     images: torch.Tensor
     """Images as a float tensor of samples x channels x height x width, on the device."""
     labels: torch.Tensor
     """Class of each image, on the device."""
     scale: float | torch.Tensor
-    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
+    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
 
 
 class Data(Protocol):
@@ -40,20 +40,20 @@ class Data(Protocol):
 
     @property
     def broken(self) -> Sequence[str]:
-        """Samples that cannot be read, each with the reason, as far as it is known; nothing is learnt from them."""
+        """Known unreadable samples, each with the reason. They do not contribute to the gradient."""
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Know which steps come next."""
+        """Set the sampler, which tells the data set the next steps."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's samples of one training step."""
+        """Return this rank's samples of one training step."""
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's part of the test set; every sample is in exactly one rank's part."""
+        """Yield this rank's part of the test set. Every sample is in exactly one rank's part."""
 
 
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor of the host on the device. On CUDA nothing but the device waits for the copy, in the current stream."""
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a host tensor on the device. On CUDA only the current stream waits for the copy, not the host."""
     if device.type != "cuda":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,4 +1,4 @@
-"""Where samples come from: handwritten digits in IDX files, images generated on the device, and folders of images."""
+"""Data sets: handwritten digits in IDX files, images generated on the device and folders of images."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.augment import distort
-from trainer.data.batch import Batch, Data, sent
+from trainer.data.batch import Batch, Data, to_device
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 from trainer.runtime.base import Runtime
-from trainer.setting_rules import refusal
+from trainer.setting_rules import invalid_setting
 
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
@@ -23,19 +23,19 @@ DIGITS = 10
 DIGIT_SIDE = 28
 """Height and width of a digit, in pixels."""
 TEST_EVERY = 5
-"""Every fifth digit of each class is held out for the test."""
+"""Every fifth digit of each class belongs to the test set."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
-MOST_SAMPLES = 10**9
-"""Samples of an epoch: every rank keeps their order, of 8 bytes each."""
+MAX_SAMPLES = 10**9
+"""Most samples of an epoch: every rank keeps their order, 8 bytes each."""
 UNSIGNED_BYTES = 8
-"""The IDX format's code of its element type."""
+"""The code of unsigned bytes in the IDX format."""
 GZIP = b"\x1f\x8b"
-"""How a compressed file begins, as the digits are often handed on."""
+"""First bytes of a gzip file, because the digits are often distributed compressed."""
 
 
 class Digits:
-    """Handwritten digits, all of them in the device's memory; a fixed fifth of each class is the test set."""
+    """Handwritten digits, all in the device's memory. A fixed fifth of each class is the test set."""
 
     channels = 1
     broken: Sequence[str] = ()
@@ -58,35 +58,35 @@ class Digits:
         self._augment, self._seed = config.augment, config.seed
 
     def follow(self, sampler: EpochSampler) -> None:
-        """All digits are there already."""
+        """Do nothing: all digits are loaded."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's digits of one training step."""
-        indices = sent(share.indices, self._train_images.device)
+        """Return this rank's digits of one training step."""
+        indices = to_device(share.indices, self._train_images.device)
         images = self._train_images[indices]
         if self._augment:
             images = distort(images, share, seed=self._seed)
         return Batch(images=images, labels=self._train_labels[indices], scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Every world-th digit of the test set, from the rank-th on."""
+        """Yield every world-th digit of the test set, starting at the rank-th."""
         images, labels = self._test_images[rank::world], self._test_labels[rank::world]
         for start in range(0, len(labels), TEST_BATCH):
             yield images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH]
 
 
 class GeneratedImages:
-    """One batch of random images, made once on the device and used at every step."""
+    """A batch of random images, generated once on the device and used at every step."""
 
     channels = 3
     broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
-        if self.num_samples > MOST_SAMPLES:
-            most = MOST_SAMPLES // (config.batch_size * world)
+        if self.num_samples > MAX_SAMPLES:
+            most = MAX_SAMPLES // (config.batch_size * world)
             allowed = f"at most {most} with batches of {config.batch_size} on {world} ranks"
-            raise refusal("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
+            raise invalid_setting("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
         shape = (config.batch_size, self.channels, config.image_size, config.image_size)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
@@ -97,64 +97,64 @@ class GeneratedImages:
         self._test_steps = config.test_steps
 
     def follow(self, sampler: EpochSampler) -> None:
-        """All steps take the same images."""
+        """Do nothing: all steps use the same images."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """The images that there are, as many as the step asks for."""
+        """Return as many of the images as the step needs."""
         count = len(share.indices)
         return Batch(images=self._images[:count], labels=self._labels[:count], scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The same images again: what is measured is how fast, and whether a model can learn them by heart."""
+        """Yield the same images again, to measure speed and whether a model can memorise them."""
         del rank, world
         for _ in range(self._test_steps):
             yield self._images, self._labels
 
 
 def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> None:
-    """Raise DataError where the files are none of digits, with the first that is wrong."""
+    """Raise DataError with the first defect of the digits' files."""
     if len(pixels) != len(labels):
-        raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; make the files again")
+        raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; create the files again")
     if len(labels) < TEST_EVERY:
-        raise DataError(f"{folder}: {len(labels)} images, and at least {TEST_EVERY} are needed; make the files again")
+        raise DataError(f"{folder}: {len(labels)} images, and at least {TEST_EVERY} are needed; create the files again")
     if pixels.min() == pixels.max():
-        raise DataError(f"{folder / DIGIT_IMAGES} has no digits: all its pixels are {int(pixels.max())}; make it again")
+        raise DataError(f"{folder / DIGIT_IMAGES} has no digits: every pixel is {int(pixels.max())}; create it again")
     height, width = pixels.shape[1:]
     if (height, width) != (DIGIT_SIDE, DIGIT_SIDE):
         raise DataError(
             f"{folder / DIGIT_IMAGES} has images of {height} x {width} pixels, not {DIGIT_SIDE} x {DIGIT_SIDE}; "
-            "make it again"
+            "create it again"
         )
     wrong = (labels >= DIGITS).nonzero()
     if len(wrong):
         first = int(wrong[0])
         raise DataError(
-            f"{folder / DIGIT_LABELS} has {len(wrong)} labels that are no digit, the first {int(labels[first])} at "
-            f"index {first}; allowed are 0 to {DIGITS - 1}: make it again"
+            f"{folder / DIGIT_LABELS} has {len(wrong)} labels that are not digits, the first {int(labels[first])} at "
+            f"index {first}; allowed are 0 to {DIGITS - 1}: create it again"
         )
 
 
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
-    """The data of a recipe; raises DataError where files are missing or broken."""
-    device, rank, world = runtime.feed_device, runtime.rank, runtime.world
+    """Return the data of a recipe. Raises DataError if files are missing or broken."""
+    device, rank, world = runtime.batch_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
     if not config.fake_data:
-        # Imported here: the other recipes do without it.
-        from trainer.data.image_files import Place
+        # Imported here because the other recipes do not need it.
+        from trainer.data.image_files import ReaderRanks
         from trainer.data.images import FolderImages
 
-        place = Place(
-            builds=runtime.local_rank == 0, alive=runtime.alive, rank=rank, world=world, gather=runtime.gather
+        ranks = ReaderRanks(
+            builds=runtime.local_rank == 0, heartbeat=runtime.heartbeat, rank=rank, world=world, gather=runtime.gather
         )
-        return FolderImages(config, device, place)
+        return FolderImages(config, device, ranks)
     return GeneratedImages(config, device, rank=rank, world=world)
 
 
 def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
-    """The unsigned bytes of an IDX file (two zero bytes, type, number of dimensions, sizes, elements; big-endian).
+    """Return the bytes of an IDX file: two zero bytes, type, number of dimensions, big-endian sizes, elements.
 
-    Raises DataError naming the file.
+    Raises DataError with the file's name.
     """
     try:
         content = path.read_bytes()
@@ -164,10 +164,10 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     if content[:2] == GZIP:
         raise DataError(f"{path} is compressed; unpack it with gunzip")
     if content[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]) or len(content) < start:
-        raise DataError(f"{path} is no IDX file of bytes in {dimensions} dimensions; make it again")
+        raise DataError(f"{path} is not an IDX file of bytes in {dimensions} dimensions; create it again")
     sizes = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != prod(sizes):
-        raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; make it again")
+        raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; create it again")
     if not prod(sizes):
-        raise DataError(f"{path} has nothing in it, by its sizes {sizes}; make it again")
+        raise DataError(f"{path} is empty: its sizes are {sizes}; create it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)

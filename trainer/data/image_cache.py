@@ -1,4 +1,4 @@
-"""Images decoded once, into a file that every rank of the host maps into its memory; broken ones are named."""
+"""A cache of decoded images in a file that every rank of the host maps into memory."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ if TYPE_CHECKING:
 
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
-"""Says which images are in the cache: written last."""
-KEY = "[0-9a-f]" * 16
-"""Matches a cache's name: nothing else in the folder is ours."""
+"""File that lists the images in the cache, written last."""
+NAME_PATTERN = "[0-9a-f]" * 16
+"""Pattern of a cache's name. The trainer touches no other files in the folder."""
 PIXELS = "pixels"
-"""The images of the cache, one after the other; its builder holds a lock on it."""
-JUST_MADE = 10
-"""Seconds within which a draft may not be locked yet."""
-FORGOTTEN = 3600
-"""Seconds without a write after which another host's draft is nobody's: locks need not reach from host to host."""
+"""File of the decoded images. The process that builds the cache holds a lock on it."""
+NEW_DRAFT_SECONDS = 10
+"""Age in seconds below which a draft may not be locked yet."""
+ABANDONED_SECONDS = 3600
+"""Age in seconds above which a draft of another host is abandoned, because locks may not work across hosts."""
 VERSION = 2
-"""Raised when images are decoded another way: older caches are then made again."""
-DEEP = 257
-"""Steps of a grey of 16 bits to one of 8: white is 65535 = 255 x 257."""
-SPARE = 0.1
-"""Share of the disk that a cache leaves free: below it a kubelet begins to evict pods."""
-SMALL = 0.01
-"""Share of what is free that a cache may take on a disk that is fuller than that: it changes nothing there."""
-CHUNK = 256
-"""Images decoded between two signs of life."""
+"""Version of the cache, raised if images are decoded differently. Older caches are then replaced."""
+GREY_LEVELS_RATIO = 257
+"""Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
+SPARE_DISK_SHARE = 0.1
+"""Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
+FULL_DISK_SHARE = 0.01
+"""Share of the free space that a cache may take on a fuller disk, where so little has no effect."""
+HEARTBEAT_IMAGES = 256
+"""Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
-"""A training set with more broken images than this share is refused: something else is wrong with it."""
+"""Share of broken images above which a data set is rejected as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """Which images are in a cache."""
+    """The images in a cache."""
 
     good: list[int]
-    """Numbers of the images whose pixels there are, in their order."""
+    """Numbers of the images in the cache, in order."""
     broken: list[str]
-    """Names of the others, each with the reason."""
+    """Names of the unreadable images, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodedImages:
-    """The good images of a split, decoded once."""
+    """The readable images of a split, decoded once."""
 
     pixels: Pixels
     """Images x height x width x 3 bytes, mapped from a file."""
@@ -75,39 +75,39 @@ class DecodedImages:
     """Names of the images that could not be decoded, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
-        """The pixels of these images, height x width x 3."""
+        """Return the pixels of these images, height x width x 3."""
         return [self.pixels[index] for index in indices]
 
 
 def decode(content: bytes, side: int) -> Pixels:
-    """An image as `side` x `side` x 3 bytes: scaled so that the shorter edge fits, and cut in the middle.
+    """Return an image as `side` x `side` x 3 bytes, scaled so that the shorter edge fits and cropped in the middle.
 
-    Raises ValueError for what is no whole image.
+    Raises ValueError for data that is not a complete image.
     """
-    # Imported here: runs on digits and on generated images do without it.
+    # Imported here because runs on digits or generated images do not need it.
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(content)) as image:
-            # A JPEG is decoded at a fraction of its size where that is enough.
+            # Let the decoder decode a JPEG at a fraction of its size if that is enough.
             image.draft("RGB", (side, side))
-            return np.asarray(_square(_in_colours(image), side), dtype=np.uint8)
-    except Exception as error:  # each format of Pillow has kinds of its own: RuntimeError, struct.error, MemoryError
+            return np.asarray(_crop_square(_to_rgb(image), side), dtype=np.uint8)
+    except Exception as error:  # Pillow's formats raise many types: RuntimeError, struct.error, MemoryError
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
 
 
-def _in_colours(image: Image.Image) -> Image.Image:
-    """The image in RGB; greys of 16 bits keep their brightness, which Pillow would clip at 255."""
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Return the image in RGB. 16-bit greys keep their brightness, which Pillow would clip at 255."""
     from PIL import Image
 
     if image.mode == "I" or image.mode.startswith("I;16"):
-        greys = (np.asarray(image, dtype=np.int64) + DEEP // 2) // DEEP
+        greys = (np.asarray(image, dtype=np.int64) + GREY_LEVELS_RATIO // 2) // GREY_LEVELS_RATIO
         image = Image.fromarray(greys.clip(0, 255).astype(np.uint8))
     return image.convert("RGB")
 
 
-def _square(image: Image.Image, side: int) -> Image.Image:
-    """The middle of the scaled image, without the rest of it: a thin image's would fill the memory."""
+def _crop_square(image: Image.Image, side: int) -> Image.Image:
+    """Return the middle of the scaled image. A whole thin image, scaled up, would fill the memory."""
     from PIL import Image
 
     scale = side / min(image.size)
@@ -118,13 +118,13 @@ def _square(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BILINEAR, box=(left * across, top * down, right, bottom))
 
 
-def cached(
-    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, alive: Callable[[], None]
+def load_cached(
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, heartbeat: Callable[[], None]
 ) -> DecodedImages:
-    """The images of `source` decoded, from the cache in `folder`; made first where it is not there yet.
+    """Return the decoded images of `source` from the cache in `folder`, which is built first if it is missing.
 
-    One rank of a host `builds`, the others wait for it. Raises StorageError where the disk is too small and DataError
-    where too many images are broken.
+    One rank of a host `builds` the cache and the others wait for it. Raises StorageError if the disk is too small and
+    DataError if too many images are broken.
     """
     facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
     known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
@@ -133,12 +133,12 @@ def cached(
         if builds:
             _remove_drafts(folder)
         if builds and not _index(place, side):
-            # Cleaners of temporary folders and full disks leave halves.
+            # Cleaners of temporary folders and full disks leave incomplete caches.
             _remove(place)
-            _build(source, images, side, place, alive)
+            _build(source, images, side, place, heartbeat)
         while (index := _index(place, side)) is None:
             time.sleep(0.1)
-            alive()
+            heartbeat()
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
     if len(index.broken) > BROKEN_SHARE * len(images):
@@ -153,14 +153,14 @@ def cached(
 
 
 def _remove(place: Path) -> None:
-    """Remove what is in a cache's place, if there is anything."""
+    """Remove the file or folder at a cache's path, if there is one."""
     if place.is_dir():
         shutil.rmtree(place)
     place.unlink(missing_ok=True)
 
 
 def _index(place: Path, side: int) -> Index | None:
-    """What a cache's index says; None where there is no whole cache."""
+    """Return a cache's index, or None if there is no complete cache."""
     try:
         index = Index(**json.loads((place / INDEX).read_text(encoding="utf-8")))
         needed = len(index.good) * side * side * 3
@@ -169,67 +169,69 @@ def _index(place: Path, side: int) -> Index | None:
         return None
 
 
-def _build(source: Folder, images: list[ImageFile], side: int, place: Path, alive: Callable[[], None]) -> None:
-    """Decode all images into a new folder, which takes its name once it is whole."""
+def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
+    """Decode all images into a new folder, then rename it to the cache's path."""
     place.parent.mkdir(parents=True, exist_ok=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
-    if needed > max(disk.free - SPARE * disk.total, SMALL * disk.free):
+    if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
         raise StorageError(
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
             f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
         )
-    # No process number alone: in pods every process has the same.
+    # A process number alone is not unique: in pods every process has the same.
     draft = place.with_name(f"{place.name}.{socket.gethostname()}.{uuid.uuid4().hex[:8]}")
     draft.mkdir()
     try:
         with (draft / PIXELS).open("wb") as file:
-            with suppress(OSError):  # a file system without locks: there nobody removes drafts
+            with suppress(OSError):  # on a file system without locks no process removes drafts
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            index = _fill(file, source, images, side, alive)
+            index = _fill(file, source, images, side, heartbeat)
             (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
             try:
                 draft.rename(place)
             except OSError:
-                if _index(place, side) is None:  # otherwise another run made the same
+                if _index(place, side) is None:  # otherwise another run built the same cache
                     raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, alive: Callable[[], None]) -> Index:
-    """Write the pixels of all good images; returns the index that says which these are."""
+def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, heartbeat: Callable[[], None]) -> Index:
+    """Write the pixels of all readable images and return the index."""
     good: list[int] = []
     broken: list[str] = []
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-        for start in range(0, len(images), CHUNK):
-            part = images[start : start + CHUNK]
-            for number, found in enumerate(threads.map(lambda image: decoded(source, image, side), part), start=start):
+        for start in range(0, len(images), HEARTBEAT_IMAGES):
+            part = images[start : start + HEARTBEAT_IMAGES]
+            for number, found in enumerate(
+                threads.map(lambda image: try_decode(source, image, side), part), start=start
+            ):
                 if isinstance(found, str):
                     broken.append(f"{images[number].name}: {found}")
                 else:
                     good.append(number)
                     file.write(found.data)
-            alive()
+            heartbeat()
     file.flush()
     return Index(good=good, broken=broken)
 
 
 def _remove_drafts(folder: Path) -> None:
-    """Remove what builders left that were killed: drafts that nobody holds, and of other hosts only old ones."""
-    for pixels in folder.glob(f"{KEY}.*/{PIXELS}"):
+    """Remove the drafts of killed builders: unlocked drafts, and for other hosts only old ones."""
+    for pixels in folder.glob(f"{NAME_PATTERN}.*/{PIXELS}"):
         host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
-        # What is gone meanwhile, is held or cannot be locked is left.
+        # Leave a draft that is gone, locked or on a file system without locks.
         with suppress(OSError):
-            with pixels.open("r+b") as file:  # NFS locks only what may be written
+            with pixels.open("r+b") as file:  # NFS locks only writable files
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 age = time.time() - pixels.stat().st_mtime
-            if age > (JUST_MADE if host == socket.gethostname() else FORGOTTEN):
+            if age > (NEW_DRAFT_SECONDS if host == socket.gethostname() else ABANDONED_SECONDS):
                 shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
-def decoded(source: Folder, image: ImageFile, side: int) -> Pixels | str:
-    """The image's pixels, or why there are none; raises StorageError where a bucket does not answer."""
+def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
+    """Return the image's pixels or the reason why it is broken. Raises StorageError if a bucket does not answer."""
     try:
         return decode(image.read(source), side)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Images from files: each step's share is cut out of the mapped cache ahead of time, beside the training."""
+"""Images from files, cropped in the background before the step that needs them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy.typing as npt
 import torch
 
 from trainer.config import ImagenetConfig
-from trainer.data.batch import Batch, sent
-from trainer.data.image_cache import DecodedImages, Pixels, cached
-from trainer.data.image_files import ImageFile, Place, find_images
+from trainer.data.batch import Batch, to_device
+from trainer.data.image_cache import DecodedImages, Pixels, load_cached
+from trainer.data.image_files import ImageFile, ReaderRanks, find_images
 from trainer.data.image_stream import StreamedImages
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
@@ -26,32 +26,32 @@ from trainer.storage import Folder
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN = 8
-"""Images are kept an eighth larger than they are trained on: the rest is for random cuts."""
-AHEAD = 3
-"""Steps whose images are cut out before they are asked for."""
-FEWEST_CLASSES = 2
-"""With one there is nothing to tell apart: every model is right, and its loss is 0."""
+"""Stored images are an eighth larger than training images, to leave room for random crops."""
+PREFETCH_STEPS = 3
+"""Number of steps whose images are cropped in advance."""
+MIN_CLASSES = 2
+"""Least number of classes. With one class every model is right and its loss is 0."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's colours, 0 to 1, which every published model is trained with."""
+"""Mean and deviation of ImageNet's colours, 0 to 1, which published models are trained with."""
 
 
-class Cut(NamedTuple):
-    """A step's images and labels, on the device or on their way there."""
+class Crops(NamedTuple):
+    """A step's images and labels, on the device or being copied to it."""
 
     pixels: torch.Tensor
     """Bytes, samples x height x width x channels."""
     labels: torch.Tensor
     """Class of each image."""
     copied: torch.cuda.Event | None
-    """On CUDA the moment at which both are there."""
+    """On CUDA, the event at which both are copied."""
 
     def wait(self) -> None:
-        """Have the device, not the host, wait until both are there."""
+        """Make the device wait, not the host, until both are copied."""
         if self.copied:
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
-                # Their memory is of the other stream, which must not take it again before this one is done with it.
+                # The memory belongs to the copy stream, which must not reuse it before this stream is done with it.
                 tensor.record_stream(now)
 
 
@@ -60,104 +60,104 @@ class FolderImages:
 
     channels = 3
 
-    def __init__(self, config: ImagenetConfig, device: torch.device, place: Place) -> None:
+    def __init__(self, config: ImagenetConfig, device: torch.device, ranks: ReaderRanks) -> None:
         self.side = config.image_size
         self._kept = self.side + self.side // MARGIN
         self._device, self._seed, self._batch, self._epochs = device, config.seed, config.batch_size, config.epochs
         folder = Folder(config.data_dir)
-        train, self.classes = find_images(folder, "train", place)
+        train, self.classes = find_images(folder, "train", ranks)
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
-                "--num-classes out, or give the folder that was meant"
+                "--num-classes out, or set --data-dir to the right folder"
             )
-        if self.classes < FEWEST_CLASSES:
+        if self.classes < MIN_CLASSES:
             raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
-        tests, _ = find_images(folder, "val", place, trained=self.classes)
-        self._train, self._tests = (self._open(config, folder, images, place) for images in (train, tests))
+        tests, _ = find_images(folder, "val", ranks, trained=self.classes)
+        self._train, self._tests = (self._open(config, folder, images, ranks) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
-        self._ahead: deque[tuple[tuple[int, int], Future[Cut]]] = deque()
-        # On CUDA images are copied beside the steps before theirs, and not between two of them.
+        self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
+        # On CUDA, copy images in parallel with earlier steps, not between two steps.
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
 
-    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], place: Place) -> Images:
+    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], ranks: ReaderRanks) -> Images:
         if config.stream:
             return StreamedImages(folder, images, self._kept)
         cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
-        return cached(folder, images, self._kept, cache, builds=place.builds, alive=place.alive)
+        return load_cached(folder, images, self._kept, cache, builds=ranks.builds, heartbeat=ranks.heartbeat)
 
     @property
     def broken(self) -> Sequence[str]:
-        """Images that cannot be read, as far as it is known."""
+        """Known unreadable images, each with the reason."""
         return [*self._train.broken, *self._tests.broken]
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Cut the images of the sampler's next steps ahead of time."""
+        """Crop the images of the sampler's next steps in advance."""
         self._sampler = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's images of one training step."""
+        """Return this rank's images of one training step."""
         step = (share.epoch, share.position)
-        while self._ahead and self._ahead[0][0] != step:
-            self._ahead.popleft()[1].cancel()
-        cut = self._ahead.popleft()[1].result() if self._ahead else self._cut_share(share)
-        self._look_ahead()
-        cut.wait()
-        return Batch(images=self._as_numbers(cut.pixels), labels=cut.labels, scale=world / share.total)
+        while self._prefetched and self._prefetched[0][0] != step:
+            self._prefetched.popleft()[1].cancel()
+        crops = self._prefetched.popleft()[1].result() if self._prefetched else self._crop_share(share)
+        self._prefetch()
+        crops.wait()
+        return Batch(images=self._normalise(crops.pixels), labels=crops.labels, scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Every world-th image of the test set, from the rank-th on, cut in the middle."""
-        mine = np.arange(rank, self.num_tests, world)
+        """Yield every world-th image of the test set, starting at the rank-th, cropped in the middle."""
+        own = np.arange(rank, self.num_tests, world)
         corner = np.full((self._batch, 2), (self._kept - self.side) // 2)
-        for start in range(0, len(mine), self._batch):
-            part = mine[start : start + self._batch]
-            pixels = self._cut(self._tests, part, corner[: len(part)], np.zeros(len(part), dtype=bool))
+        for start in range(0, len(own), self._batch):
+            part = own[start : start + self._batch]
+            pixels = self._crop(self._tests, part, corner[: len(part)], np.zeros(len(part), dtype=bool))
             labels = torch.from_numpy(self._tests.labels[part])
-            yield self._as_numbers(sent(torch.from_numpy(pixels), self._device)), sent(labels, self._device)
+            yield self._normalise(to_device(torch.from_numpy(pixels), self._device)), to_device(labels, self._device)
 
-    def _look_ahead(self) -> None:
+    def _prefetch(self) -> None:
         if self._sampler is None:
             return
         ahead = copy.copy(self._sampler)
-        planned = len(self._ahead)
-        for number in range(AHEAD):
+        planned = len(self._prefetched)
+        for number in range(PREFETCH_STEPS):
             if not ahead.steps_left:
-                # Beside the evaluation, too: the next epoch need not wait for its first images.
+                # Continue during the evaluation, so that the next epoch does not wait for its first images.
                 if ahead.epoch + 1 >= self._epochs:
                     return
                 ahead.next_epoch()
             share = ahead.next()
             if number >= planned:
-                work = self._threads.submit(self._cut_share, share)
-                self._ahead.append(((share.epoch, share.position), work))
+                work = self._threads.submit(self._crop_share, share)
+                self._prefetched.append(((share.epoch, share.position), work))
 
-    def _cut_share(self, share: Share) -> Cut:
-        """Random cuts, half of them mirrored: the same for any number of ranks and after a restart."""
+    def _crop_share(self, share: Share) -> Crops:
+        """Return random crops, half of them mirrored. They are the same for any number of ranks and after a restart."""
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
-        mine = slice(share.offset, share.offset + len(share.indices))
-        corners = chance.integers(0, self._kept - self.side + 1, (share.total, 2))[mine]
-        mirrored = (chance.random(share.total) < 0.5)[mine]
+        own = slice(share.offset, share.offset + len(share.indices))
+        corners = chance.integers(0, self._kept - self.side + 1, (share.total, 2))[own]
+        mirrored = (chance.random(share.total) < 0.5)[own]
         indices = share.indices.numpy()
-        pixels = torch.from_numpy(self._cut(self._train, indices, corners, mirrored))
+        pixels = torch.from_numpy(self._crop(self._train, indices, corners, mirrored))
         labels = torch.from_numpy(self._train.labels[indices])
         if self._copies is None:
-            return Cut(pixels, labels, None)
+            return Crops(pixels, labels, None)
         with torch.cuda.stream(self._copies):
-            return Cut(sent(pixels, self._device), sent(labels, self._device), self._copies.record_event())
+            return Crops(to_device(pixels, self._device), to_device(labels, self._device), self._copies.record_event())
 
-    def _cut(self, images: Images, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
+    def _crop(self, images: Images, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side
         found = np.empty((len(indices), side, side, 3), dtype=np.uint8)
         for target, whole, (top, left), mirror in zip(found, images.fetch(indices), corners, mirrored, strict=True):
-            cut = whole[top : top + side, left : left + side]
-            target[:] = cut[:, ::-1] if mirror else cut
+            crop = whole[top : top + side, left : left + side]
+            target[:] = crop[:, ::-1] if mirror else crop
         return found
 
-    def _as_numbers(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Float images, samples x channels x height x width, in channels-last memory as the files have them."""
+    def _normalise(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Return float images, samples x channels x height x width, in channels-last memory like the files."""
         images = pixels.permute(0, 3, 1, 2).float()
         return images.sub_(self._mean).div_(self._deviation)

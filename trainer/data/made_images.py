@@ -1,4 +1,4 @@
-"""Makes small data sets that a network can learn, in the layouts of ImageNet, Tiny-ImageNet and WebDataset."""
+"""Generate small data sets that a network can learn, as ImageNet, Tiny-ImageNet or WebDataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 
 def jpegs(classes: int, per_class: int, side: int, seed: int) -> Iterator[tuple[int, bytes]]:
-    """Class and JPEG of each image: waves whose direction and colour are those of the class, under noise."""
+    """Yield the class and JPEG of each image: waves whose direction and colour depend on the class, with noise."""
     chance = np.random.default_rng(seed)
     rows, columns = np.mgrid[0:side, 0:side] / side
     for label in range(classes):
@@ -30,7 +30,7 @@ def jpegs(classes: int, per_class: int, side: int, seed: int) -> Iterator[tuple[
 
 
 def imagenet(folder: Path, *, classes: int, train: int, tests: int, side: int) -> None:
-    """`train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, with so many images of each class."""
+    """Write `train/CLASS/*.JPEG` and `val/CLASS/*.JPEG`, with the given number of images per class."""
     for split, count, seed in (("train", train, 0), ("val", tests, 1)):
         for number, (label, content) in enumerate(jpegs(classes, count, side, seed)):
             path = folder / split / f"n{label:08d}" / f"{split}_{number}.JPEG"
@@ -39,7 +39,7 @@ def imagenet(folder: Path, *, classes: int, train: int, tests: int, side: int) -
 
 
 def tiny_imagenet(folder: Path, *, classes: int, train: int, tests: int, side: int = 64) -> None:
-    """`train/CLASS/images/*.JPEG`, `val/images/*.JPEG` and `val/val_annotations.txt`."""
+    """Write `train/CLASS/images/*.JPEG`, `val/images/*.JPEG` and `val/val_annotations.txt`."""
     for number, (label, content) in enumerate(jpegs(classes, train, side, 0)):
         path = folder / "train" / f"n{label:08d}" / "images" / f"n{label:08d}_{number}.JPEG"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def tiny_imagenet(folder: Path, *, classes: int, train: int, tests: int, side: i
 
 
 def shards(folder: Path, *, classes: int, train: int, tests: int, side: int, per_shard: int) -> None:
-    """`train-000000.tar` and so on, `val-000000.tar` and so on, with `KEY.jpg` and `KEY.cls`."""
+    """Write `train-000000.tar` and so on, `val-000000.tar` and so on, with `KEY.jpg` and `KEY.cls`."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, count, seed in (("train", train, 0), ("val", tests, 1)):
         samples = list(jpegs(classes, count, side, seed))

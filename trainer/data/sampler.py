@@ -1,4 +1,4 @@
-"""Which samples each rank takes at each step: every sample once an epoch, for any number of ranks and any restart."""
+"""The order of samples: every sample once an epoch, for any number of ranks and after any restart."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import torch
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """One rank's part of one step's samples."""
+    """A rank's part of a step's samples."""
 
     indices: torch.Tensor
     """The samples of this rank."""
     offset: int
-    """How many of the step's samples the ranks before this one take."""
+    """Number of the step's samples that lower ranks take."""
     total: int
-    """The step's samples, all ranks together."""
+    """Number of the step's samples over all ranks."""
     epoch: int
-    """The epoch that the step belongs to, counted from 0."""
+    """The step's epoch, counted from 0."""
     position: int
-    """How many samples of the epoch were taken before this step."""
+    """Number of the epoch's samples before this step."""
 
 
 class EpochSampler:
-    """Hands out the samples of an epoch in an order that depends on the seed and the epoch only.
+    """Divide the samples of an epoch among ranks, in an order that depends only on the seed and the epoch.
 
-    Its place is a count of samples, all ranks together, and not of steps: another number of ranks goes on from it and
-    neither repeats nor misses a sample. The last steps of an epoch are evened out; a rank gets none only where an epoch
-    has fewer samples left than there are ranks.
+    The position counts samples over all ranks, not steps. Another number of ranks can continue from it without
+    repeating or skipping a sample. The last steps of an epoch are balanced: a rank gets no samples only if fewer
+    samples than ranks are left.
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:
@@ -40,30 +40,30 @@ class EpochSampler:
         self.epoch = 0
         self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
-        self._begun = (0, seed)
-        """The epoch that a checkpoint was in, and its seed."""
+        self._resumed = (0, seed)
+        """The epoch of the restored checkpoint, and its seed."""
 
     @property
     def progress(self) -> float:
-        """Epochs taken so far, with their fraction."""
+        """Number of epochs done so far, with the fraction of the current one."""
         return self.epoch + self.position / self.num_samples
 
     @property
     def steps_left(self) -> int:
-        """Steps to the end of the epoch."""
+        """Number of steps left in the epoch."""
         return -(-(self.num_samples - self.position) // self.global_batch)
 
     @property
-    def steps_of_epoch(self) -> int:
-        """Steps of an epoch from its beginning, with as many ranks as there are."""
+    def epoch_steps(self) -> int:
+        """Number of steps in a whole epoch with the current number of ranks."""
         return -(-self.num_samples // self.global_batch)
 
-    def steps_to(self, epochs: int) -> int:
-        """Steps from here to the end of so many epochs; 0 where they are behind."""
-        return max(0, self.steps_left + (epochs - self.epoch - 1) * self.steps_of_epoch)
+    def steps_until(self, epochs: int) -> int:
+        """Return the number of steps from here to the end of an epoch, or 0 if it is over."""
+        return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:
-        """Take the next step's share and move on; there must be steps left."""
+        """Return the next step's share and advance. The epoch must have steps left."""
         position = self.position
         total = -(-(self.num_samples - position) // self.steps_left)
         start, end = (total * rank // self.world for rank in (self.rank, self.rank + 1))
@@ -76,22 +76,22 @@ class EpochSampler:
         self.epoch += 1
         self.position = 0
 
-    def place(self) -> dict[str, int]:
-        """Where the sampler stands, for a checkpoint."""
+    def state(self) -> dict[str, int]:
+        """Return the position for a checkpoint."""
         seed = self._order_seed()
         return {"epoch": self.epoch, "position": self.position, "num_samples": self.num_samples, "seed": seed}
 
-    def go_to(self, place: dict[str, int]) -> None:
-        """Go on from a checkpoint's place; in a training set of another size, from the same share of it.
+    def load_state(self, state: dict[str, int]) -> None:
+        """Restore a position. If the training set has another size, continue at the same share of it.
 
-        An epoch that was begun with another seed is ended with that: its samples are those that are left.
+        An epoch that was started with another seed is finished with that seed, because its samples depend on it.
         """
-        self._begun = (place["epoch"], place.get("seed", self.seed))
-        self.epoch = place["epoch"]
-        self.position = place["position"] * self.num_samples // place["num_samples"]
+        self._resumed = (state["epoch"], state.get("seed", self.seed))
+        self.epoch = state["epoch"]
+        self.position = state["position"] * self.num_samples // state["num_samples"]
 
     def _order_seed(self) -> int:
-        return self._begun[1] if self._begun[0] == self.epoch else self.seed
+        return self._resumed[1] if self._resumed[0] == self.epoch else self.seed
 
     def _epoch_order(self) -> torch.Tensor:
         if self._order is None or self._order[0] != self.epoch:

@@ -1,1 +1,1 @@
-"""What a run says of itself: numbers, times, curves and images."""
+"""Output of a run: metrics, times, curves and images."""

@@ -1,4 +1,4 @@
-"""How much arithmetic a model costs, and how much a device could do: together the model FLOP utilisation (MFU)."""
+"""FLOPs of a model and peak FLOPS of a device, for the model FLOPS utilisation (MFU)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from trainer.models import without_values
+from trainer.models import on_meta_device
 
 PEAK_TERAFLOPS = {
     "Tesla T4": (65.0, 8.1),
@@ -20,39 +20,40 @@ PEAK_TERAFLOPS = {
     "H200": (989.0, 494.0),
     "B200": (2250.0, 1125.0),
 }
-"""Dense 10^12 floating-point operations a second by part of a GPU's name: in 16 bits, and in 32 (or TF32).
+"""Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
 
 From NVIDIA's data sheets of each GPU in its SXM form, https://www.nvidia.com/en-us/data-center/.
 """
 
 
 def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
-    """Floating-point operations of a training step for one sample, counted and not run; None where no count is known.
+    """Return the floating-point operations of a training step per sample, or None if they cannot be counted.
 
-    `shape` is that of one sample: channels, height, width. The model itself stays as it is.
+    `shape` is channels, height and width of a sample. The count runs on meta tensors and does not change the model.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
-    own = {torch.ops.aten.convolution_backward: _of_convolution_backward}
+    own = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
     counter = FlopCounterMode(display=False, custom_mapping=own)
-    shapes = without_values(model).train()
+    shapes = on_meta_device(model).train()
     try:
         with counter:
-            # Two samples: batch statistics need more than one value a channel.
+            # Two samples, because batch statistics need more than one value per channel.
             output = shapes(torch.empty((2, *shape), device="meta"))
             output.sum().backward()
     except RuntimeError:
-        # The model decides by values, and here are none.
+        # The model depends on values, which meta tensors do not have.
         return None
     return float(counter.get_total_flops()) / 2
 
 
-def _of_convolution_backward(
+def _convolution_backward_flops(
     gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
 ) -> int:
-    """Each of the two gradients, of images and of weights, costs what the convolution does; torch forgets the groups.
+    """Count both gradients, of images and of weights. Each costs as much as the convolution.
 
-    `rest` is bias, stride, padding, dilation, transposed, output padding, groups, and which gradients are wanted.
+    torch's own count ignores groups. `rest` is bias, stride, padding, dilation, transposed, output padding, groups and
+    the requested gradients.
     """
     transposed, wanted = rest[4], rest[7]
     assert isinstance(wanted, Sequence)
@@ -61,7 +62,7 @@ def _of_convolution_backward(
 
 
 def peak_flops(device: torch.device, *, sixteen_bits: bool) -> float | None:
-    """Operations a second that this device can do at most; None where its name is not known, as for a CPU."""
+    """Return the peak operations a second of this device, or None if it is not known, as for a CPU."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)

@@ -1,4 +1,4 @@
-"""What an evaluation shows beside its numbers: which class was taken for which, and a few images with the verdict."""
+"""Confusion matrix and sample images of an evaluation."""
 
 from __future__ import annotations
 
@@ -12,58 +12,58 @@ import torch
 from trainer.runtime.base import Runtime
 
 SAMPLES = 8
-"""Images that each rank shows."""
+"""Number of images per rank."""
 WHITE = 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One image of the test set."""
+    """An image of the test set."""
 
     pixels: npt.NDArray[np.uint8]
-    """Height x width, and x 3 where it has colours, stretched to 0..255."""
+    """Height x width, or x 3 if it has colours, stretched to 0..255."""
     label: int
     """Its class."""
-    taken_for: int
-    """The class that the model sees in it."""
+    predicted: int
+    """The class that the model predicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """What a writer that can show images gets."""
+    """Images and counts for a sink that can display them."""
 
     confusion: npt.NDArray[np.int64] | None
-    """How many test samples of each class (row) were taken for each class (column), of all ranks; rank 0 has it."""
+    """Number of test samples per class (row) and predicted class (column), over all ranks. Only rank 0 has it."""
     samples: list[Sample] = field(default_factory=list)
     """The first test images of this rank."""
 
 
 class Collector:
-    """Gathers a gallery while a test set is evaluated; the counting stays on the device."""
+    """Collect a gallery during an evaluation. Counting stays on the device."""
 
     def __init__(self, classes: int, device: torch.device) -> None:
         self._classes = classes
-        # One more for samples of no class.
+        # One more element for samples without a class.
         self._counts = torch.zeros(classes * classes + 1, dtype=torch.int64, device=device)
         self._samples: list[Sample] = []
 
     def add(self, images: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Take a batch of the test set and the model's answer."""
-        taken_for = logits.argmax(dim=1)
-        places = torch.where(labels >= 0, labels * self._classes + taken_for, self._classes**2)
+        """Add a batch of the test set and the model's output."""
+        predicted = logits.argmax(dim=1)
+        places = torch.where(labels >= 0, labels * self._classes + predicted, self._classes**2)
         self._counts += torch.bincount(places, minlength=len(self._counts))
         for place in range(min(SAMPLES - len(self._samples), len(labels))):
-            pixels = _stretched(images[place])
-            self._samples.append(Sample(pixels=pixels, label=int(labels[place]), taken_for=int(taken_for[place])))
+            pixels = _to_pixels(images[place])
+            self._samples.append(Sample(pixels=pixels, label=int(labels[place]), predicted=int(predicted[place])))
 
     def take(self, runtime: Runtime) -> Gallery:
-        """The gallery of this rank; every rank must call it."""
+        """Return the gallery of this rank. Every rank must call it."""
         counts = runtime.sum(self._counts)[:-1].cpu().numpy().reshape(self._classes, self._classes)
         return Gallery(confusion=counts if runtime.rank == 0 else None, samples=self._samples)
 
 
-def _stretched(image: torch.Tensor) -> npt.NDArray[np.uint8]:
-    """An image as it is computed with (channels x height x width, any range) as one to look at."""
+def _to_pixels(image: torch.Tensor) -> npt.NDArray[np.uint8]:
+    """Return an image tensor (channels x height x width, any range) as pixels to display."""
     plain = image.detach().float().cpu()
     low, high = plain.amin(), plain.amax()
     levels: npt.NDArray[Any] = ((plain - low) / (high - low).clamp(min=1e-9) * WHITE).byte().numpy()

@@ -1,4 +1,4 @@
-"""What a run says: lines for people on standard output, JSON lines and TensorBoard events for tools."""
+"""Report a run: lines for people on standard output, JSON lines and TensorBoard events for tools."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from trainer.report.gallery import Gallery
 from trainer.report.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, Writer, json_lines
 from trainer.storage import Folder
 
-HELD = 32
-"""Batches that a Meter on a CPU counts together."""
+CPU_BATCHES = 32
+"""Number of batches that a Meter on a CPU counts together."""
 Value = str | int | float | tuple[int, int]
-"""What can be said: a tuple (k, n) reads k/n."""
+"""A reported value. A tuple (k, n) is printed as k/n."""
 DECIMALS = {
     "accuracy": 2,
     "test_accuracy": 2,
@@ -38,11 +38,11 @@ DECIMALS = {
     "mfu": 1,
     "slower": 1,
 }
-"""How many decimals of a number are printed; 4 where nothing is said."""
+"""Number of printed decimals; 4 for other keys."""
 
 
 class Meter:
-    """Adds up loss and accuracy on the device; nothing waits for the device until the sums are asked for."""
+    """Sum up loss and accuracy on the device. Only reading the sums waits for the device."""
 
     def __init__(self, device: torch.device) -> None:
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
@@ -50,44 +50,44 @@ class Meter:
         self._count = 0
         self._taken = (0.0, 0.0, 0.0)
         self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        # A CPU computes what is small much faster for many batches at once. On a GPU it costs the step nothing, and a
-        # CUDA graph writes its next logits over the last.
-        self._hold = HELD if device.type == "cpu" else 1
+        # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and a CUDA
+        # graph overwrites its last logits.
+        self._max_held = CPU_BATCHES if device.type == "cpu" else 1
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch: the sum of its losses and how many of its samples the model gets right.
+        """Add a batch: the sum of its losses, and the number of samples that the model gets right.
 
-        The tensors must stay as they are.
+        The tensors must not change afterwards.
         """
         self._held.append((loss_sum.detach(), logits.detach(), labels))
-        if len(self._held) >= self._hold:
+        if len(self._held) >= self._max_held:
             self._count_held()
 
     def _count_held(self) -> None:
-        for loss_sum, logits, labels in self._together():
+        for loss_sum, logits, labels in self._concatenated():
             self._loss += loss_sum
             self._right += (logits.argmax(dim=1) == labels).sum()
             self._count += len(labels)
         self._held.clear()
 
-    def _together(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """The held batches as one."""
+    def _concatenated(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Concatenate the held batches."""
         if len(self._held) < 2:
             return self._held
         losses, logits, labels = zip(*self._held, strict=True)
         return [(torch.stack(losses).double().sum(), torch.cat(logits), torch.cat(labels))]
 
     def is_finite(self) -> bool:
-        """Whether no loss was NaN or infinite; waits for the device."""
+        """Return True if no loss was NaN or infinite. Waits for the device."""
         return math.isfinite(self.sums().tolist()[0])
 
     def sums(self) -> torch.Tensor:
-        """What was counted so far, for `take`; nothing waits for it."""
+        """Return the sums so far for `take`, without waiting for the device."""
         self._count_held()
         return torch.stack([self._loss, self._right.double(), torch.full_like(self._loss, self._count)])
 
     def take(self, sums: torch.Tensor) -> tuple[float, float, int]:
-        """Mean loss, accuracy in percent and number of samples of these sums since those that were taken before."""
+        """Return mean loss, accuracy in percent and number of samples since the sums of the last call."""
         now = tuple(sums.tolist())
         loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
         self._taken = now
@@ -95,37 +95,37 @@ class Meter:
 
 
 class LazyMeter(Meter):
-    """A Meter where a step is one graph: all it does belongs to `add`, so that every step has the same."""
+    """A Meter for devices where a step is one graph. All work is in `add`, so that every step has the same graph."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Count a batch, whose padding has labels below 0."""
+        """Add a batch. Its padding has labels below 0."""
         right = (logits.detach().argmax(dim=1) == labels).sum()
         found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
-        # A new tensor, so that those before it can still be read.
+        # Create a new tensor, so that earlier sums stay readable.
         self._sums = self._sums + found
 
     def sums(self) -> torch.Tensor:
-        """What was counted so far, for `take`; nothing waits for it."""
+        """Return the sums so far for `take`, without waiting for the device."""
         return self._sums
 
 
 class RateClock:
-    """Samples a second: of this rank since it was last asked, of all ranks since the start."""
+    """Samples a second: of this rank since the last call, of all ranks since the start."""
 
     def __init__(self) -> None:
         self.samples = 0
         self.start()
 
     def start(self) -> None:
-        """Begin to measure."""
+        """Start the clock."""
         self._started = self._asked = time.monotonic()
 
     def count(self, samples: int) -> None:
-        """Count samples of all ranks together."""
+        """Add samples of all ranks together."""
         self.samples += samples
 
     @property
@@ -134,40 +134,40 @@ class RateClock:
         return time.monotonic() - self._started
 
     def lap(self) -> tuple[float, float]:
-        """Seconds since the last call, and the global rate."""
+        """Return the seconds since the last call, and the global rate."""
         now = time.monotonic()
         since, self._asked = now - self._asked, now
         return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
 class Member(Protocol):
-    """One of the ranks that train together."""
+    """A rank of the group that trains together."""
 
     @property
     def rank(self) -> int:
-        """Its number."""
+        """Number of this rank."""
 
     @property
     def world(self) -> int:
-        """How many there are."""
+        """Number of ranks."""
 
 
 class Reporter:
-    """Says what happens on one rank: prints it at once, and hands it to threads that write files."""
+    """Report events of one rank: print them at once and pass them to threads that write files."""
 
     def __init__(self, member: Member, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
         self._identity: dict[str, Value] = {"rank": (member.rank, member.world), "host": socket.gethostname()}
         self._order = threading.Lock()
         self._writers: list[Writer] = []
         if folder:
-            # One thread a kind of file would be more than it is worth; but W&B may wait for the network.
+            # One thread serves the other sinks, but W&B may wait for the network.
             sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{member.rank}")]
             if member.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
             if wandb != "off":
                 if find_spec("wandb") is None:
-                    raise ConfigurationError(f"wandb is {wandb!r} and there is no package wandb here: install it")
+                    raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
                 from trainer.report.wandb_run import WeightsAndBiases
 
                 run = WeightsAndBiases(folder.child("wandb"), job=job, rank=member.rank, mode=wandb)
@@ -176,31 +176,31 @@ class Reporter:
     def event(
         self, name: str, gallery: Gallery | None = None, /, *, global_step: int | None = None, **values: Value
     ) -> None:
-        """Say an event; its numbers are a curve where it has a global step.
+        """Report an event. If it has a global step, its numbers are points of curves.
 
-        Raises StorageError where an earlier event could not be written.
+        Raises StorageError if an earlier event could not be written.
         """
         values = {**values, **self._identity}
         now = time.time()
-        words = [f"{key}={_text(key, value)}" for key, value in values.items()]
+        fields = [f"{key}={_text(key, value)}" for key, value in values.items()]
         record = Record(name=name, time=now, values=_numbers(values), global_step=global_step, gallery=gallery)
         with self._order:
-            # One write a line: ranks that share an output must not break each other's lines.
-            sys.stdout.write(" ".join([name, *words, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
+            # Use one write per line, so that ranks with a shared output do not break each other's lines.
+            sys.stdout.write(" ".join([name, *fields, time.strftime("time=%H:%M:%S", time.localtime(now))]) + "\n")
             sys.stdout.flush()
             for writer in self._writers:
-                writer.take(record)
+                writer.put(record)
         for writer in self._writers:
             writer.check()
 
     def close(self) -> None:
-        """Write out what is still on its way; raises StorageError where that fails."""
-        self.leave(CLOSE_SECONDS)
+        """Write all remaining events. Raises StorageError if that fails."""
+        self.close_within(CLOSE_SECONDS)
         for writer in self._writers:
             writer.check()
 
-    def leave(self, seconds: float) -> None:
-        """Write out what can be within so many seconds, where the run ends by an error already."""
+    def close_within(self, seconds: float) -> None:
+        """Write remaining events for up to `seconds` after an error, without raising another one."""
         until = time.monotonic() + seconds
         for writer in self._writers:
             writer.end()
@@ -209,7 +209,7 @@ class Reporter:
 
 
 def node_name() -> str:
-    """Name of the machine: the node that a cluster says it is, else the host."""
+    """Return the name of the cluster's node, else of the host."""
     return os.environ.get("TRAINYARD_NODE") or socket.gethostname()
 
 
@@ -220,7 +220,7 @@ def _text(key: str, value: Value) -> str:
 
 
 def _numbers(values: dict[str, Value]) -> dict[str, str | int | float]:
-    """A tuple as two numbers: step=(3, 10) as step 3 of steps 10."""
+    """Split a tuple into two numbers: step=(3, 10) becomes step=3 and steps=10."""
     flat: dict[str, str | int | float] = {}
     for key, value in values.items():
         if isinstance(value, tuple):

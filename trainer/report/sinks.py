@@ -1,4 +1,4 @@
-"""Where events are written for tools, beside the training: JSON lines and TensorBoard."""
+"""Sinks that write events to files in the background: JSON lines and TensorBoard."""
 
 from __future__ import annotations
 
@@ -25,64 +25,64 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 FLUSH_SECONDS = 1.0
-"""Seconds after which what was written to a disk is readable for others."""
+"""Seconds until written events are readable for other processes."""
 PART_SECONDS = 30.0
-"""Seconds from one part in a bucket to the next: an object store cannot append."""
+"""Seconds between two parts in a bucket, because object stores cannot append."""
 CLOSE_SECONDS = 20.0
-"""Seconds that the end of training waits for its writers."""
-LEAVE_SECONDS = 5.0
-"""Seconds that a run waits for them which was told to leave: a spot machine leaves it fifteen for everything."""
-NO_CURVES = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
-"""Numbers that say when and who, and are no measure."""
+"""Longest time in seconds that the end of training waits for its writers."""
+PREEMPTED_CLOSE_SECONDS = 5.0
+"""Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
+IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
+"""Numbers that identify an event and are not measurements."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One event."""
+    """An event."""
 
     name: str
     time: float
     """Seconds since 1970."""
     values: dict[str, str | int | float]
     global_step: int | None
-    """Optimiser steps over all restarts; None for an event that is no point of a curve."""
+    """Optimiser steps over all restarts, or None for an event without curves."""
     gallery: Gallery | None = None
-    """Images beside the numbers, for those who can show them."""
+    """Images for sinks that can display them."""
 
     def line(self) -> str:
-        """The event as a line of JSON, which has no word for what is not a number, or infinite: null."""
+        """Return the event as a line of JSON. NaN and infinity become null."""
         step = {} if self.global_step is None else {"global_step": self.global_step}
-        values = {key: None if _is_no_number(value) else value for key, value in self.values.items()}
+        values = {key: None if _is_not_finite(value) else value for key, value in self.values.items()}
         content = {"event": self.name, "time": round(self.time, 3), **values, **step}
         return json.dumps(content, allow_nan=False) + "\n"
 
     def curves(self) -> Iterator[tuple[str, float]]:
-        """The points that the event adds to curves."""
+        """Yield the points that the event adds to curves."""
         if self.global_step is not None:
             for key, value in self.values.items():
-                if not isinstance(value, str) and key not in NO_CURVES:
+                if not isinstance(value, str) and key not in IDENTIFIERS:
                     yield f"{self.name}/{key}", float(value)
 
 
-def _is_no_number(value: str | float) -> bool:
+def _is_not_finite(value: str | float) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
 class Sink(Protocol):
-    """One kind of file. Its methods are called by one thread, that of its writer."""
+    """A sink for one kind of file. Only its writer's thread calls its methods."""
 
     def write(self, record: Record) -> None:
-        """Take an event."""
+        """Add an event."""
 
     def flush(self) -> None:
-        """Make what was taken readable for others."""
+        """Make the added events readable for other processes."""
 
     def close(self) -> None:
-        """Write out everything; nothing comes after."""
+        """Write all remaining events. The sink is not used again."""
 
 
 class Writer:
-    """A thread that hands events to sinks: training puts them into a queue and never waits."""
+    """A thread that passes events to sinks. Training adds events to a queue and never waits."""
 
     def __init__(self, sinks: list[Sink]) -> None:
         self._sinks = sinks
@@ -91,38 +91,38 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def take(self, record: Record) -> None:
-        """Write an event soon."""
+    def put(self, record: Record) -> None:
+        """Queue an event."""
         self._queue.put(record)
 
     def check(self) -> None:
-        """Raises StorageError where an event could not be written."""
+        """Raise StorageError if an event could not be written."""
         if self._error:
             error, self._error = self._error, None
             raise error
 
     def end(self) -> None:
-        """Take no more events."""
+        """Accept no more events."""
         self._queue.put(None)
 
     def wait(self, until: float) -> None:
-        """Wait until all that was taken is written, but not longer than `until` on the monotonic clock."""
+        """Wait until all queued events are written, at most until `until` on the monotonic clock."""
         self._thread.join(max(0, until - time.monotonic()))
         if self._thread.is_alive():
-            print("warning: some events are not written: the storage does not answer", file=sys.stderr, flush=True)
+            print("warning: some events are lost: the storage does not answer", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         try:
             self._write()
         except StorageError as error:
             self._error = error
-            # The others have what was taken before.
+            # The other sinks have the earlier events.
             for sink in self._sinks:
                 with suppress(StorageError, OSError):
                     sink.close()
 
     def _write(self) -> None:
-        """Write events until the end, and flush what is written when its first is old enough."""
+        """Write events until the end, and flush when the oldest unflushed event is old enough."""
         due = math.inf
         while True:
             wait = due - time.monotonic()
@@ -145,49 +145,49 @@ class Writer:
 
 
 def json_lines(folder: Folder, name: str) -> Sink:
-    """A file of JSON lines on a disk; in a bucket, a file for each half minute."""
+    """Return a sink of JSON lines: one file on a disk, or one object per half minute in a bucket."""
     return JsonFile(folder, f"{name}.jsonl") if folder.is_local else JsonParts(folder, name)
 
 
 class JsonFile:
-    """JSON lines at the end of a file on a disk."""
+    """JSON lines appended to a file on a disk."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._url = f"{folder.url}/{name}"
         self._file: IO[str] = folder.append(name)
         if _is_cut(Path(folder.path, name)):
-            with _named(self._url):
+            with _storage_errors(self._url):
                 self._file.write("\n")
 
     def write(self, record: Record) -> None:
-        """Take an event."""
-        with _named(self._url):
+        """Add an event."""
+        with _storage_errors(self._url):
             self._file.write(record.line())
 
     def flush(self) -> None:
-        """Make what was taken readable for others."""
-        with _named(self._url):
+        """Make the added events readable for other processes."""
+        with _storage_errors(self._url):
             self._file.flush()
 
     def close(self) -> None:
-        """Write out everything."""
-        with _named(self._url):
+        """Write all remaining events."""
+        with _storage_errors(self._url):
             self._file.close()
 
 
 def _is_cut(file: Path) -> bool:
-    """Whether a run before was ended in the middle of a line."""
+    """Return True if the previous run stopped in the middle of a line."""
     try:
         with file.open("rb") as lines:
             lines.seek(-1, os.SEEK_END)
             return lines.read() != b"\n"
-    except OSError:  # it is not there, is empty, or will not be written either
+    except OSError:  # missing, empty, or not writable, which the first write will report
         return False
 
 
 @contextmanager
-def _named(url: str) -> Iterator[None]:
-    """Turn what a disk says into our own error."""
+def _storage_errors(url: str) -> Iterator[None]:
+    """Turn a disk's error into StorageError."""
     try:
         yield
     except OSError as error:
@@ -195,7 +195,7 @@ def _named(url: str) -> Iterator[None]:
 
 
 class JsonParts:
-    """JSON lines in one object after the other, named by the time of their first event."""
+    """JSON lines in a series of objects, each named by the time of its first event."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder.child(name)
@@ -203,7 +203,7 @@ class JsonParts:
         self._first = 0.0
 
     def write(self, record: Record) -> None:
-        """Take an event."""
+        """Add an event."""
         if not self._lines:
             self._first = record.time
         self._lines.append(record.line())
@@ -211,19 +211,19 @@ class JsonParts:
             self.close()
 
     def flush(self) -> None:
-        """Write a part where the last one is old enough."""
+        """Write a part if the oldest event is old enough."""
         if self._lines and time.time() - self._first >= PART_SECONDS:
             self.close()
 
     def close(self) -> None:
-        """Write out everything."""
+        """Write all remaining events."""
         if self._lines:
             self._folder.write(f"{self._first:.3f}.jsonl", "".join(self._lines).encode())
             self._lines.clear()
 
 
 class TensorBoard:
-    """TensorBoard's event files; for a bucket they are made on this machine and copied."""
+    """TensorBoard's event files. For a bucket they are written locally and copied."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -233,23 +233,23 @@ class TensorBoard:
         self._lost: OSError | None = None
 
     def write(self, record: Record) -> None:
-        """Take an event."""
-        with _named(self._folder.url):
+        """Add an event."""
+        with _storage_errors(self._folder.url):
             for name, value in record.curves():
                 self._open(record.global_step).add_scalar(name, value, record.global_step)
 
     def flush(self) -> None:
-        """Make what was taken readable for others."""
+        """Make the added events readable for other processes."""
         if self._writer:
-            with _named(self._folder.url):
+            with _storage_errors(self._folder.url):
                 self._writer.flush()
             if not self._folder.is_local and time.monotonic() - self._copied >= PART_SECONDS:
                 self._copy()
 
     def close(self) -> None:
-        """Write out everything."""
+        """Write all remaining events."""
         if self._writer:
-            with _named(self._folder.url):
+            with _storage_errors(self._folder.url):
                 self._writer.close()
                 if self._lost:
                     raise self._lost
@@ -258,9 +258,9 @@ class TensorBoard:
                 shutil.rmtree(self._path)
 
     def _open(self, step: int | None) -> SummaryWriter:
-        """The writer; what a run before this one wrote of this step and later ones is no more shown."""
+        """Return the writer. It hides what an earlier run wrote for this step and later ones."""
         if self._writer is None:
-            # Imported at the first event that has a curve, to keep it out of the way to the first step.
+            # Imported at the first event with a curve, so that the first step does not wait for it.
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
@@ -269,7 +269,7 @@ class TensorBoard:
         return self._writer
 
     def _catch(self, say: Callable[[threading.ExceptHookArgs], object]) -> None:
-        """Keep what a disk does to TensorBoard's own thread, which prints a traceback; its `close` does not tell."""
+        """Keep the disk errors of TensorBoard's own thread, which only prints them, for `close` to raise."""
 
         def hook(what: threading.ExceptHookArgs) -> None:
             if isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard."):

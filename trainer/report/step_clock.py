@@ -1,4 +1,4 @@
-"""Where the time of the steps goes: waiting for data, this rank's own work, waiting for the other ranks."""
+"""Time of the steps: waiting for data, this rank's own work, waiting for other ranks."""
 
 from __future__ import annotations
 
@@ -9,63 +9,63 @@ import torch
 from torch import nn
 
 Mark = float | torch.cuda.Event
-"""A moment: on CUDA one of the device's, so that the host need not wait for it."""
+"""A moment. On CUDA it is an event of the device, so that the host does not wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
-    """Seconds of some steps, all together."""
+    """Sums over some steps, in seconds."""
 
     steps: int
-    """How many steps."""
+    """Number of steps."""
     total: float
-    """From the moment each step asks for its data to the end of its update."""
+    """From each step's request for data to the end of its update."""
     data: float
-    """Waiting for data: on CUDA the device's, which may have work left while the host waits."""
+    """Waiting for data. On CUDA the device's wait, which is shorter than the host's if the device has work left."""
     all_reduce: float
-    """From the end of each backward pass of this rank's own to the last gradient of all ranks: what of the exchange
-    was not hidden behind it."""
+    """From the end of each rank's backward pass to the last averaged gradient. It is the part of the
+    communication that does not overlap with computation."""
 
     @property
     def own(self) -> float:
-        """This rank's own part: what would be the same if the others were faster or slower."""
+        """This rank's own part, which does not depend on the speed of the other ranks."""
         return self.total - self.all_reduce
 
 
 class StepClock:
-    """Takes the times of steps; nothing waits for the device until `take`."""
+    """Measure the times of steps. Only `take` waits for the device."""
 
     def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
         self._on_cuda = device.type == "cuda"
         self._marks: list[tuple[Mark, Mark, Mark | None, Mark | None, Mark]] = []
         self._own_end: Mark | None = None
-        # On XLA the backward pass is only noted down here, and runs later as a whole.
+        # On XLA the backward pass is only recorded here and runs later with the whole step.
         if world > 1 and device.type != "xla":
-            # Gradients come from the last layer to the first: after the first one's there is only waiting.
+            # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._own_part_ends)  # type: ignore[no-untyped-call]  # untyped
+            first.register_post_accumulate_grad_hook(self._mark_own_end)  # type: ignore[no-untyped-call]  # untyped
         self.useful = 0.0
-        """Seconds of all steps so far, without their waiting for data."""
+        """Seconds of all steps so far, without the waiting for data."""
 
     def begin(self) -> None:
-        """A step asks for its data."""
+        """Mark the start of a step, before it requests its data."""
         self._begun = self._now()
 
-    def fed(self) -> None:
-        """The data is there."""
+    def data_ready(self) -> None:
+        """Mark that the data has arrived."""
         self._fed = self._now()
 
-    def reduced(self) -> None:
-        """The gradients of all ranks are there."""
+    def gradients_ready(self) -> None:
+        """Mark that the averaged gradients have arrived."""
         self._own, self._own_end = self._own_end, None
         self._reduced = self._now() if self._own is not None else None
 
     def end(self) -> None:
-        """The update is done."""
+        """Mark the end of the update."""
         self._marks.append((self._begun, self._fed, self._own, self._reduced, self._now()))
 
     def take(self) -> StepTimes:
-        """The times since the last call; on CUDA the device must have come to the end of the last step."""
+        """Return the times since the last call. On CUDA the device must have finished the last step."""
         total = data = all_reduce = 0.0
         for begun, fed, own, reduced, ended in self._marks:
             total += _between(begun, ended)
@@ -77,7 +77,7 @@ class StepClock:
         self.useful += total - data
         return times
 
-    def _own_part_ends(self, _parameter: torch.Tensor) -> None:
+    def _mark_own_end(self, _parameter: torch.Tensor) -> None:
         self._own_end = self._now()
 
     def _now(self) -> Mark:

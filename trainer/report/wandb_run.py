@@ -1,4 +1,4 @@
-"""A rank's run of Weights & Biases: events as curves, test images, and which class was taken for which."""
+"""Weights & Biases: events as curves, test images and the confusion matrix."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from trainer.storage import Folder
 
 
 class WeightsAndBiases:
-    """A rank's run of Weights & Biases, in a group with the job's name that all ranks share.
+    """A rank's run in Weights & Biases, in a group with the job's name that all ranks share.
 
-    Without a network or a key it writes a folder that `wandb sync` sends later.
+    Without a network or a key it writes a folder for a later `wandb sync`.
     """
 
     def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:
@@ -28,17 +28,17 @@ class WeightsAndBiases:
         self._path = ""
 
     def write(self, record: Record) -> None:
-        """Take an event."""
+        """Add an event."""
         points: dict[str, Any] = dict(record.curves())
         if points:
             run = self._open()
-            run.log({**points, **_shown(record)}, step=record.global_step)
+            run.log({**points, **_images(record)}, step=record.global_step)
 
     def flush(self) -> None:
-        """Its own processes write as they go."""
+        """Do nothing: W&B's own processes write continuously."""
 
     def close(self) -> None:
-        """Write out everything."""
+        """Write all remaining events."""
         if self._run is not None:
             self._run.finish()
             if not self._folder.is_local:
@@ -49,13 +49,13 @@ class WeightsAndBiases:
 
     def _open(self) -> Any:
         if self._run is None:
-            # Imported in this thread: it takes seconds, which training does not wait for.
+            # Imported in this thread: the import takes seconds, which training must not wait for.
             import wandb
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")
             Path(self._path).mkdir(parents=True, exist_ok=True)
             settings = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
-            words: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "project": "trainyard",
                 "group": self._job,
                 "name": f"{self._job}-{self._rank}",
@@ -63,23 +63,23 @@ class WeightsAndBiases:
                 "settings": settings,
             }
             try:
-                self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **words)
+                self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
-                # A key that is missing or wrong is one of them.
-                print(f"warning: W&B has no run of this rank, kept in {self._path}: {error}", file=sys.stderr)
-                self._run = wandb.init(mode="offline", **words)
+                # A missing or wrong key raises one of these errors.
+                print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)
+                self._run = wandb.init(mode="offline", **options)
         return self._run
 
 
-def _shown(record: Record) -> dict[str, Any]:
-    """The images of an event as Weights & Biases has them: samples, and which class was taken for which."""
+def _images(record: Record) -> dict[str, Any]:
+    """Return the images of an event in W&B's types: samples and the confusion matrix."""
     if record.gallery is None:
         return {}
     import wandb
 
     found: dict[str, Any] = {
         f"{record.name}/samples": [
-            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.taken_for}")
+            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.predicted}")
             for each in record.gallery.samples
         ]
     }

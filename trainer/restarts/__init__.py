@@ -1,1 +1,1 @@
-"""Restarts of a job's ranks in place, in the pods that they are in."""
+"""Restarts of a job's ranks inside their running pods."""

@@ -1,8 +1,8 @@
-"""Start the ranks of a host again in place when a rank of the job fails; the pods of all hosts stay.
+"""Restart the ranks of a host in place when a rank of the job fails. The pods of all hosts stay.
 
-Kubernetes' Job controller starts N failed pods again after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
+Kubernetes' Job controller restarts N failed pods after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go counts every failed pod.
-Here a pod fails only when its host is lost, its job's restarts are used up, or a restart cannot help.
+With this agent a pod fails only if its host is lost, restarts are used up, or a restart cannot help.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from torch.distributed.launcher.api import LaunchConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, RESTARTS_USED, SLOW_LINK
 from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 
-NO_RESTART_HELPS = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
+FINAL_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
-"""Seconds that ranks have to leave once another rank is lost: they have nothing that they could save without it."""
+"""Seconds that ranks have to exit after another rank is lost. Without it they cannot save anything."""
 SHUTDOWN_SECONDS = 30
-"""Seconds that ranks of a host which is told to leave have, where torchrun takes no --shutdown-timeout."""
+"""Seconds that ranks of a preempted host have to exit, if torchrun has no --shutdown-timeout."""
 EXIT_CODES = 256
-"""Number of exit codes: a process that ends with -9 is seen with 247."""
+"""Number of exit codes: Kubernetes sees a process that ends with -9 as 247."""
 
 
 def applies(arguments: argparse.Namespace) -> bool:
@@ -43,10 +43,10 @@ def applies(arguments: argparse.Namespace) -> bool:
     return bool(is_fixed and arguments.max_restarts > 0)
 
 
-def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str]) -> int:
+def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str]) -> int:
     """Run this host's ranks until they are done; return the launcher's exit code."""
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = config.signals_to_handle
-    # All hosts have equally many ranks, so that no host has to be asked (torch's _assign_worker_ranks).
+    # All hosts have equally many ranks, so torch need not ask each host (torch's _assign_worker_ranks).
     os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
     address, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=29500)
     rounds = Rounds(
@@ -58,15 +58,15 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: li
         max_restarts=config.max_restarts,
         join_seconds=float(config.rdzv_configs.get("timeout", 600)),
     )
-    agent = InPlaceAgent(_worker_spec(config, entrypoint, words, rounds), rounds, config)
+    agent = InPlaceAgent(_worker_spec(config, entrypoint, arguments, rounds), rounds, config)
     try:
         agent.run()
     except JobEnded as ended:
         rounds.end()
-        _say(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
+        _print_error(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
         return agent.exit_code(is_mine=ended.is_mine)
     except HostsMissing as missing:
-        _say(f"error: {missing}")
+        _print_error(f"error: {missing}")
         return PREEMPTED
     finally:
         rounds.shutdown()
@@ -74,21 +74,21 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, words: li
 
 
 def _worker_spec(
-    config: LaunchConfig, entrypoint: Callable[..., object] | str, words: list[str], rounds: Rounds
+    config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments: list[str], rounds: Rounds
 ) -> WorkerSpec:
-    # The names that both have differ between versions of torch; images have 2.9, 2.10 and 2.15.
+    # The common fields differ between versions of torch; images have 2.9, 2.10 and 2.15.
     shared = {each.name for each in fields(WorkerSpec)} & {each.name for each in fields(LaunchConfig)}
     return WorkerSpec(
         local_world_size=config.nproc_per_node,
         entrypoint=entrypoint,
-        args=tuple(words),
+        args=tuple(arguments),
         rdzv_handler=rounds,
         **{name: getattr(config, name) for name in shared},
     )
 
 
 class InPlaceAgent(LocalElasticAgent):
-    """torchrun's agent of one host, which restarts its ranks when a round of the job is over."""
+    """torchrun's agent of one host. It restarts its ranks when the job starts a new round."""
 
     def __init__(self, spec: WorkerSpec, rounds: Rounds, config: LaunchConfig) -> None:
         assert config.logs_specs
@@ -98,16 +98,16 @@ class InPlaceAgent(LocalElasticAgent):
             start_method=config.start_method,
             log_line_prefix_template=config.log_line_prefix_template,
         )
-        # Not every version of torch that an image has takes it as a parameter.
+        # Not every version of torch in an image accepts this parameter.
         self._shutdown_timeout = getattr(config, "shutdown_timeout", SHUTDOWN_SECONDS)
         self._rounds = rounds
         self._failed_with: int | None = None
 
     def exit_code(self, *, is_mine: bool) -> int:
-        """Return the exit code of a launcher whose job the launchers ended.
+        """Return the exit code of a launcher when the job has ended.
 
-        A signal is given as 256 minus its number: 128 and more is a launcher that was killed itself, which Kubernetes
-        starts again. A host that only lost others leaves the code of the failure to the host that has it.
+        A signal becomes 256 minus its number. Codes from 128 mean that the launcher itself was killed, and Kubernetes
+        restarts that host. A host that only lost other hosts leaves the failure's exit code to the host that failed.
         """
         code = self._failed_with
         if code is None or code == PREEMPTED:
@@ -119,13 +119,13 @@ class InPlaceAgent(LocalElasticAgent):
         group = self._worker_group
         try:
             while True:
-                # So that the ranks of all hosts have the same TORCHELASTIC_RESTART_COUNT, the number of the round.
+                # This gives the ranks of all hosts the same TORCHELASTIC_RESTART_COUNT, the number of the round.
                 self._initialize_workers(group)
                 if result := self._supervise():
                     return result
                 self._stop_workers(group)
         except SignalException:
-            self._rounds.leave()
+            self._rounds.announce_preemption()
             raise
 
     def _rendezvous(self, worker_group: Any) -> None:
@@ -144,7 +144,7 @@ class InPlaceAgent(LocalElasticAgent):
         self._shutdown(signal.SIGTERM, STOP_SECONDS)
 
     def _supervise(self) -> RunResult | None:
-        """Wait until the ranks of all hosts are done; return None when the round is over before."""
+        """Wait until the ranks of all hosts are done. Returns None if the round ends before."""
         self._failed_with = None
         while True:
             time.sleep(self._worker_group.spec.monitor_interval)
@@ -159,11 +159,11 @@ class InPlaceAgent(LocalElasticAgent):
                 return None
 
     def _restart_after(self, result: RunResult) -> None:
-        """Begin another round after a failure; raises JobEnded if the job ends instead."""
+        """Start another round after a failure. Raises JobEnded if the job ends instead."""
         rank, failure = ChildFailedError("", result.failures).get_first_failure()
         code = self._failed_with = failure.exitcode
         reason = f"rank {rank} ended with {f'exit code {code}' if code > 0 else f'signal {-code}'}"
-        following = self._rounds.restart(reason, can_help=code not in NO_RESTART_HELPS, is_own=code != PREEMPTED)
+        following = self._rounds.restart(reason, can_help=code not in FINAL_EXIT_CODES, is_own=code != PREEMPTED)
         counted = f"{following.restarts}/{self._rounds.max_restarts}"
         print(f"restart number={following.round} counted={counted} failed_rank={rank} exit_code={code}", flush=True)
 
@@ -172,5 +172,5 @@ def _close(close: Callable[..., None], death_sig: signal.Signals | None = None, 
     close(death_sig, timeout)
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     print(text, file=sys.stderr, flush=True)

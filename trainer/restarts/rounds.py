@@ -1,8 +1,8 @@
-"""Agree over all hosts of a job on when its ranks start, start again, and end.
+"""Agree over all hosts of a job when its ranks start, restart and end.
 
-A round is one start of all ranks. The launchers of all hosts meet before a round, in a store that host 0's keeps, and
-follow the job's state in it during the round. They count the restarts of the whole job there, and each remembers the
-count: a new host 0 has an empty store and learns the count from the others.
+A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
+round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
+the count, so that a new host 0 with an empty store can get it from the others.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from trainer.restarts.store import (
     SILENCE_SECONDS,
     Link,
     State,
-    all_know_of_leave,
+    all_know_of_preemption,
     bring_up_to_date,
     read,
     swap,
 )
 
 CONNECT_SECONDS = 10.0
-"""Seconds of an attempt to connect; the next one resolves the name of host 0 again, whose new pod has a new address."""
-BLAME_SECONDS = 3.0
-"""Seconds for which a host waits for another one to report the first failure."""
-FAREWELL_SECONDS = 3.0
-"""Seconds for which host 0 keeps its store when it ends or is told to leave, so that every host reads why."""
-LEAVE_SECONDS = 2.0
-"""Seconds that a host which is told to leave takes to tell the others."""
+"""Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
+address."""
+FIRST_FAILURE_GRACE_SECONDS = 3.0
+"""Seconds that a host waits for another one to report the first failure."""
+STORE_GRACE_SECONDS = 3.0
+"""Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
+PREEMPTION_NOTICE_SECONDS = 2.0
+"""Seconds that a preempted host takes to tell the others."""
 FINISH_SECONDS = 300.0
-"""Seconds for which a host whose ranks are done waits for the others, as torchrun does (exit_barrier_timeout)."""
+"""Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
 
 
@@ -53,7 +54,7 @@ class HostsMissing(Exception):
 
 
 class JobEnded(Exception):
-    """The launchers ended the job: its text says why."""
+    """The launchers ended the job. The message holds the reason."""
 
     def __init__(self, reason: str, *, is_mine: bool = False) -> None:
         super().__init__(reason)
@@ -62,7 +63,7 @@ class JobEnded(Exception):
 
 
 class Rounds(RendezvousHandler):
-    """A host's part in the rounds; torchrun's agent asks it for the rendezvous of the ranks."""
+    """A host's part in the rounds. torchrun's agent gets the rendezvous of the ranks from it."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
@@ -76,9 +77,9 @@ class Rounds(RendezvousHandler):
         self.joined = State(round=-1)
         """State of the round that this host joined last."""
         self._has_started = False
-        self._is_leaving = False
+        self._is_preempted = False
 
-    # What torchrun's agent asks.
+    # Interface of torchrun's agent.
 
     def get_backend(self) -> str:
         """Return the name of this kind of rendezvous."""
@@ -86,7 +87,7 @@ class Rounds(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """True: the launcher of host 0 keeps the ranks' store too, which outlives rank 0."""
+        """True: the launcher of host 0 also keeps the ranks' store, which outlives rank 0."""
         return True
 
     def get_run_id(self) -> str:
@@ -98,28 +99,29 @@ class Rounds(RendezvousHandler):
         return False
 
     def set_closed(self) -> None:
-        """Do nothing: a job ends by its state."""
+        """Do nothing: the state in the store ends a job."""
 
     def num_nodes_waiting(self) -> int:
         """Return 0: the number of hosts is fixed."""
         return 0
 
     def shutdown(self) -> bool:
-        """Disconnect; host 0, if it was told to leave, does so once every other host knows that."""
-        if self._is_leaving and self.host == 0:
+        """Disconnect. A preempted host 0 first waits until every other host knows of the preemption."""
+        if self._is_preempted and self.host == 0:
             number = self.joined.round
             with suppress(StoreLost):
                 _wait_until(
-                    lambda: self._ask(lambda link: all_know_of_leave(link, number, self.hosts)), FAREWELL_SECONDS
+                    lambda: self._ask(lambda link: all_know_of_preemption(link, number, self.hosts)),
+                    STORE_GRACE_SECONDS,
                 )
         if self._link:
             self._link.close()
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Wait until all hosts are here; return where their ranks meet.
+        """Wait until all hosts have joined, and return the rendezvous of their ranks.
 
-        Raises JobEnded, and HostsMissing where a host does not come.
+        Raises JobEnded, or HostsMissing if a host does not join in time.
         """
         deadline = time.monotonic() + self._join_seconds
         while True:
@@ -129,23 +131,23 @@ class Rounds(RendezvousHandler):
             except StoreLost:
                 self._disconnect()
 
-    # What this host's agent says and asks during a round.
+    # Interface of this host's agent during a round.
 
     @property
     def is_superseded(self) -> bool:
-        """True if the present round is over for this host: another one begins, or host 0 is lost."""
+        """True if the current round is over for this host: another round starts, or host 0 is lost."""
         self._follow()
         link = self._link
         return link is None or link.is_lost or link.state.round > self.joined.round or bool(link.state.over)
 
     def restart(self, reason: str, *, can_help: bool, is_own: bool) -> State:
-        """Begin another round because ranks of this host failed; raises JobEnded if the job ends instead.
+        """Start another round because ranks of this host failed. Raises JobEnded if the job ends instead.
 
-        `can_help` is False where the same ranks would fail again. `is_own` is False where the ranks of this host only
-        lost others: the host that has the first failure knows better why the job ends.
+        `can_help` is False if the same ranks would fail again. `is_own` is False if the ranks of this host only lost
+        other ranks. Then the host with the first failure knows better why the job ends.
         """
         if can_help and not is_own and self.joined.restarts >= self.max_restarts:
-            _wait_until(lambda: self.is_superseded or self.joined.is_left, BLAME_SECONDS)
+            _wait_until(lambda: self.is_superseded or self.joined.is_preempted, FIRST_FAILURE_GRACE_SECONDS)
         try:
             return self._ask(lambda link: self._change(link, reason, can_help=can_help))
         except StoreLost:
@@ -154,19 +156,19 @@ class Rounds(RendezvousHandler):
                 raise JobEnded(reason, is_mine=True) from None
             return self.joined.following(has_started=True)
 
-    def leave(self) -> None:
-        """Tell the others that this host was told to leave, which does not count as a failure."""
+    def announce_preemption(self) -> None:
+        """Tell the others that this host was preempted, which does not count as a failure."""
 
         def mark(link: Link) -> None:
-            while (state := read(link)).round == self.joined.round and not (state.is_left or state.over):
-                swap(link, state, replace(state, is_left=True))
+            while (state := read(link)).round == self.joined.round and not (state.is_preempted or state.over):
+                swap(link, state, replace(state, is_preempted=True))
 
-        self._is_leaving = True
+        self._is_preempted = True
         with suppress(StoreLost):
-            self._ask(mark, seconds=LEAVE_SECONDS)
+            self._ask(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
-        """Wait until the ranks of all hosts are done; return False if another round begins instead."""
+        """Wait until the ranks of all hosts are done. Returns False if another round starts instead."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
@@ -179,19 +181,19 @@ class Rounds(RendezvousHandler):
         return True
 
     def end(self) -> None:
-        """Stop polling; on host 0, keep the store until every host has done so because the job has ended."""
-        everyone = [f"over/{host}" for host in range(self.hosts)]
+        """Stop polling. Host 0 keeps its store until every host has stopped polling."""
+        keys = [f"over/{host}" for host in range(self.hosts)]
         if self._link:
             self._link.close()
         with suppress(StoreLost):
-            self._ask(lambda link: link.store.set(everyone[self.host], "1"))
+            self._ask(lambda link: link.store.set(keys[self.host], "1"))
             if self.host == 0:
-                _wait_until(lambda: self._ask(lambda link: link.store.check(everyone)), FAREWELL_SECONDS)
+                _wait_until(lambda: self._ask(lambda link: link.store.check(keys)), STORE_GRACE_SECONDS)
 
-    # How.
+    # Implementation.
 
     def _connect(self, deadline: float) -> None:
-        """Connect to host 0's store, and tell it of the rounds that this host has seen."""
+        """Connect to host 0's store and share the state that this host knows."""
         while self._link is None:
             known = self.joined.following(has_started=self._has_started)
             if known.restarts > self.max_restarts:
@@ -225,14 +227,14 @@ class Rounds(RendezvousHandler):
         self._link = None
 
     def _follow(self) -> None:
-        """Note what the state says of the round that this host is in."""
+        """Store the current state of this host's round."""
         if self._link and self._link.state.round == self.joined.round:
             self.joined = self._link.state
 
     def _ask(self, question: Callable[[Link], Answer], seconds: float = SILENCE_SECONDS) -> Answer:
-        """Return the store's answer; raises StoreLost where it gives none.
+        """Return the answer of the store. Raises StoreLost if there is none.
 
-        It is asked from a thread: a call that waits for a dead node would keep this process from hearing signals.
+        A thread asks the store, because a call to a dead node would keep this process from handling signals.
         """
         link = self._link
         if link is None or link.is_lost:
@@ -260,7 +262,7 @@ class Rounds(RendezvousHandler):
         return f"all {self.max_restarts} restarts of the job are used up"
 
     def _change(self, link: Link, reason: str, *, can_help: bool) -> State:
-        """Begin the round after this host's and return its state; raises JobEnded if the job ends or has ended."""
+        """Start the next round and return its state. Raises JobEnded if the job ends or has ended."""
         while not (state := read(link)).over:
             if state.round > self.joined.round and can_help:
                 return state
@@ -274,13 +276,13 @@ class Rounds(RendezvousHandler):
         raise JobEnded(state.over)
 
     def _join(self, deadline: float) -> RendezvousInfo:
-        """Wait until all hosts have joined the same round; return where its ranks meet."""
+        """Wait until all hosts have joined the same round, and return the rendezvous of its ranks."""
         while not (state := self._ask(read)).over:
             self.joined, self._has_started = state, False
             key = f"{state.round}/host/{self.host}"
             found = self._ask(lambda link, key=key: link.store.compare_set(key, "", self._identity))  # type: ignore[misc]
             if found.decode() != self._identity:
-                # Another launcher of this host was in the round: it is gone, and so are its ranks.
+                # An earlier launcher of this host was in the round. It is gone with its ranks.
                 self._ask(lambda link: self._change(link, f"host {self.host} was lost", can_help=True))
                 continue
             if self.host == 0:
@@ -298,7 +300,7 @@ class Rounds(RendezvousHandler):
         return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
 
     def _is_complete(self, state: State, deadline: float) -> bool:
-        """Wait until all hosts have joined; return False if another round begins instead."""
+        """Wait until all hosts have joined. Returns False if another round starts instead."""
         keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
         while not self._ask(lambda link: link.store.check([*keys, f"{state.round}/port"])):
             if self.is_superseded:
@@ -306,12 +308,12 @@ class Rounds(RendezvousHandler):
             if time.monotonic() > deadline:
                 here = [self._ask(lambda link, key=key: link.store.check([key])) for key in keys]  # type: ignore[misc]
                 missing = [str(host) for host, is_here in enumerate(here) if not is_here]
-                raise HostsMissing(f"hosts that did not come: {', '.join(missing)}")
+                raise HostsMissing(f"hosts that did not join: {', '.join(missing)}")
             time.sleep(POLL_SECONDS / 2)
         return True
 
     def _serve_ranks(self, state: State) -> None:
-        """Keep a new store for the ranks of a round: none of them reads what those before it left."""
+        """Create a new store for the ranks of a round, so that they do not read keys of earlier ranks."""
         server = TCPStore(self._address, 0, is_master=True, wait_for_workers=False)
         self._servers[1:] = [server]
         self._ask(lambda link: link.store.set(f"{state.round}/port", str(server.port)))

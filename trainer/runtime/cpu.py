@@ -1,4 +1,4 @@
-"""CPU: threads by the share of the machine that this rank has, gloo between ranks."""
+"""CPU runtime: as many threads as this rank has CPUs, and gloo between ranks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from trainer.runtime.base import Runtime
 
 CPU_INFO = Path("/proc/cpuinfo")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-"""How x86 and Arm processors say that they multiply in bfloat16."""
+"""CPU flags of x86 and Arm processors that can multiply in bfloat16."""
 QUOTA_V2 = Path("/sys/fs/cgroup/cpu.max")
 QUOTA_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
 PERIOD_V1 = Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
-LARGEST_MMAP_THRESHOLD = 32 * 2**20
-"""Bytes: the most that the C library takes for it, https://man7.org/linux/man-pages/man3/mallopt.3.html."""
+MAX_MMAP_THRESHOLD = 32 * 2**20
+"""Largest value in bytes that the C library accepts, https://man7.org/linux/man-pages/man3/mallopt.3.html."""
 
 
 class CpuRuntime(Runtime):
@@ -28,14 +28,14 @@ class CpuRuntime(Runtime):
 
     backend = "gloo"
 
-    def take_device(self, config: TrainConfig) -> None:
-        """Use as many threads as this rank has cores: more of them would wait for each other at every operation."""
+    def init_device(self, config: TrainConfig) -> None:
+        """Use as many threads as this rank has cores. More threads would wait for each other at every operation."""
         self.device = torch.device("cpu")
         keep_freed_memory()
         torch.set_num_threads(config.threads or self._threads())
 
     def half(self) -> torch.dtype | None:
-        """bfloat16 where the CPU has instructions for it; elsewhere it would be slower than 32 bits."""
+        """Return bfloat16 if the CPU has instructions for it. Without them it is slower than 32 bits."""
         flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
         return torch.bfloat16 if BFLOAT16_FLAGS & set(flags) else None
 
@@ -47,19 +47,19 @@ class CpuRuntime(Runtime):
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what tensors give back, for the tensors of the next step.
+    """Make the C library keep freed memory for the tensors of the next step.
 
-    By default it hands large blocks back to the kernel, which clears and maps every page of them anew at each step:
-    ResNet-50 on two cores spent an eighth of its time so. Does nothing where the C library is not glibc.
+    By default it returns large blocks to the kernel, which then clears and maps every page again at each step. That
+    took an eighth of the time of ResNet-50 on two cores. Does nothing if the C library is not glibc.
     """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune:
         tune(M_TRIM_THRESHOLD, -1)
-        tune(M_MMAP_THRESHOLD, LARGEST_MMAP_THRESHOLD)
+        tune(M_MMAP_THRESHOLD, MAX_MMAP_THRESHOLD)
 
 
 def cgroup_cpus() -> float:
-    """CPUs that this process may use: its cgroup's quota, at most those that it is bound to."""
+    """Return the CPUs that this process may use: its cgroup's quota, or fewer if it is bound to fewer."""
     bound = float(len(os.sched_getaffinity(0)))
     try:
         if QUOTA_V2.exists():

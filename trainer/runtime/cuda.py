@@ -1,4 +1,4 @@
-"""CUDA: one GPU a rank, NCCL between GPUs and gloo for what lies in the CPU's memory."""
+"""CUDA runtime: one GPU per rank, NCCL between GPUs, and gloo for tensors in CPU memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class CudaRuntime(Runtime):
     backend = "cpu:gloo,cuda:nccl"
 
     def half(self) -> torch.dtype | None:
-        """bfloat16 from Ampere on, else float16, which the loop scales losses for."""
+        """Return bfloat16 from Ampere on, else float16, for which the loop scales losses."""
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 
-    def take_device(self, config: TrainConfig) -> None:
-        """Take the GPU of this rank's number on its host; raises ConfigurationError where there are too few."""
+    def init_device(self, config: TrainConfig) -> None:
+        """Use the GPU with this rank's number on its host. Raises ConfigurationError if there are too few GPUs."""
         found = torch.cuda.device_count()
         if self.local_rank >= found:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Profiles some steps of a rank with torch.profiler, into a folder of its own in the bucket."""
+"""Profile some steps of a rank with torch.profiler, into the rank's own folder in the bucket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class StepProfile:
-    """Profiles the steps from `first` to `last`; the trace is for chrome://tracing and https://ui.perfetto.dev."""
+    """Profile the steps from `first` to `last`. The trace is for chrome://tracing and https://ui.perfetto.dev."""
 
     def __init__(self, folder: Folder, first: int, last: int) -> None:
         self._folder, self._first, self._last = folder, first, last
@@ -23,27 +23,27 @@ class StepProfile:
         self._profile: profile | None = None
 
     def before(self, step: int) -> None:
-        """A step begins."""
+        """Start the profiler if this is the first step to profile."""
         if self._profile is None and self._first <= step <= self._last:
             self._began = step
-            # Imported where it is asked for.
+            # Imported here because few runs need it.
             from torch import cuda
             from torch.profiler import profile
 
             if not cuda.is_available():
-                # Its log calls a machine without a GPU an error.
+                # Its log reports a machine without a GPU as an error.
                 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
             self._profile = profile(record_shapes=True)
             self._profile.start()
 
     def after(self, step: int) -> bool:
-        """A step has ended; says whether it is the last one to profile."""
+        """Record the end of a step. Returns True if it was the last step to profile."""
         self._reached = step
         return step >= self._last
 
     def end(self) -> str | None:
-        """No further step is profiled; returns the URL of the trace where there are steps that none has yet."""
+        """Stop the profiler and write the trace. Returns its URL, or None if there is nothing to write."""
         if self._profile is None:
             return None
         self._profile.stop()

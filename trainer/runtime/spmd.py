@@ -1,4 +1,4 @@
-"""SPMD: the meshes of devices, what is spread over them, and what PyTorch/XLA says of it when asked."""
+"""SPMD: meshes of devices and the tensors that are spread over them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LINEAR_AXES = ("data", "model")
 
 
 class Meshes:
-    """All devices of all hosts, laid out for convolutions and for linear layers."""
+    """All devices of all hosts, arranged for convolutions and for linear layers."""
 
     def __init__(self, devices: int) -> None:
         numbers = np.arange(devices)
         second = 2 if devices % 2 == 0 else 1
         self.conv = xs.Mesh(numbers, (devices // second, second, 1, 1), CONV_AXES)
         self.linear = xs.Mesh(numbers, (devices // second, second), LINEAR_AXES)
-        # A host gives its own samples, which the first axes of both meshes count through in the order of the hosts.
+        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
         self.images = xs.ShardingSpec(self.conv, (("data", "dim1"), None, None, None), minibatch=True)
         self.labels = xs.ShardingSpec(self.linear, (("data", "model"),), minibatch=True)
 
     def spread(self, model: nn.Module) -> None:
-        """Spread the weights: every layer's outputs, and of the last linear layer the inputs too."""
+        """Spread the weights: the outputs of every layer, and the inputs of the last linear layer."""
         linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
         for layer in model.modules():
             if isinstance(layer, nn.Conv2d):
@@ -38,6 +38,6 @@ class Meshes:
 
 
 def sharding(tensor: torch.Tensor) -> str:
-    """How a tensor lies on the devices, as XLA writes it; empty where nothing was said of it."""
+    """Return XLA's description of a tensor's sharding, or an empty string if it has none."""
     native: Any = torch_xla._XLAC
     return str(native._get_xla_sharding_spec(tensor)).replace(" ", "_")

@@ -1,18 +1,18 @@
-"""Where TPU hosts meet: what GKE tells a pod about its slice, as torch.distributed's own variables. Pure."""
+"""Rendezvous of TPU hosts: torch.distributed's variables from the ones that GKE sets in a pod. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 PORT = "29500"
-"""Where host 0 keeps the store in which the hosts meet; torchrun's own default port."""
+"""Port of the store on host 0. It is torchrun's default port."""
 
 
-def meeting(environment: Mapping[str, str]) -> dict[str, str]:
-    """RANK, WORLD_SIZE and the address of host 0, one rank a host; empty on a single host.
+def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return RANK, WORLD_SIZE and the address of host 0, with one rank per host. Empty on a single host.
 
-    GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job that asks for TPUs, counted anew in
-    each slice; several slices know each other by MEGASCALE_* variables:
+    GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job with TPUs, numbered from 0 in each
+    slice. Several slices find each other by MEGASCALE_* variables:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
     """
     names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]

@@ -1,4 +1,4 @@
-"""XLA through PyTorch/XLA: one program over all devices of a process (SPMD), or one process for each device."""
+"""XLA runtime with PyTorch/XLA: one program for all devices of a process (SPMD), or one process per device."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.bucket_layout import profiles_of
+from trainer.bucket_layout import profiles_folder
 from trainer.config import TrainConfig
 from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
-from trainer.runtime.base import Runtime, Verdict
-from trainer.runtime.tpu_hosts import meeting
+from trainer.runtime.base import Decision, Runtime
+from trainer.runtime.tpu_hosts import rendezvous_environment
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
@@ -32,39 +32,39 @@ try:
 except ImportError as error:
     raise ConfigurationError(
         f"device is 'xla'; allowed is 'cpu', 'cuda' or 'auto' here ({error}): use the image of trainer/Dockerfile.xla, "
-        "and leave $PJRT_DEVICE out elsewhere"
+        "or unset $PJRT_DEVICE"
     ) from error
 
-LEAST_RATE = 1e-12
+MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
 
 
 def start_xla(config: TrainConfig) -> XlaRuntime:
-    """The devices of this process, and the other processes; raises ConfigurationError where there are none.
+    """Initialise the devices of this process and join the other processes. Raises ConfigurationError without devices.
 
-    torchrun starts a process for each device. A process that it did not start has all devices of its host.
+    torchrun starts one process per device. A process without torchrun has all devices of its host.
     """
     if config.compile:
         raise ConfigurationError("compile is True; allowed is False on XLA, which compiles every step: leave it out")
     if dist.is_torchelastic_launched():
         return ReplicaRuntime(config)
-    os.environ.update(meeting(os.environ))
+    os.environ.update(rendezvous_environment(os.environ))
     return SpmdRuntime(config)
 
 
 class XlaRuntime(Runtime):
-    """A process with XLA devices. Operations are noted down and compiled; nothing waits for them but what is said."""
+    """A process with XLA devices. Operations are recorded and compiled, and only reading a value waits for them."""
 
     backend = "gloo"
     metrics_lag = 2
 
-    def take_device(self, config: TrainConfig) -> None:
-        """Take what $PJRT_DEVICE names."""
+    def init_device(self, config: TrainConfig) -> None:
+        """Use the device that $PJRT_DEVICE names."""
         if config.threads:
             torch.set_num_threads(config.threads)
         self._config = config
-        self._compiled_elsewhere = 0
-        self._name_devices()
+        self._compiled_outside_steps = 0
+        self._select_devices()
         try:
             self.device = torch_xla.device()
         except RuntimeError as error:
@@ -73,39 +73,39 @@ class XlaRuntime(Runtime):
                 f"TPU: {str(error).splitlines()[0]}"
             ) from error
         if config.profile_port:
-            # Kept: the server ends with the object.
+            # Keep a reference, because the server stops with the object.
             self._server = xp.start_server(config.profile_port + self.local_rank, only_on_master=False)
 
-    def _name_devices(self) -> None:
-        """Say which of the host's devices are this process's, before the first is touched."""
+    def _select_devices(self) -> None:
+        """Select the host's devices for this process, before the first one is used."""
         raise NotImplementedError
 
     def half(self) -> torch.dtype | None:
-        """bfloat16, which TPUs multiply in."""
+        """Return bfloat16, the type in which TPUs multiply."""
         return torch.bfloat16
 
     @property
-    def feed_device(self) -> torch.device:
-        """Batches are made on the host, beside the steps."""
+    def batch_device(self) -> torch.device:
+        """The CPU: batches are created on the host, in parallel with the steps."""
         return torch.device("cpu")
 
     @property
-    def scores_device(self) -> torch.device:
-        """Counting leaves out what has no label, so that shapes change: on the device each would be another graph."""
+    def metrics_device(self) -> torch.device:
+        """The CPU: counting skips samples without a label, and on the device each new shape would be another graph."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
-        """The data with its batches sent ahead."""
-        from trainer.runtime.xla_feed import AheadOnDevice
+        """Return the data set with its batches sent in advance."""
+        from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return AheadOnDevice(data, self, batch_size=self._config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self._config.batch_size)
 
-    def even(self, samples: int) -> int:
-        """So many samples or a few more, as the devices of this process can share."""
+    def round_up_batch(self, samples: int) -> int:
+        """Round a number of samples up so that the devices of this process can share it evenly."""
         return samples
 
-    def most(self, count: int) -> int:
-        """The highest of all ranks' counts."""
+    def max_over_ranks(self, count: int) -> int:
+        """Return the highest of all ranks' counts."""
         if self.world == 1:
             return count
         counts = torch.tensor([count])
@@ -113,134 +113,140 @@ class XlaRuntime(Runtime):
         return int(counts.item())
 
     def scale(self, scale: float) -> torch.Tensor:
-        """What to multiply the sum of losses with, given what each of several ranks would; on the device."""
-        return self._number(scale)
+        """Return the factor of the sum of losses, as a tensor on the device."""
+        return self._scalar(scale)
 
-    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images and labels on the device."""
+    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return images and labels on the device."""
         images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
         return images, labels
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as it is: gradients are averaged by `exchange`."""
+        """Return the model unchanged: `sync_gradients` averages the gradients."""
         return model
 
     @contextmanager
     def training(self, step: int) -> Iterator[None]:
-        """One step is one graph, and one span of a profile."""
+        """Return a context for one step, which is one graph and one span of a profile."""
         with xp.StepTrace("train_step", step_num=step):
             yield
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """No gradients; XLA knows no inference mode. Graphs of the evaluation are no steps'."""
-        with torch.no_grad(), self._elsewhere():
+        """Return a context without gradients, because XLA has no inference mode.
+
+        Its graphs are not counted as steps.
+        """
+        with torch.no_grad(), self._outside_steps():
             yield
 
     def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
-        """Set the learning rate, as a tensor: a number would be part of the graph."""
-        # Adam with its state on the device divides by the rate. SGD takes a tensor for what it is only where that has
-        # a gradient, else it waits for its value (torch/optim/sgd.py).
-        number = self._number(max(rate, LEAST_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
+        """Set the learning rate as a tensor, because a number would be part of the graph."""
+        # Adam divides by the rate on the device. SGD keeps a tensor only if it has a gradient, and otherwise waits for
+        # its value (torch/optim/sgd.py).
+        number = self._scalar(max(rate, MIN_LEARNING_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
         for group in optimizer.param_groups:
             group["lr"] = number
 
-    def hand_over(self) -> None:
+    def flush(self) -> None:
         """End the graph here."""
         torch_xla.sync()
 
-    def told(self, *, mine: bool) -> bool:
-        """Whether a rank was told to leave; all ask equally often, for their batches are all of one graph."""
-        return self.vote(Verdict.LEAVE if mine else Verdict.GO_ON) == Verdict.LEAVE
+    def stop_requested(self, *, is_local: bool) -> bool:
+        """Return True if a rank was preempted.
 
-    def level(self, model: nn.Module) -> None:
-        """Give all ranks rank 0's buffers; their graphs are no steps'."""
-        with self._elsewhere():
-            super().level(model)
+        All ranks call it equally often, because their batches share one graph.
+        """
+        return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
+        with self._outside_steps():
+            super().sync_buffers(model)
             torch_xla.sync()
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The sum of a tensor over all ranks, on the host."""
+        """Return the sum of a tensor over all ranks, on the host."""
         return super().sum(values.cpu())
 
     def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Copies in the host's memory."""
-        with self._elsewhere():
+        """Return copies in host memory."""
+        with self._outside_steps():
             torch_xla.sync()
             return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
 
     def counts(self) -> dict[str, int]:
-        """How many graphs the training steps have compiled."""
-        return {"compilations": _compiled() - self._compiled_elsewhere}
+        """Return the number of graphs that the training steps have compiled."""
+        return {"compilations": _compiled() - self._compiled_outside_steps}
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """XLA's own profiler; a folder for each process, so that none is made by two at once."""
+        """Return XLA's own profiler, with a separate folder for each process."""
         from trainer.runtime.xla_profile import XlaStepProfile
 
-        folder = profiles_of(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
+        folder = profiles_folder(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
         return XlaStepProfile(folder, first, last)
 
-    def _number(self, value: float) -> torch.Tensor:
+    def _scalar(self, value: float) -> torch.Tensor:
         (number,) = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
         assert isinstance(number, torch.Tensor)
         return number
 
     @contextmanager
-    def _elsewhere(self) -> Iterator[None]:
+    def _outside_steps(self) -> Iterator[None]:
         before = _compiled()
         try:
             yield
         finally:
-            self._compiled_elsewhere += _compiled() - before
+            self._compiled_outside_steps += _compiled() - before
 
 
 class SpmdRuntime(XlaRuntime):
-    """One process a host: every host runs the same program, which is cut up for all devices of all hosts."""
+    """XLA with one process per host. Every host runs the same program, which is split over all devices of all hosts."""
 
-    def _name_devices(self) -> None:
-        """Before the first tensor: from then on all devices are one."""
+    def _select_devices(self) -> None:
+        """Combine all devices into one. This must happen before the first tensor is created."""
         xr.use_spmd()
 
-    def take_device(self, config: TrainConfig) -> None:
-        """Lay all devices out in meshes."""
-        super().take_device(config)
+    def init_device(self, config: TrainConfig) -> None:
+        """Arrange all devices in meshes."""
+        super().init_device(config)
         from trainer.runtime.spmd import Meshes
 
         self._local_devices: int = xr.addressable_runtime_device_count()
         devices = xr.global_runtime_device_count()
         self._meshes = Meshes(devices) if devices > 1 else None
 
-    def even(self, samples: int) -> int:
-        """A multiple of the number of this host's devices."""
+    def round_up_batch(self, samples: int) -> int:
+        """Round up to a multiple of the number of this host's devices."""
         return -(-samples // self._local_devices) * self._local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
-        """The sum is that of all hosts already."""
-        return self._number(scale / self.world)
+        """Divide by the number of hosts, because the sum is already that of all hosts."""
+        return self._scalar(scale / self.world)
 
-    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """This host's samples, as its devices' part of the batch of all hosts."""
+    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return this host's samples as its devices' part of the global batch."""
         if self._meshes is None:
-            return super().send(images, labels)
+            return super().to_device(images, labels)
         (sent_images,) = xm.send_cpu_data_to_device([images], self.device, self._meshes.images)
         (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._meshes.labels)
         return sent_images, sent_labels
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model with its weights spread over the devices, where that was asked for."""
+        """Return the model with its weights spread over the devices, if requested."""
         if self._meshes and self._config.sharding == "model":
             self._meshes.spread(model)
         return model
 
-    def level(self, model: nn.Module) -> None:
-        """Nothing: every host has the statistics of the whole batch."""
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Do nothing: every host has the statistics of the global batch."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The values as they are: every host has those of the whole batch."""
+        """Return the values unchanged: every host has those of the global batch."""
         return values.cpu()
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """How the batch and each weight lie on the devices."""
+        """Return how the batch and each weight are spread over the devices."""
         if self._meshes is None:
             return {}
         from trainer.runtime.spmd import sharding
@@ -250,14 +256,14 @@ class SpmdRuntime(XlaRuntime):
 
 
 class ReplicaRuntime(XlaRuntime):
-    """One process a device, started by torchrun."""
+    """XLA with one process per device, started by torchrun."""
 
-    def _name_devices(self) -> None:
-        """One chip of the host; see pytorch/xla's own launcher, of which this is the part that torchrun leaves."""
+    def _select_devices(self) -> None:
+        """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
 
-    def exchange(self, model: nn.Module) -> None:
-        """Average the gradients in the step's own graph; by gloo on CPU, where XLA has no exchange of processes."""
+    def sync_gradients(self, model: nn.Module) -> None:
+        """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
         if self.world == 1:
             return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -273,6 +279,6 @@ class ReplicaRuntime(XlaRuntime):
 
 
 def _compiled() -> int:
-    """Graphs that this process has compiled."""
+    """Return the number of graphs that this process has compiled."""
     found = xla_metrics.metric_data("CompileTime")
     return int(found[0]) if found else 0

@@ -1,4 +1,4 @@
-"""Batches on an XLA device: sent ahead by a thread, and all of one shape, for each other shape is another graph."""
+"""Batches on an XLA device, sent in advance by a thread. All have one shape, because another shape is another graph."""
 
 from __future__ import annotations
 
@@ -15,83 +15,83 @@ from trainer.data.batch import NO_LABEL, Batch, Data
 from trainer.data.datasets import GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
 
-AHEAD = 3
-"""Steps whose batches are sent before they are asked for."""
-Made = tuple[tuple[int, int], Batch]
-"""A step's place (epoch, samples before it) and its batch."""
+PREFETCH_STEPS = 3
+"""Number of steps whose batches are sent in advance."""
+PreparedBatch = tuple[tuple[int, int], Batch]
+"""A step's position (epoch, samples before it) and its batch."""
 
 
 class Devices(Protocol):
-    """What a feed asks of the devices of this process."""
+    """The devices of this process, as the feed uses them."""
 
-    def even(self, samples: int) -> int:
-        """So many samples or a few more, as the devices can share."""
+    def round_up_batch(self, samples: int) -> int:
+        """Round a number of samples up so that the devices can share it evenly."""
 
-    def most(self, count: int) -> int:
-        """The highest of all ranks' counts."""
+    def max_over_ranks(self, count: int) -> int:
+        """Return the highest of all ranks' counts."""
 
     def scale(self, scale: float) -> torch.Tensor:
-        """What to multiply the sum of losses with, given what each of several ranks would; on the device."""
+        """Return the factor of the sum of losses, as a tensor on the device."""
 
-    def send(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both tensors on the devices."""
+    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return both tensors on the devices."""
 
 
-class AheadOnDevice:
-    """Another data set, its batches on the device."""
+class PrefetchedBatches:
+    """A data set whose batches are on the device."""
 
     def __init__(self, data: Data, runtime: Devices, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
-        # Their full batch is always the same one: it is sent once.
-        self._same = isinstance(data, GeneratedImages)
-        self._size = runtime.even(batch_size)
+        # Generated images always have the same full batch, which is sent once.
+        self._is_constant = isinstance(data, GeneratedImages)
+        self._size = runtime.round_up_batch(batch_size)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._ahead: deque[Future[Made | None]] = deque()
+        self._prefetched: deque[Future[PreparedBatch | None]] = deque()
         self._sampler: EpochSampler | None = None
         self._kept: Batch | None = None
 
     @property
     def broken(self) -> Sequence[str]:
-        """Samples that cannot be read, as far as it is known."""
+        """Known unreadable samples, each with the reason."""
         return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Make the batches of the sampler's next steps ahead of time; it is asked for its place at every step."""
+        """Prepare the batches of the sampler's next steps in advance."""
         self._sampler = copy.copy(sampler)
         self._data.follow(self._sampler)
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """This rank's samples of one training step."""
+        """Return this rank's samples of one training step."""
         place = (share.epoch, share.position)
-        made = self._ahead.popleft().result() if self._ahead else None
-        if made is None or made[0] != place:
-            # A new epoch, or training has gone on from a checkpoint.
-            while self._ahead:
-                self._ahead.popleft().result()
+        prepared = self._prefetched.popleft().result() if self._prefetched else None
+        if prepared is None or prepared[0] != place:
+            # A new epoch has started, or training was restored from a checkpoint.
+            while self._prefetched:
+                self._prefetched.popleft().result()
             assert self._sampler, "the sampler was not given"
             self._sampler.epoch, self._sampler.position = place
-            made = self._thread.submit(self._next, world).result()
-            assert made, "the epoch has this step"
-        while len(self._ahead) < AHEAD:
-            self._ahead.append(self._thread.submit(self._next, world))
-        return made[1]
+            prepared = self._thread.submit(self._next, world).result()
+            assert prepared, "the epoch has this step"
+        while len(self._prefetched) < PREFETCH_STEPS:
+            self._prefetched.append(self._thread.submit(self._next, world))
+        return prepared[1]
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """This rank's part of the test set; every rank has equally many batches, some of them perhaps filled up."""
+        """Yield this rank's part of the test set. Every rank has equally many batches, if needed with padding."""
         batches = self._data.test_batches(rank=rank, world=world)
         size = 0
         while True:
             images, labels = next(batches, (torch.empty(0, self.channels, self.side, self.side), torch.empty(0).long()))
-            most = self._runtime.most(len(labels))
+            most = self._runtime.max_over_ranks(len(labels))
             if not most:
                 return
-            size = size or self._runtime.even(most)
+            size = size or self._runtime.round_up_batch(most)
             yield self._send(images, labels, size)
 
-    def _next(self, world: int) -> Made | None:
-        """In the thread: the batch of the next step, None at the end of the epoch."""
+    def _next(self, world: int) -> PreparedBatch | None:
+        """Return the next step's batch, or None at the end of the epoch. Runs in the thread."""
         assert self._sampler, "the sampler was not given"
         if not self._sampler.steps_left:
             return None
@@ -99,22 +99,22 @@ class AheadOnDevice:
         place = (share.epoch, share.position)
         batch = self._data.batch(share, world=world)
         scale = self._runtime.scale(float(batch.scale))
-        if self._same and self._kept and len(batch.labels) == self._size:
+        if self._is_constant and self._kept and len(batch.labels) == self._size:
             return place, replace(self._kept, scale=scale)
         images, labels = self._send(batch.images, batch.labels, self._size)
         sent = Batch(images=images, labels=labels, scale=scale)
-        if self._same and len(batch.labels) == self._size:
+        if self._is_constant and len(batch.labels) == self._size:
             self._kept = sent
         return place, sent
 
     def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._runtime.send(_filled(images, size), _filled(labels, size, lambda rest: rest.fill_(NO_LABEL)))
+        return self._runtime.to_device(_padded(images, size), _padded(labels, size, lambda rest: rest.fill_(NO_LABEL)))
 
 
-def _filled(
+def _padded(
     tensor: torch.Tensor, size: int, change: Callable[[torch.Tensor], torch.Tensor] = lambda rest: rest
 ) -> torch.Tensor:
-    """The tensor with samples of its own repeated up to `size`: batch statistics then are of real images."""
+    """Repeat the tensor's own samples up to `size`, so that batch statistics come from real images."""
     missing = size - len(tensor)
     if missing <= 0:
         return tensor

@@ -1,4 +1,4 @@
-"""Profiles some steps of a process with XLA's profiler, for TensorBoard's XProf, into a folder of its own."""
+"""Profile some steps of a process with XLA's profiler, for TensorBoard's XProf, into the process's own folder."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from trainer.storage import Folder
 
 
 class XlaStepProfile(StepProfile):
-    """Profiles the steps from `first` to `last`."""
+    """Profile the steps from `first` to `last`."""
 
     def __init__(self, folder: Folder, first: int, last: int) -> None:
         super().__init__(folder, first, last)
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def before(self, step: int) -> None:
-        """A step begins."""
+        """Start the profiler if this is the first step to profile."""
         if self._scratch is None and self._first <= step <= self._last:
             self._scratch = tempfile.TemporaryDirectory()
             xp.start_trace(self._scratch.name)
 
     def end(self) -> str | None:
-        """No further step is profiled; returns the URL of the folder where there are steps that no trace has yet."""
+        """Stop the profiler and write the trace. Returns its folder's URL, or None if there is nothing to write."""
         if self._scratch is None:
             return None
         torch_xla.sync(wait=True)

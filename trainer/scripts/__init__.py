@@ -1,1 +1,1 @@
-"""Scripts that jobs start as they are, each a training program of its own."""
+"""Standalone training programs that jobs start directly."""

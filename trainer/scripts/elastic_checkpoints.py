@@ -1,4 +1,4 @@
-"""Lightning's checkpoints in a run's folder: a file is whole or not there; the newest whole one is found."""
+"""Lightning's checkpoints in a run's folder, each complete or absent."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from trainer.storage import Folder
 ENDING = ".ckpt"
 
 
-class WholeFiles(TorchCheckpointIO):
-    """Writes checkpoints as every other file of a run is written.
+class AtomicFiles(TorchCheckpointIO):
+    """Write checkpoints atomically, like all other files of a run.
 
-    Lightning's own way fills a file in the temporary folder and moves it: to another disk that is a copy, of which a
-    host that is killed leaves half.
+    Lightning itself writes a temporary file and moves it. On another disk the move is a copy, and a killed host leaves
+    half of it.
     """
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint; raises StorageError."""
+        """Write a checkpoint. Raises StorageError."""
         assert storage_options is None
         content = io.BytesIO()
         torch.save(checkpoint, content)
         self._folder.write(PurePosixPath(path).name, content.getvalue())
 
 
-def place_of(folder: Folder) -> str:
-    """A folder as Lightning wants it: a path on a disk, else a URL."""
+def lightning_path(folder: Folder) -> str:
+    """Return a folder in Lightning's form: a path on a disk, else a URL."""
     return folder.path if folder.is_local else folder.url
 
 
 def newest_checkpoint(folder: Folder, skipped: Callable[[str, str], None]) -> str | None:
-    """The path or URL of the newest checkpoint that is whole; others are told to `skipped` with the reason."""
+    """Return the path or URL of the newest complete checkpoint. `skipped` receives each broken one with the reason."""
     for name in sorted((each for each in folder.names() if each.endswith(ENDING)), reverse=True):
-        broken = _broken(folder, name)
-        if not broken:
-            return f"{place_of(folder)}/{name}"
-        skipped(name, broken)
+        defect = _defect(folder, name)
+        if not defect:
+            return f"{lightning_path(folder)}/{name}"
+        skipped(name, defect)
     return None
 
 
-def _broken(folder: Folder, name: str) -> str:
-    """Why a file is no whole checkpoint: torch's files are zip archives, with a checksum of each part."""
+def _defect(folder: Folder, name: str) -> str:
+    """Return the defect of a checkpoint, or an empty string. torch's files are zip archives with checksums."""
     try:
         with folder.open(name) as file, zipfile.ZipFile(file) as archive:
             part = archive.testzip()
     except (zipfile.BadZipFile, EOFError) as error:
-        return str(error) or "it ends too soon"
+        return str(error) or "it is truncated"
     return f"{part} does not match its checksum" if part else ""

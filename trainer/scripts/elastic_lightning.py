@@ -1,7 +1,8 @@
-"""Lightning learns the digits on any number of hosts: it goes on from the newest checkpoint; rank 0 uploads the model.
+"""Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
 
-torchrun starts it, as `trainer.launch /opt/trainyard/trainer/scripts/elastic_lightning.py --epochs=8`, and starts it
-again on the hosts that there are whenever one leaves or comes back.
+torchrun starts this script, as `trainer.launch /opt/trainyard/trainer/scripts/elastic_lightning.py --epochs=8`. It
+restarts the script on the remaining hosts whenever a host leaves or joins. Each start resumes from the newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -24,40 +25,40 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
-from trainer.bucket_layout import checkpoints_of
+from trainer.bucket_layout import checkpoints_folder
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
-from trainer.gpu import on_gpu
-from trainer.meeting import meet
+from trainer.gpu import use_gpu
 from trainer.models import digits_network
+from trainer.process_group import init_process_group
 from trainer.report.metrics import RateClock, Reporter, node_name
-from trainer.scripts.elastic_checkpoints import WholeFiles, newest_checkpoint, place_of
+from trainer.scripts.elastic_checkpoints import AtomicFiles, lightning_path, newest_checkpoint
 from trainer.scripts.elastic_steps import Step, Steps
-from trainer.setting_rules import BUCKET, JOB, LARGEST_FACTOR, at_least, positive, refusal
+from trainer.setting_rules import BUCKET, JOB, MAX_FACTOR, at_least, invalid_setting, positive
 from trainer.storage import Folder
 
 MODEL = "model.pt"
-"""What rank 0 uploads when training is over: the weights alone."""
-LONGEST_WAIT = timedelta(minutes=5)
-"""For which a rank waits for the others: longer, and one of them hangs."""
+"""File with the weights, which rank 0 uploads after the training."""
+MAX_WAIT = timedelta(minutes=5)
+"""Longest time to wait for the other ranks. After that a rank counts as hanging."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run can be told."""
+    """Settings of a run."""
 
     epochs: int = 8
     """Passes over the training set."""
     batch_size: int = 32
-    """Samples that one rank takes a step."""
+    """Samples per rank and step."""
     learning_rate: float = 2e-3
     """Learning rate of AdamW."""
     checkpoint_steps: int = 10
-    """Steps from one checkpoint to the next."""
+    """Steps between two checkpoints."""
     log_steps: int = 5
-    """Steps from one printed line to the next."""
+    """Steps between two printed lines."""
     bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and the model, by default $TRAINYARD_BUCKET."""
     job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
@@ -66,28 +67,28 @@ class Settings:
     def __post_init__(self) -> None:
         at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
         at_least(1, checkpoint_steps=self.checkpoint_steps)
-        positive(LARGEST_FACTOR, learning_rate=self.learning_rate)
+        positive(MAX_FACTOR, learning_rate=self.learning_rate)
         if not BUCKET.fullmatch(self.bucket):
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-            raise refusal("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
+            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
         if not JOB.fullmatch(self.job):
-            raise refusal("job", self.job, "one folder name", "take the job's name")
+            raise invalid_setting("job", self.job, "one folder name", "take the job's name")
 
 
 class Ranks(NamedTuple):
-    """Which rank this is, and of how many, on hosts of how many each."""
+    """This rank's number, the number of ranks, and the number of ranks per host."""
 
     rank: int
     world: int
     local_world: int
 
     @classmethod
-    def of_torchrun(cls) -> Ranks:
-        """As torchrun says; one rank without it."""
-        return cls(*(int(os.environ.get(name, one)) for name, one in _PLACES))
+    def from_torchrun(cls) -> Ranks:
+        """Read torchrun's variables. Without torchrun there is one rank."""
+        return cls(*(int(os.environ.get(name, one)) for name, one in _VARIABLES))
 
 
-_PLACES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
+_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
 
 
 class HeldOut:
@@ -101,7 +102,7 @@ class HeldOut:
 
 
 class DigitsModule(LightningModule):
-    """The digits' network; its numbers are those of all ranks together."""
+    """The digits network. Its metrics are those of all ranks together."""
 
     def __init__(self, settings: Settings, data: Digits, ranks: Ranks) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ class DigitsModule(LightningModule):
         self.place = (0, 0)
 
     def training_step(self, batch: Step, _number: int) -> torch.Tensor:
-        """The loss, which DDP's mean over ranks makes the mean over all samples of the step."""
+        """Return the loss. DDP averages it over ranks to the mean over all samples of the step."""
         logits = self.network(batch.images)
         loss = functional.cross_entropy(logits, batch.labels, reduction="sum")
         self._log("", loss, logits, batch.labels)
@@ -122,7 +123,7 @@ class DigitsModule(LightningModule):
         return loss * batch.scale
 
     def validation_step(self, batch: tuple[torch.Tensor, torch.Tensor], _number: int) -> None:
-        """Count a batch of the test set."""
+        """Evaluate a batch of the test set."""
         images, labels = batch
         logits = self.network(images)
         self._log("test_", functional.cross_entropy(logits, labels, reduction="sum"), logits, labels)
@@ -133,21 +134,21 @@ class DigitsModule(LightningModule):
         self.log_dict(values, sync_dist=True, batch_size=len(labels))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """AdamW."""
+        """Return AdamW."""
         return torch.optim.AdamW(self.parameters(), lr=self.settings.learning_rate)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Keep the place in the epoch, which Lightning counts in steps of this number of ranks."""
+        """Save the position in the epoch. Lightning would count it in steps, which depend on the number of ranks."""
         checkpoint["place"] = self.place
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Go on from that place."""
+        """Restore the position in the epoch."""
         epoch, position = checkpoint["place"]
         self.place = self.steps.resumed = (epoch, position)
 
 
 class Lines(Callback):
-    """Says what happens, in the lines of every other recipe."""
+    """Report events in the same format as the other recipes."""
 
     def __init__(self, report: Reporter, settings: Settings) -> None:
         self._report, self._settings = report, settings
@@ -155,9 +156,9 @@ class Lines(Callback):
         self._mine = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Say where it starts.
+        """Report the start.
 
-        A rank that is told to leave leaves at once: Lightning's own handler would first talk to ranks that are gone.
+        A preempted rank exits at once, because Lightning's own handler would first talk to ranks that are gone.
         """
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         assert isinstance(pl_module, DigitsModule)
@@ -169,7 +170,7 @@ class Lines(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
     ) -> None:
-        """Say how the step went, every so many."""
+        """Report a step at every log interval."""
         self._clock.count(batch.total)
         self._mine += len(batch.labels)
         number, steps = batch.number
@@ -189,7 +190,7 @@ class Lines(Callback):
         self._mine = 0
 
     def on_validation_end(self, trainer: Trainer, _module: LightningModule) -> None:
-        """Say what the whole test set says."""
+        """Report the result on the whole test set."""
         found = trainer.callback_metrics
         epoch = trainer.current_epoch + 1
         accuracy, loss = float(found["test_accuracy"]), float(found["test_loss"])
@@ -197,11 +198,11 @@ class Lines(Callback):
 
 
 def train(settings: Settings, ranks: Ranks) -> None:
-    """Train to the end of the last epoch, from the newest checkpoint on where there is one."""
+    """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(settings.bucket)
     folder = bucket.child(settings.job)
     report = Reporter(ranks, folder, job=settings.job)
-    gpu = on_gpu()
+    gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     report.event(
         "start", node=node_name(), device=device.type, attempt=os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -210,12 +211,12 @@ def train(settings: Settings, ranks: Ranks) -> None:
     if ranks.world > 1:
         if gpu:
             torch.cuda.set_device(device)
-        # Before Lightning does, which reads what ranks before a restart left in torchrun's store.
-        meet(backend, LONGEST_WAIT)
+        # Initialise before Lightning does, which would read keys of earlier ranks from torchrun's store.
+        init_process_group(backend, MAX_WAIT)
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)
     module = DigitsModule(settings, data, ranks)
-    saved = checkpoints_of(bucket, settings.job)
+    saved = checkpoints_folder(bucket, settings.job)
     trainer = Trainer(
         accelerator="gpu" if gpu else "cpu",
         devices=ranks.local_world,
@@ -227,11 +228,11 @@ def train(settings: Settings, ranks: Ranks) -> None:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        plugins=[WholeFiles(saved)],
+        plugins=[AtomicFiles(saved)],
         callbacks=[
             Lines(report, settings),
             ModelCheckpoint(
-                place_of(saved),
+                lightning_path(saved),
                 filename="{step:09d}",
                 monitor="step",
                 mode="max",
@@ -257,7 +258,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
 
 
 def upload(module: DigitsModule, folder: Folder) -> None:
-    """Put the weights into the run's folder."""
+    """Upload the weights to the run's folder."""
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / MODEL
         torch.save(module.network.state_dict(), file)
@@ -265,9 +266,9 @@ def upload(module: DigitsModule, folder: Folder) -> None:
 
 
 def main() -> int:
-    """Run one rank; returns the exit code."""
+    """Run one rank and return the exit code."""
     try:
-        train(tyro.cli(Settings), Ranks.of_torchrun())
+        train(tyro.cli(Settings), Ranks.from_torchrun())
     except SystemExit as end:
         return BAD_CONFIGURATION if end.code else DONE
     except TrainerError as error:
@@ -283,5 +284,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: connections to ranks that are gone would hold the process up.
+    # Not sys.exit: connections to lost ranks would delay the exit.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The steps that are left of an epoch, for any number of ranks."""
+"""The remaining steps of an epoch, for any number of ranks."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from trainer.data.sampler import EpochSampler
 
 
 class Step(NamedTuple):
-    """One step's samples of this rank."""
+    """This rank's samples of a step."""
 
     images: torch.Tensor
     labels: torch.Tensor
     scale: float
-    """What the sum of this rank's losses is multiplied with, so that the mean over ranks is the mean over samples."""
+    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
     total: int
-    """Samples of all ranks."""
+    """Number of samples over all ranks."""
     position: int
-    """Samples of the epoch that are taken after this step."""
+    """Number of the epoch's samples after this step."""
     number: tuple[int, int]
-    """Which step of the epoch it is, and of how many."""
+    """Number of the step in the epoch, and the number of steps."""
 
 
 class Steps:
-    """What is left of an epoch. It has no length, which another number of ranks would change in the middle."""
+    """The remaining steps of an epoch. It has no length, because that depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch
         self.resumed = (0, 0)
-        """Epoch and position that a checkpoint was saved at."""
+        """Epoch and position of the restored checkpoint."""
 
     def __iter__(self) -> Iterator[Step]:
         sampler, (epoch, position) = self._sampler, self.resumed
         sampler.epoch = self._epoch()
         sampler.position = position if sampler.epoch == epoch else 0
-        steps = sampler.steps_of_epoch
+        steps = sampler.epoch_steps
         while sampler.steps_left:
             share = sampler.next()
             batch = self._data.batch(share, world=sampler.world)

@@ -1,4 +1,4 @@
-"""Two runs of one job at once: the one that was started last goes on, and the other ends without harm to it."""
+"""Two runs of one job at once: the newer one continues, and the older one ends without harming it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.owner import NAME, Owner
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.run_lease import NAME, RunLease
 from trainer.checkpoints.state import RunState
 from trainer.config import DigitsConfig
 from trainer.data.sampler import EpochSampler
@@ -24,24 +24,22 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def owned(folder: Folder, owner: Owner, runtime: Runtime) -> Checkpoints:
-    """The checkpoints that an owner saves."""
-    return Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=owner.check)
+def leased(folder: Folder, lease: RunLease, runtime: Runtime) -> Checkpoints:
+    """Return the checkpoints that a run with this lease saves."""
+    return Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=lease.verify)
 
 
 def taken_over(url: str, runtime: Runtime) -> None:
-    """The second run's checkpoints stay as they are, whatever the first one saves."""
+    """Check that the first run cannot change the second run's checkpoints."""
     folder = Folder(url)
-    first, second = Owner(folder, "node-1"), Owner(folder, "node-2")
-    first.take()
-    save(before := owned(folder, first, runtime), 1)
-    second.take()
-    save(after := owned(folder, second, runtime), 2, 3)
+    first, second = RunLease(folder, "node-1"), RunLease(folder, "node-2")
+    first.acquire()
+    save(before := leased(folder, first, runtime), 1)
+    second.acquire()
+    save(after := leased(folder, second, runtime), 2, 3)
     for step in (1, 3, 4):
         before.save(step, saved(step))
-        with pytest.raises(
-            ConfigurationError, match="taken by a run that was started later, on node-2; allowed is one"
-        ):
+        with pytest.raises(ConfigurationError, match="acquired by a run that started later, on node-2; allowed is one"):
             before.wait()
     found, skipped = newest(after)
     assert found
@@ -49,39 +47,39 @@ def taken_over(url: str, runtime: Runtime) -> None:
     assert after.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
-def test_a_run_saves_nothing_more_once_another_one_has_its_folder(tmp_path: Path, runtime: Runtime) -> None:
+def test_run_without_lease_saves_nothing(tmp_path: Path, runtime: Runtime) -> None:
     taken_over(f"file://{tmp_path}/job", runtime)
 
 
-def test_so_it_is_in_a_bucket(bucket: str, runtime: Runtime) -> None:
+def test_run_without_lease_saves_nothing_in_a_bucket(bucket: str, runtime: Runtime) -> None:
     taken_over(f"{bucket}/job", runtime)
 
 
-def test_what_was_begun_when_the_folder_was_taken_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
+def test_save_that_loses_the_lease_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:
     folder = Folder(f"file://{tmp_path}")
-    owner = Owner(folder, "node-1")
-    owner.take()
+    lease = RunLease(folder, "node-1")
+    lease.acquire()
 
     def lose(_step: int, name: str, _tensor: torch.Tensor) -> None:
         if name == "weights":
-            Owner(folder, "node-2").take()
+            RunLease(folder, "node-2").acquire()
 
-    checkpoints = Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=owner.check, check=lose)
+    checkpoints = Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=lease.verify, check=lose)
     checkpoints.save(1, saved(1))
     with pytest.raises(ConfigurationError, match="on node-2"):
         checkpoints.wait()
     assert MANIFEST not in checkpoints.folder.child("step-000000001").names()
 
 
-def test_a_folder_whose_owner_is_not_known_is_still_saved_into(tmp_path: Path, runtime: Runtime) -> None:
+def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) -> None:
     folder = Folder(f"file://{tmp_path}")
-    owner = Owner(folder, "node-1")
-    owner.take()
+    lease = RunLease(folder, "node-1")
+    lease.acquire()
     (tmp_path / NAME).unlink()
-    save(owned(folder, owner, runtime), 1)
+    save(leased(folder, lease, runtime), 1)
 
 
-def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digits: Path) -> None:
+def test_newer_of_two_runs_continues(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=9999", "--log-steps=1000", f"--bucket=file://{tmp_path}")
     with started(*flags, data=digits, recipe="digits") as first:
         first.wait_for("checkpoint ")
@@ -90,14 +88,14 @@ def test_of_two_runs_the_one_that_was_started_last_goes_on(tmp_path: Path, digit
             ended = first.end()
             assert ended.codes == [BAD_CONFIGURATION], ended.output
             assert "UserWarning" not in ended.output
-            assert f"error: file://{tmp_path}/training was taken by a run that was started later" in ended.output
+            assert f"error: file://{tmp_path}/training was acquired by a run that started later" in ended.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)
             ended = second.end()
     assert ended.codes == [PREEMPTED], ended.output
 
 
-def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
+def test_resume_with_unsealed_checkpoints_only_starts_over_with_warning(
     tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)
@@ -118,4 +116,4 @@ def test_where_no_seal_is_left_training_starts_anew_with_a_warning(
     for seal in tmp_path.glob(f"checkpoints/*/*/{MANIFEST}"):
         seal.unlink()
     assert not run.resume()
-    assert "warning: training starts anew: none of the 2 checkpoints in" in capsys.readouterr().err
+    assert "warning: training starts over: none of the 2 checkpoints in" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Two ranks whose batch statistics differ evaluate and save: `python -m tests.trainer.levelled digits`."""
+"""Two ranks with different batch statistics evaluate and save: `python -m tests.trainer.buffer_sync digits`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.runtime import start_runtime
 
 
 def main() -> None:
-    """Print the statistics that each rank has, evaluates with, and saves."""
+    """Print the statistics that each rank has, evaluates with and saves."""
     config = DigitsConfig(device="cpu")
     runtime = start_runtime(config)
     model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(28 * 28, 10))
@@ -24,7 +24,7 @@ def main() -> None:
     assert isinstance(statistics, torch.Tensor)
 
     def show(what: str, number: float) -> None:
-        # In one piece: the ranks write into one pipe.
+        # Write once, because the ranks share a pipe.
         sys.stdout.write(f"{what} rank={runtime.rank} mean={number:g}\n")
         sys.stdout.flush()
 

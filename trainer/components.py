@@ -1,4 +1,4 @@
-"""The parts of a training run, made from its flags: data, model, and the state that checkpoints hold."""
+"""The components of a training run, built from its flags: data, model and state."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from trainer.models import build_model, build_optimizer, signature
 from trainer.report.metrics import Reporter, node_name
 from trainer.runtime import Runtime
 
-LONGEST_LIST = 10
-"""Broken samples that are named one by one."""
+MAX_LISTED = 10
+"""Most unreadable samples that are reported one by one."""
 
 
-class Parts(NamedTuple):
-    """What a rank trains with."""
+class Components(NamedTuple):
+    """Everything that a rank trains with."""
 
     data: Data
     """The training set and the test set."""
     state: RunState
-    """The bare model, its optimiser and all else that changes."""
+    """The bare model, its optimiser and all other state that changes."""
     model: nn.Module
-    """The model as steps call it: its gradients are those of all ranks."""
+    """The model that steps call. Its gradients are averaged over all ranks."""
 
 
-def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter) -> Parts:
-    """Say what will be trained where, and make it; raises ConfigurationError or DataError where it cannot be."""
+def build_components(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter) -> Components:
+    """Report the run's settings and build its components. Raises ConfigurationError or DataError."""
     report.event(
         "start",
         node=node_name(),
@@ -45,8 +45,8 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
     )
     torch.manual_seed(config.seed)
     data = runtime.feed(load_data(config, runtime))
-    check_alike(data, runtime)
-    name_broken(data, report)
+    check_same_data(data, runtime)
+    report_unreadable(data, report)
     model = build_model(config, classes=data.classes, channels=data.channels).to(runtime.device)
     if config.channels_last:
         model = model.to(memory_format=torch.channels_last)
@@ -59,20 +59,20 @@ def build_parts(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report:
         model=model,
         optimizer=build_optimizer(config, model),
         sampler=sampler,
-        # Does nothing but for float16, whose gradients would vanish.
+        # Has an effect for float16 only, where small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
-        # Not what `wrap` gives: of that torch compiles only models whose own code is outside of torch. It cuts the
-        # kernels where DistributedDataParallel cuts the gradients all the same.
+        # Compile the bare model: torch does not compile the wrapper of a model whose code is part of torch.
+        # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
         model.compile()
-    return Parts(data, state, runtime.wrap(model))
+    return Components(data, state, runtime.wrap(model))
 
 
-def check_alike(data: Data, runtime: Runtime) -> None:
-    """Raises DataError where the ranks do not have the same data: each would take its share of something else."""
-    mine = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
-    first, *others = runtime.gather(mine)
+def check_same_data(data: Data, runtime: Runtime) -> None:
+    """Raise DataError if the ranks have different data, because their shares would not belong together."""
+    own = {"training samples": data.num_samples, "test samples": data.num_tests, "classes": data.classes}
+    first, *others = runtime.gather(own)
     for rank, other in enumerate(others, start=1):
         for name, count in other.items():
             if count != first[name]:
@@ -82,11 +82,11 @@ def check_alike(data: Data, runtime: Runtime) -> None:
                 )
 
 
-def name_broken(data: Data, report: Reporter, *, named: int = 0) -> int:
-    """Say which samples cannot be read, besides those `named` before; returns how many there are now."""
+def report_unreadable(data: Data, report: Reporter, *, reported: int = 0) -> int:
+    """Report the unreadable samples after the first `reported`, and return how many there are now."""
     broken = data.broken
-    for text in broken[named:][:LONGEST_LIST]:
+    for text in broken[reported:][:MAX_LISTED]:
         report.event("broken", sample="_".join(text.split()))
-    if len(broken) > named:
+    if len(broken) > reported:
         report.event("broken_samples", count=len(broken))
     return len(broken)

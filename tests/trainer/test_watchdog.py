@@ -1,4 +1,4 @@
-"""Ranks that hang end the job in time, with their stacks and the name of who is to blame; slow ranks are named."""
+"""Hanging ranks end the job in time, with stack traces and the rank at fault. Slow ranks are reported."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 from tests.trainer.conftest import CLEAN
 from tests.trainer.processes import started
 from trainer.exit_codes import HANG, PREEMPTED
-from trainer.watch import SLOW, WINDOW, WINDOWS, Sign, Stragglers
+from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
 
 BOUND = 4
 FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", f"--process-group-timeout={BOUND}")
 MARGIN = 10
-"""Seconds that a busy machine may take to notice, to print and to leave."""
+"""Seconds that a busy machine may take to notice, print and exit."""
 
 
-def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) -> None:
+def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(digits: Path) -> None:
     with started(
         *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
     ) as running:
@@ -30,26 +30,26 @@ def test_a_rank_that_sleeps_makes_all_dump_their_stacks_and_leave(digits: Path) 
         seconds = time.monotonic() - began
     assert ended.codes == [HANG, HANG], ended.output
     assert seconds < BOUND + MARGIN
-    assert ended.output.count("did not answer within 4 s: rank 1 came least far") == 2, ended.output
+    assert ended.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, ended.output
     assert ended.output.count("most recent call first") >= 2
     assert "in faulty" in ended.output
     assert 'loop.py", line' in ended.output
 
 
-def test_a_rank_that_sleeps_leaves_when_the_host_that_keeps_the_store_is_gone(digits: Path) -> None:
+def test_sleeping_rank_without_store_exits(digits: Path) -> None:
     with started(
         *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
     ) as running:
-        for host in (0, 1):  # or rank 1 may meet its peer's end in a step, and not asleep
+        for host in (0, 1):  # otherwise rank 1 may notice its peer's end in a step instead of asleep
             running.wait_for_host(host, "train epoch=1 step=20/")
         os.killpg(running.hosts[0].pid, signal.SIGKILL)
         ended = running.end()
     assert ended.codes[1] == HANG, ended.output
-    assert "the ranks' watch sees this rank alone" in ended.output
-    assert "its training does not get on (rank 1, exit code 70)" in ended.output
+    assert "the watchdog has lost the other ranks" in ended.output
+    assert "its training makes no progress (rank 1, exit code 70)" in ended.output
 
 
-def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
+def test_stopped_process_is_reported(digits: Path) -> None:
     with started(*FLAGS, hosts=2, processes=1, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
         rank = running.rank_process(1)
@@ -61,7 +61,7 @@ def test_a_rank_whose_process_is_stopped_is_named(digits: Path) -> None:
         ended = running.end()
     assert ended.codes[0] == HANG, ended.output
     assert seconds < BOUND + MARGIN
-    assert "the process of rank 1 does not run" in ended.output
+    assert "the process of rank 1 is stopped" in ended.output
     assert 'loop.py", line' in ended.output
 
 
@@ -70,7 +70,7 @@ RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "-
 
 
 @pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET)])
-def test_a_rank_that_is_three_times_as_slow_is_named(rank: int, words: tuple[str, ...], digits: Path) -> None:
+def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[str, ...], digits: Path) -> None:
     recipe, *flags = words
     with started(
         *("--epochs=1000", "--log-steps=5", *flags),
@@ -87,35 +87,37 @@ def test_a_rank_that_is_three_times_as_slow_is_named(rank: int, words: tuple[str
 
 
 @pytest.mark.parametrize("run", range(CLEAN))
-def test_a_run_to_which_nothing_happens_raises_no_alarm(run: int, digits: Path) -> None:
+def test_run_without_faults_raises_no_alarm(run: int, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
     with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
         running.wait_for("train ")
-        # Long enough for a slow rank to be named, and then some more.
-        until = time.monotonic() + (WINDOWS + 2) * WINDOW
+        # Long enough for a slow rank to be reported, and then some more.
+        until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS
         while time.monotonic() < until:
             running.wait_for("test ")
         os.kill(running.rank_process(1), signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED, PREEMPTED], ended.output
-    assert "nothing of the run is kept, for there is no --bucket" in ended.output
+    assert "no checkpoint was saved because --bucket is not set" in ended.output
     assert ended.events("straggler") == []
 
 
-def signs(steps: int, *seconds: float) -> list[Sign]:
-    return [Sign(steps=steps, seconds=one * steps) for one in seconds]
+def heartbeats(steps: int, *seconds: float) -> list[Heartbeat]:
+    return [Heartbeat(steps=steps, seconds=one * steps) for one in seconds]
 
 
-def test_a_rank_is_slow_only_when_it_is_so_again_and_again() -> None:
+def test_stragglers_report_rank_that_stays_slow() -> None:
     found = []
     stragglers = Stragglers(3)
-    for window in range(1, 2 * WINDOWS + 1):
-        found += stragglers.look(signs(10 * window, 0.1, 0.1 * SLOW * 1.1, 0.1), window * WINDOW * 1.1)
+    for window in range(1, 2 * SLOW_WINDOWS + 1):
+        found += stragglers.update(
+            heartbeats(10 * window, 0.1, 0.1 * SLOW_RATIO * 1.1, 0.1), window * WINDOW_SECONDS * 1.1
+        )
     assert [rank for rank, _ in found] == [1, 1]
-    assert all(abs(times - SLOW * 1.1) < 0.01 for _, times in found)
+    assert all(abs(times - SLOW_RATIO * 1.1) < 0.01 for _, times in found)
 
 
-def test_ten_runs_of_noise_raise_no_alarm() -> None:
+def test_stragglers_ignore_noise() -> None:
     import random
 
     for seed in range(10):
@@ -123,13 +125,13 @@ def test_ten_runs_of_noise_raise_no_alarm() -> None:
         stragglers = Stragglers(4)
         sums = [0.0] * 4
         for window in range(1, 200):
-            # Every rank is once in a while twice as slow for a window: a neighbour, a page-out, a checkpoint.
+            # Every rank is sometimes twice as slow for a window: a neighbour, a page-out, a checkpoint.
             sums = [one + 10 * chance.gauss(0.1, 0.005) * (2 if chance.random() < 0.05 else 1) for one in sums]
-            now = [Sign(steps=10 * window, seconds=one) for one in sums]
-            assert stragglers.look(now, window * WINDOW * 1.1) == []
+            now = [Heartbeat(steps=10 * window, seconds=one) for one in sums]
+            assert stragglers.update(now, window * WINDOW_SECONDS * 1.1) == []
 
 
-def test_ranks_are_not_compared_before_all_have_taken_steps() -> None:
+def test_stragglers_wait_until_all_ranks_have_steps() -> None:
     stragglers = Stragglers(2)
-    now = [Sign(steps=10, seconds=1), Sign(steps=0, seconds=0)]
-    assert all(stragglers.look(now, window * WINDOW * 2) == [] for window in range(5))
+    now = [Heartbeat(steps=10, seconds=1), Heartbeat(steps=0, seconds=0)]
+    assert all(stragglers.update(now, window * WINDOW_SECONDS * 2) == [] for window in range(5))

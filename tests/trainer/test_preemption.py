@@ -1,4 +1,4 @@
-"""Told to leave where no step is under way: while ranks wait for each other, load, or look at the test set."""
+"""Preemption outside steps: while ranks wait for each other, load, or evaluate."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from trainer.exit_codes import DONE, PREEMPTED
 IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
 
 
-def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
+def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path) -> None:
     flags = (*IMAGES, f"--bucket=file://{tmp_path}")
-    # An hour of it, on any machine.
+    # This takes an hour on any machine.
     with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
         running.wait_for("train epoch=1 step=3/3")
         time.sleep(2)
@@ -30,7 +30,7 @@ def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
         left = running.end()
         assert time.monotonic() - began < BUDGET
     assert left.codes == [PREEMPTED], left.output
-    assert "told to leave at step 3 " in left.output
+    assert "preempted at step 3 " in left.output
     assert not left.events("test")
     again = run(*flags, "--test-steps=1", processes=2, data=tmp_path, recipe="imagenet")
     assert again.codes == [DONE], again.output
@@ -39,23 +39,23 @@ def test_an_evaluation_is_left_and_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_ctrl_c_saves_as_a_pods_end_does(processes: int, tmp_path: Path, digits: Path) -> None:
+def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=processes, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=2")
-        # A terminal tells all processes that run in it.
+        # A terminal signals all of its processes.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
     saved = ended.events("checkpoint")[-1]["step"]
-    assert f"told to leave at step {saved} " in ended.output
+    assert f"preempted at step {saved} " in ended.output
 
 
-def test_a_rank_that_waits_for_the_others_leaves() -> None:
+def test_preempted_rank_that_waits_for_others_stops() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    # Not rank 0, whose name this process may have by now, and its child until it is another program.
+    # Not rank 0, whose name this process may have by now, and its child until it runs another program.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
@@ -68,37 +68,37 @@ def test_a_rank_that_waits_for_the_others_leaves() -> None:
     _, said = rank.communicate(timeout=BUDGET)
     assert time.monotonic() - began < BUDGET
     assert rank.returncode == PREEMPTED, said
-    assert "told to leave before the first step; nothing is lost (rank 1, exit code 75)" in said
+    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in said
 
 
-def test_a_launcher_that_has_not_started_its_ranks_leaves(digits: Path) -> None:
+def test_preempted_launcher_before_start_stops(digits: Path) -> None:
     with started(processes=2, data=digits, recipe="digits") as running:
         launcher = running.hosts[0].pid
         until = time.monotonic() + 60
-        # It loads torch, and a process beside it does.
+        # This process loads torch in parallel with another one.
         while not list(descendants(launcher)):
             assert time.monotonic() < until, "it does not come so far"
         os.kill(launcher, signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
-    assert "told to leave before any rank was started" in ended.output
+    assert "preempted before any rank was started" in ended.output
 
 
 @pytest.mark.parametrize("wait", ["time.sleep(600)", "threading.Lock().acquire() and threading.Event().wait()"])
-def test_a_rank_that_loads_leaves_at_once(wait: str) -> None:
+def test_preempted_rank_that_loads_stops_at_once(wait: str) -> None:
     program = f"""
 import os, threading, time
 from signal import SIGINT
-from trainer.__main__ import LeaveSignal, say
+from trainer.__main__ import PreemptionSignal, report_error
 from trainer.exit_codes import PreemptedError
-signal = LeaveSignal()
+signal = PreemptionSignal()
 try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
-    # A terminal tells a rank, and then its launcher does.
+    # A terminal signals a rank, and then its launcher does.
     os.kill(os.getpid(), SIGINT)
-    raise SystemExit(say(error))
+    raise SystemExit(report_error(error))
 """
     words = [sys.executable, "-c", program]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -112,9 +112,7 @@ except PreemptedError as error:
     assert "nothing is lost" in ended.output
 
 
-def test_the_launcher_ends_as_the_rank_that_was_killed_and_not_as_those_that_miss_it(
-    tmp_path: Path, digits: Path
-) -> None:
+def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=1", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=3, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")

@@ -1,4 +1,4 @@
-"""What a launcher must have said for ranks to meet; what is wrong with it is named and no traceback."""
+"""Missing or invalid variables of the launcher give an error without a traceback."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PROJECT = Path(__file__).parents[2]
         ({"RANK": "abc"}, "$RANK is 'abc'; allowed is a number from 0 to 0"),
         ({"WORLD_SIZE": "2", "RANK": "2"}, "$RANK is '2'; allowed is a number from 0 to 1"),
         ({"WORLD_SIZE": "0"}, "$WORLD_SIZE is '0'; allowed is a number from 1 on"),
-        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR is ''; allowed is where rank 0 listens"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "$MASTER_ADDR is ''; allowed is the address of rank 0"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT is ''"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
     ],
 )
-def test_what_a_launcher_did_not_say_is_named(variables: dict[str, str], words: str) -> None:
+def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer", "digits", "--device=cpu"],
         cwd=PROJECT,

@@ -1,4 +1,4 @@
-"""The check of the links between hosts: every pair once, a bar on the slowest, and the program that follows it."""
+"""The network check measures every pair once, compares the slowest link with a minimum, and runs a program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.trainer.processes import Ended, started
 from trainer.exit_codes import SLOW_LINK
-from trainer.links import allreduce_gigabits, parse, rounds_of_pairs
+from trainer.network_check import allreduce_gigabits, parse, rounds_of_pairs
 
 
 @given(st.integers(1, 40))
-def test_every_pair_meets_once_and_no_host_twice_in_a_round(hosts: int) -> None:
+def test_rounds_of_pairs_contain_every_pair_once(hosts: int) -> None:
     rounds = list(rounds_of_pairs(hosts))
     pairs = [pair for each in rounds for pair in each]
     assert sorted(pairs) == [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
@@ -24,28 +24,28 @@ def test_every_pair_meets_once_and_no_host_twice_in_a_round(hosts: int) -> None:
         assert len(busy) == len(set(busy))
 
 
-def test_two_ranks_send_the_data_once_each_and_many_twice() -> None:
+def test_allreduce_bandwidth_counts_data_per_rank() -> None:
     assert allreduce_gigabits(10**9, 2, 1.0) == pytest.approx(8.0)
     assert allreduce_gigabits(10**9, 1000, 1.0) == pytest.approx(16.0, rel=0.01)
 
 
-def test_words_after_two_dashes_are_the_program() -> None:
+def test_arguments_after_two_dashes_are_the_program() -> None:
     options = parse(["--least-gigabits=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
     assert (options.least_gigabits, options.rounds) == (2.5, 5)
     assert options.program == ("-m", "trainer", "digits", "--rounds=3")
 
 
 def check(least: float, folder: Path) -> Ended:
-    """Two hosts of two ranks: the check with this bar, and then training."""
+    """Run the check with this minimum on two hosts of two ranks, and then training."""
     after = ("--", "-m", "trainer", "digits", "--epochs=1", f"--bucket=file://{folder}/bucket")
     words = ("--megabytes=2", "--rounds=2", *after)
     with started(
-        *words, recipe=f"--least-gigabits={least}", program="trainer.links", hosts=2, processes=2, data=folder
+        *words, recipe=f"--least-gigabits={least}", program="trainer.network_check", hosts=2, processes=2, data=folder
     ) as running:
         return running.end()
 
 
-def test_good_links_are_named_and_training_follows(digits: Path) -> None:
+def test_good_links_are_printed_and_training_runs(digits: Path) -> None:
     ended = check(0.001, digits)
     assert ended.codes == [0, 0], ended.output
     assert re.search(r"^link hosts=0-1 gigabits=[\d.]+$", ended.output, re.M)
@@ -53,8 +53,8 @@ def test_good_links_are_named_and_training_follows(digits: Path) -> None:
     assert ended.events("done")
 
 
-def test_a_slow_link_ends_the_job_before_training(digits: Path) -> None:
+def test_slow_link_ends_job_before_training(digits: Path) -> None:
     ended = check(100_000, digits)
     assert ended.codes == [SLOW_LINK, SLOW_LINK], ended.output
-    assert "error: the slowest link carries" in ended.output
+    assert "error: the slowest link has" in ended.output
     assert not ended.events("train")

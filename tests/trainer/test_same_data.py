@@ -1,4 +1,4 @@
-"""Ranks whose data are not the same: their steps would be of different samples, or of different number."""
+"""Ranks with different data are rejected, because their steps would not match."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
+from trainer.components import check_same_data
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.exit_codes import DataError
-from trainer.parts import check_alike
 from trainer.runtime import Runtime
 
 
 @pytest.mark.parametrize(("name", "more"), [("training samples", 1), ("test samples", -1), ("classes", 1)])
-def test_data_of_another_size_on_another_host_are_refused(
+def test_different_data_on_another_host_is_rejected(
     name: str, more: int, digits: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = Digits(DigitsConfig(data_dir=str(digits)), runtime.device)
-    check_alike(data, runtime)
+    check_same_data(data, runtime)
 
     def gather(mine: dict[str, Any]) -> list[dict[str, Any]]:
         return [mine, mine, {**mine, name: mine[name] + more}]
 
     monkeypatch.setattr(runtime, "gather", gather)
     with pytest.raises(DataError, match=rf"^rank 2 has \d+ {name}, and rank 0 has \d+; allowed is the same data"):
-        check_alike(data, runtime)
+        check_same_data(data, runtime)

@@ -1,7 +1,7 @@
-"""`python -m trainer.links [-- PROGRAM]`: measures the link of every pair of hosts and an all-reduce of all ranks.
+"""`python -m trainer.network_check [-- PROGRAM]`: measure the link of each pair of hosts, and all-reduce on all ranks.
 
-It runs under torchrun, NCCL on GPUs and gloo on CPUs, and ends with the code SLOW_LINK where the slowest link is under
-the bar. What follows `--` (a file, or `-m MODULE`, and arguments) is run by the same processes when all is well.
+It runs under torchrun, with NCCL on GPUs and gloo on CPUs. It exits with SLOW_LINK if the slowest link is below the
+minimum. Otherwise the same processes run the program after `--` (a file, or `-m MODULE`, and arguments).
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from trainer.exit_codes import DONE, SLOW_LINK, ConfigurationError
-from trainer.gpu import on_gpu
+from trainer.gpu import use_gpu
 
 BITS = 8
 GIGA = 1e9
 WARMUP = 2
-"""Transfers before those that count: the first one opens connections."""
+"""Number of transfers before the measured ones, because the first one opens connections."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the command line asks for."""
+    """Options of the command line."""
 
     least_gigabits: float
-    """The slowest link must carry so many gigabits a second, one way."""
+    """Minimum bandwidth of the slowest link, in gigabits a second, one way."""
     megabytes: float
-    """10^6 bytes in a transfer."""
+    """Size of a transfer in 10^6 bytes."""
     rounds: int
-    """How often each transfer is timed; the median counts."""
+    """Number of times that each transfer is measured; the median counts."""
     program: tuple[str, ...]
-    """What to run afterwards."""
+    """Command to run after the check."""
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Every pair of `count` hosts once, in rounds in which no host has two partners (the circle method)."""
+    """Yield every pair of `count` hosts once, in rounds in which a host has at most one partner (circle method)."""
     hosts: list[int | None] = list(range(count))
     if count % 2:
         hosts.append(None)
@@ -56,7 +56,7 @@ def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
 
 
 def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
-    """What each rank's link carries in an all-reduce of `size` bytes: "bus bandwidth" in 10^9 bits a second.
+    """Return the bus bandwidth of an all-reduce of `size` bytes, in 10^9 bits a second.
 
     Formula: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md#allreduce
     """
@@ -64,7 +64,7 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
 
 
 def measure(options: Options, device: torch.device) -> float:
-    """Time all links; rank 0 prints a line for each. Returns the slowest in 10^9 bits a second, on every rank."""
+    """Measure all links and print them on rank 0. Return the slowest in 10^9 bits a second, on every rank."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     each_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     hosts = ranks // each_host
@@ -73,7 +73,7 @@ def measure(options: Options, device: torch.device) -> float:
     for pairs in rounds_of_pairs(hosts):
         for pair in pairs:
             if rank in (pair[0] * each_host, pair[1] * each_host):
-                links[pair] = _link(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
+                links[pair] = _link_gigabits(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
         dist.barrier()
     dist.all_reduce(links, dist.ReduceOp.MIN)
     seconds = _median_seconds(lambda: dist.all_reduce(data), options.rounds, device)
@@ -86,8 +86,8 @@ def measure(options: Options, device: torch.device) -> float:
     return float(links.min())
 
 
-def _link(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
-    """10^9 bits a second between two ranks, one way: there and back takes twice as long."""
+def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
+    """Return the one-way bandwidth between two ranks in 10^9 bits a second, from the time of a round trip."""
 
     def there_and_back() -> None:
         if dist.get_rank() == first:
@@ -111,13 +111,17 @@ def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.d
     return statistics.median(seconds[WARMUP:])
 
 
-def parse(words: list[str]) -> Options:
-    """Read the command line."""
+def parse(arguments: list[str]) -> Options:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--least-gigabits", type=float, default=0.0, help="bar on the slowest link, 10^9 bits a second")
-    parser.add_argument("--megabytes", type=float, default=64.0, help="10^6 bytes in a transfer")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each transfer is timed")
-    own, after = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    parser.add_argument("--least-gigabits", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s")
+    parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
+    parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")
+    own, after = (
+        (arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :])
+        if "--" in arguments
+        else (arguments, [])
+    )
     found = parser.parse_args(own)
     return Options(
         least_gigabits=found.least_gigabits, megabytes=found.megabytes, rounds=found.rounds, program=tuple(after)
@@ -125,15 +129,15 @@ def parse(words: list[str]) -> Options:
 
 
 def check(options: Options) -> bool:
-    """Measure in a process group of its own; whether every link carries what is asked."""
-    gpu = on_gpu()
+    """Run the check in a separate process group. Return True if every link has the minimum bandwidth."""
+    gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
     store, rank, ranks = next(iter(rendezvous("env://")))
-    # The keys of the program that comes after are not to be mixed up with these.
-    apart = PrefixStore("links", store)
-    dist.init_process_group("nccl" if gpu else "gloo", store=apart, rank=rank, world_size=ranks)
+    # Keep the keys apart from those of the program that runs next.
+    own_store = PrefixStore("links", store)
+    dist.init_process_group("nccl" if gpu else "gloo", store=own_store, rank=rank, world_size=ranks)
     try:
         slowest = measure(options, device)
     finally:
@@ -144,13 +148,13 @@ def check(options: Options) -> bool:
             f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.least_gigabits:g}", flush=True
         )
     if not enough:
-        text = f"error: the slowest link carries {slowest:.2f} of {options.least_gigabits:g} gigabits/s"
+        text = f"error: the slowest link has {slowest:.2f} of {options.least_gigabits:g} gigabits/s"
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
     return enough
 
 
 def run_after(program: tuple[str, ...]) -> None:
-    """Become `program`."""
+    """Run `program` in this process."""
     if program[0] == "-m":
         sys.argv = list(program[1:])
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
@@ -160,7 +164,7 @@ def run_after(program: tuple[str, ...]) -> None:
 
 
 def main() -> int:
-    """Returns the exit code of the check; a program that comes after ends with its own."""
+    """Run the check and return its exit code. The program that runs next exits with its own code."""
     options = parse(sys.argv[1:])
     try:
         good = check(options)

@@ -1,0 +1,230 @@
+"""Watch the ranks from a thread in each: end the job with stack traces if a rank hangs, and report slow ranks."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from types import TracebackType
+
+import torch.distributed as dist
+
+from trainer.exit_codes import HANG
+from trainer.runtime.base import Runtime
+
+MAX_POLL_SECONDS = 1.0
+"""Longest time between two polls in seconds. With a short time-out it is an eighth of the time-out."""
+REPORT_GRACE_SECONDS = 3.0
+"""Seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
+SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
+"""Seconds without a heartbeat after which a rank's process counts as stopped."""
+SETUP_SECONDS = 300.0
+"""Least time-out in seconds until the first step is done, because loading libraries and choosing kernels takes long."""
+WINDOW_SECONDS = 5.0
+"""Least time in seconds over which ranks are compared."""
+SLOW_RATIO = 1.5
+"""A rank is slow if its own part of a step takes this many times the median of the other ranks."""
+SLOW_WINDOWS = 3
+"""Number of consecutive slow windows before a rank is reported, because one may be chance."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """State that a rank publishes in the store."""
+
+    polls: int = 0
+    """Number of polls by the watchdog. It does not change if the process is stopped or gone."""
+    progress: int = 0
+    """Number of progress marks of the training. It does not change if the training hangs."""
+    steps: int = 0
+    """Number of steps in `seconds`."""
+    seconds: float = 0.0
+    """Seconds of this rank's own part of these steps, without waiting for other ranks."""
+
+    def text(self) -> str:
+        """Return the heartbeat as it is stored."""
+        return f"{self.polls} {self.progress} {self.steps} {self.seconds:.6f}"
+
+    @classmethod
+    def read(cls, text: bytes) -> Heartbeat:
+        """Parse the heartbeat of another rank."""
+        polls, progress, steps, seconds = text.split()
+        return cls(int(polls), int(progress), int(steps), float(seconds))
+
+
+class Watchdog:
+    """The watchdog of one rank.
+
+    Call `heartbeat` wherever training makes progress, and `worked` when the time of some steps is known. Both only set
+    numbers. A thread compares the numbers of all ranks through the store.
+    """
+
+    def __init__(self, runtime: Runtime, *, timeout: float, on_slow: Callable[[int, float], None]) -> None:
+        self._runtime, self._timeout, self._on_slow = runtime, timeout, on_slow
+        self._poll_seconds = min(MAX_POLL_SECONDS, timeout / 8)
+        self._progress = 0
+        self._progressed = time.monotonic()
+        self._work = (0, 0.0)
+        self._polls = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+        self._stragglers = Stragglers(runtime.world)
+        self._store = runtime.store
+
+    def __enter__(self) -> Watchdog:
+        self._publish()
+        self._runtime.barrier()  # every heartbeat is stored before any rank reads it
+        self.heartbeat()
+        self._runtime.heartbeat = self.heartbeat
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def heartbeat(self) -> None:
+        """Record that training makes progress."""
+        self._progress += 1
+        self._progressed = time.monotonic()
+
+    def worked(self, steps: int, seconds: float) -> None:
+        """Record the seconds of this rank's own part of its last `steps` steps."""
+        self._work = (self._work[0] + steps, self._work[1] + seconds)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._poll_seconds):
+            try:
+                self._poll()
+            except dist.DistError as error:
+                # The rank that kept the store is gone. This rank will stop at its next collective, or at its own
+                # time-out.
+                self._store = None
+                reason = str(error).partition("\n")[0]
+                print(f"warning: the watchdog has lost the other ranks: {reason}", file=sys.stderr, flush=True)
+
+    def _poll(self) -> None:
+        self._publish()
+        if self._is_hanging():
+            self._exit_hanging()
+        if self._store and self._runtime.rank == 0 and self._runtime.world > 1:
+            for rank, times in self._stragglers.update(self._heartbeats(), time.monotonic()):
+                self._on_slow(rank, times)
+
+    def _publish(self) -> None:
+        self._polls += 1
+        if self._store:
+            heartbeat = Heartbeat(self._polls, self._progress, *self._work)
+            self._store.set(f"heartbeat/{self._runtime.rank}", heartbeat.text())
+
+    def _heartbeats(self) -> list[Heartbeat]:
+        assert self._store
+        keys = [f"heartbeat/{rank}" for rank in range(self._runtime.world)]
+        return [Heartbeat.read(text) for text in self._store.multi_get(keys)]
+
+    def _is_hanging(self) -> bool:
+        """Return True if training hangs on this rank, or if another rank reported a hang."""
+        timeout = self._timeout if self._work[0] else max(self._timeout, SETUP_SECONDS)
+        if time.monotonic() - self._progressed > timeout:
+            return True
+        return bool(self._store and self._store.check(["hang"]))
+
+    def _exit_hanging(self) -> None:
+        """Print the stack of every thread and the rank at fault. End the process once all ranks have done so."""
+        faulthandler.dump_traceback(all_threads=True)
+        rank, blame = self._runtime.rank, "its training makes no progress"
+        # The rank that keeps the store may exit first. Then this one exits without it.
+        with suppress(dist.DistError):
+            blame = self._report_hang() or blame
+        text = f"error: a rank did not answer within {self._timeout:g} s: {blame} (rank {rank}, exit code {HANG})\n"
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        with suppress(dist.DistError):
+            self._wait_for_reports()
+        os._exit(HANG)
+
+    def _report_hang(self) -> str:
+        """Report the hang to the other ranks.
+
+        Returns a description of the ranks at fault, or nothing without a store.
+        """
+        if self._store is None:
+            return ""
+        self._store.set(f"reporting/{self._runtime.rank}", "1")
+        self._store.set("hang", "1")
+        return self._ranks_at_fault()
+
+    def _wait_for_reports(self) -> None:
+        """Wait for a limited time until every rank has printed its report."""
+        if self._store is None:
+            return
+        self._store.set(f"reported/{self._runtime.rank}", "1")
+        keys = [f"reported/{rank}" for rank in range(self._runtime.world)]
+        until = time.monotonic() + REPORT_GRACE_SECONDS
+        while time.monotonic() < until and not self._store.check(keys):
+            time.sleep(self._poll_seconds / 4)
+
+    def _ranks_at_fault(self) -> str:
+        """Return the ranks whose process is stopped. If all run, return the ranks with the least progress."""
+        before = self._heartbeats()
+        until = time.monotonic() + SILENCE_SECONDS
+        while (silent := self._silent_since(before)) and time.monotonic() < until:
+            time.sleep(self._poll_seconds / 4)
+        self._publish()
+        if silent:
+            return f"the process of {_names(silent)} is stopped"
+        after = self._heartbeats()
+        least = min(heartbeat.progress for heartbeat in after)
+        behind = [rank for rank, heartbeat in enumerate(after) if heartbeat.progress == least]
+        return f"{_names(behind)} made the least progress"
+
+    def _silent_since(self, before: list[Heartbeat]) -> list[int]:
+        """Return the other ranks without a poll since then, except ranks that are printing their own report."""
+        assert self._store
+        return [
+            rank
+            for rank, (one, other) in enumerate(zip(before, self._heartbeats(), strict=True))
+            if one.polls == other.polls and rank != self._runtime.rank and not self._store.check([f"reporting/{rank}"])
+        ]
+
+
+class Stragglers:
+    """Compare the ranks' own parts of their steps, window by window."""
+
+    def __init__(self, world: int) -> None:
+        self._before = [Heartbeat()] * world
+        self._updated = float("-inf")
+        self._slow_windows = [0] * world
+
+    def update(self, heartbeats: list[Heartbeat], now: float) -> list[tuple[int, float]]:
+        """Return the ranks that were slow in several windows, each with its ratio to the others."""
+        advanced = all(
+            heartbeat.steps > before.steps for heartbeat, before in zip(heartbeats, self._before, strict=True)
+        )
+        if not advanced or now - self._updated < WINDOW_SECONDS:
+            return []
+        each = [
+            (heartbeat.seconds - before.seconds) / (heartbeat.steps - before.steps)
+            for heartbeat, before in zip(heartbeats, self._before, strict=True)
+        ]
+        self._before, self._updated = heartbeats, now
+        found = []
+        for rank, seconds in enumerate(each):
+            times = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
+            self._slow_windows[rank] = self._slow_windows[rank] + 1 if times >= SLOW_RATIO else 0
+            # Report when several windows agree, and then once for each further series of windows.
+            if self._slow_windows[rank] >= SLOW_WINDOWS and self._slow_windows[rank] % SLOW_WINDOWS == 0:
+                found.append((rank, times))
+        return found
+
+
+def _names(ranks: list[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
