@@ -182,7 +182,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
         taken.append((times.data, times.total))
         return times
 
-    training.log.steps.take = spy  # type: ignore[method-assign]  # listens in
+    training.log.steps.take = spy  # type: ignore[method-assign]  # times the original
 
     def block() -> tuple[float, ...]:
         taken.clear()
@@ -236,7 +236,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         nonlocal stood
         stood += seconds(copied)
 
-    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # listens in
+    checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # times the original
 
     def beside() -> tuple[float, ...]:
         nonlocal stood

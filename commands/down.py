@@ -13,7 +13,7 @@ from typing import Any
 
 from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
-from commands.interrupts import finishing, run_command, set_closing
+from commands.interrupts import finished_unless_repeated, run_command, set_closing
 from commands.pending import adopt_pending
 from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
 from commands.stack_lock import only_command
@@ -128,7 +128,7 @@ def take_down(stack: str) -> int:
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
     """End a cluster, also after a first Ctrl-C; return False if there was none."""
-    with finishing("make down", f"the removal of the cluster of stack {cluster.stack}"):
+    with finished_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 

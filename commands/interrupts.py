@@ -119,21 +119,16 @@ def finished_first() -> Iterator[None]:
 
 
 @contextmanager
-def finishing(name: str, waits_for: str) -> Iterator[None]:
+def finished_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
     """Finish this block after a first signal and report what it waits for. A second signal raises KeyboardInterrupt."""
     global _second_raises
     begun, done = len(_received), threading.Event()
+    waiting = _Waiting(name, waits_for, lambda: waits_for)
 
     def report() -> None:
-        since = reported = 0.0
         while not done.wait(POLL_SECONDS):
-            now = time.monotonic()
-            if len(_received) > begun and not since:
-                since = reported = now
-                say(f"stopping: {name} finishes {waits_for}; press Ctrl-C again to give up", new_line=True)
-            elif since and now - reported >= REPORT_SECONDS:
-                reported = now
-                say(f"stopping: after {now - since:.0f} s still waiting for {waits_for}")
+            if len(_received) > begun:
+                waiting.report()
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
@@ -145,6 +140,24 @@ def finishing(name: str, waits_for: str) -> Iterator[None]:
         _second_raises = False
         done.set()
         thread.join()
+
+
+class _Waiting:
+    """The lines that a command prints while it stops: one at once, and one every few seconds."""
+
+    def __init__(self, name: str, finishes: str, waits_for: Callable[[], str]) -> None:
+        self._name, self._finishes, self._waits_for = name, finishes, waits_for
+        self._since = self._reported = 0.0
+
+    def report(self) -> None:
+        """Print a line if one is due."""
+        now = time.monotonic()
+        if not self._since:
+            self._since = self._reported = now
+            say(f"stopping: {self._name} finishes {self._finishes}; press Ctrl-C again to give up", new_line=True)
+        elif now - self._reported >= REPORT_SECONDS:
+            self._reported = now
+            say(f"stopping: after {now - self._since:.0f} s still waiting for {self._waits_for()}")
 
 
 def run_child(
@@ -198,23 +211,18 @@ class _Stopping:
     """Passes signals to one child and says what is waited for."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
-        self._process, self._name, self._waits_for = process, name, waits_for
+        self._process, self._name = process, name
         self._requests = self._level = 0
-        self._since = self._reported = 0.0
+        self._waiting = _Waiting(name, "what it has begun", lambda: waits_for() or f"{name} to end")
 
     def step(self, requests: int) -> None:
         """Act on the number of signals received so far."""
         if not requests:
             return
-        if not self._requests:
-            self._since = self._reported = time.monotonic()
-            say(f"stopping: {self._name} finishes what it has begun; press Ctrl-C again to give up", new_line=True)
+        if not self._requests or self._process.poll() is None:
+            self._waiting.report()
         self._requests = requests
         self._pass_on(self._wanted)
-        if time.monotonic() - self._reported >= REPORT_SECONDS and self._process.poll() is None:
-            self._reported = time.monotonic()
-            waits = self._waits_for() or f"{self._name} to end"
-            say(f"stopping: after {self._reported - self._since:.0f} s still waiting for {waits}")
 
     @property
     def is_wanted(self) -> bool:

@@ -67,7 +67,7 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
         return table[name]
     near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
     remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
-    raise HardwareError("machine_type", f"is no machine type that Trainyard knows; {remedy}; {source}")
+    raise HardwareError("machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}")
 
 
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:

@@ -184,10 +184,10 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
             if rest:
                 cores = row.cores_in_type
                 remedy = f"{cores} TensorCores a chip; write a multiple of {cores}"
-                raise HardwareError("accelerator", f"{accelerator} is no whole number of chips: {remedy}")
+                raise HardwareError("accelerator", f"{accelerator} is not a whole number of chips: {remedy}")
             return row, chips
     known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    raise HardwareError("accelerator", f"{accelerator} is no TPU; write one of {known}")
+    raise HardwareError("accelerator", f"{accelerator} is not a TPU; write one of {known}")
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:

@@ -61,7 +61,7 @@ BAD_VALUES: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """One damage to one input."""
+    """A change to good inputs that the provider's schema refuses."""
 
     kind: str
     where: str

@@ -72,7 +72,7 @@ def test_what_is_accepted_adds_up(generation: str, axes: list[int]) -> None:
     ("accelerator", "topology", "part"),
     [
         ("v4", None, "add a topology; write for example `topology: 2x2x4`"),
-        ("v4-31", None, "no whole number of chips"),
+        ("v4-31", None, "not a whole number of chips"),
         ("v4-24", None, "has 12 chips, and v4 has no such slice; write one of 2x2x1, 2x2x2, 2x2x4, 2x4x4"),
         ("v4-32", "2x2x2", "2x2x2 has 8 chips and v4-32 has 16"),
         ("v4", "2x2", "v4 has no slice 2x2"),
@@ -84,8 +84,8 @@ def test_what_is_accepted_adds_up(generation: str, axes: list[int]) -> None:
         ("v5litepod-12", None, "has 12 chips"),
         ("v5p", "1x1x1", "v5p has no slice 1x1x1"),
         ("v5e", "4by4", "write for example 4x4 or 2x2x4"),
-        ("v9-8", None, "is no TPU; write one of v4 (v4-N), v5e (v5litepod-N)"),
-        ("nvidia-l4", None, "is no TPU"),
+        ("v9-8", None, "is not a TPU; write one of v4 (v4-N), v5e (v5litepod-N)"),
+        ("nvidia-l4", None, "is not a TPU"),
     ],
 )
 def test_refused(accelerator: str, topology: str | None, part: str) -> None:

@@ -86,7 +86,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         eks(kubernetes_version=1.36),
         ("kubernetes_version = 1.36", "`kubernetes_version: '1.36'`"),
     ),
-    "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "no machine type")),
+    "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "not a machine type")),
     "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),
     "EFA in two zones": (group(**P5, zones=["us-west-2a", "us-west-2b"]), ("zones", "EFA works inside one zone")),
     "zone outside the VPC": (group(**P5, zones="us-west-2d"), ("zones", "us-west-2d is not a zone of the platform")),
