@@ -1,0 +1,112 @@
+"""Downloads of official releases: a bounded wait for an answer, a checksum, a draft until the file is complete."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import queue
+import re
+import shutil
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+PROBE_SECONDS = 5.0
+"""Time that all unanswered requests of one set-up may take together."""
+READ_SECONDS = 30.0
+"""Time without a byte after which a download that had begun is given up."""
+
+
+class DownloadError(RuntimeError):
+    """A release cannot be downloaded; the text is the reason."""
+
+
+class Downloads:
+    """Downloads of one set-up run. They share the time that unanswered requests may take."""
+
+    def __init__(self, *, probe_seconds: float = PROBE_SECONDS, read_seconds: float = READ_SECONDS) -> None:
+        self._left = probe_seconds
+        self._read_seconds = read_seconds
+        self._lock = threading.Lock()
+        self._unreachable = False
+
+    def fetch(self, url: str, digest: str, file: Path) -> None:
+        """Download `url` into `file` if its checksum is `digest`, in hexadecimal: SHA-512, or SHA-256 if that short.
+
+        Raises DownloadError, and leaves no file, if the server does not answer, stops in the middle or sends
+        another file.
+        """
+        algorithm = {64: "sha256", 128: "sha512"}[len(digest)]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = file.with_name(f"{file.name}.part")
+        try:
+            with self._open(url) as reply, draft.open("wb") as target:
+                shutil.copyfileobj(reply, target)
+            with draft.open("rb") as written:
+                found = hashlib.file_digest(written, algorithm).hexdigest()
+            if found != digest:
+                raise DownloadError(f"{url} has {algorithm} {found[:12]}..., not {digest[:12]}...")
+            draft.replace(file)
+        except (OSError, http.client.HTTPException) as error:
+            raise DownloadError(f"{url}: {error}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def text(self, url: str) -> str:
+        """Return the text at `url`. Raises DownloadError."""
+        try:
+            with self._open(url) as reply:
+                return reply.read().decode()
+        except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
+            raise DownloadError(f"{url}: {error}") from error
+
+    def first_failure(self) -> bool:
+        """Return True the first time only, so that one line reports that the official hosts are not reached."""
+        with self._lock:
+            first, self._unreachable = not self._unreachable, True
+        return first
+
+    def _open(self, url: str) -> IO[bytes]:
+        """Open `url` within the time that is left for probes.
+
+        The request runs in a thread, because looking up a host name has no time-out of its own.
+        """
+        with self._lock:
+            if self._left <= 0:
+                raise DownloadError(f"{url}: not tried, because no official host answered in {PROBE_SECONDS:.0f} s")
+            begun = time.monotonic()
+            answers: queue.Queue[IO[bytes] | Exception] = queue.Queue()
+            threading.Thread(target=_request, args=(url, self._read_seconds, answers.put), daemon=True).start()
+            try:
+                answer = answers.get(timeout=self._left)
+            except queue.Empty:
+                answer = TimeoutError("no answer")
+            if isinstance(answer, Exception):
+                self._left -= time.monotonic() - begun
+                raise answer
+        return answer
+
+
+def _request(url: str, seconds: float, put: Callable[[IO[bytes] | Exception], None]) -> None:
+    try:
+        put(urllib.request.urlopen(url, timeout=seconds))
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        put(error)
+
+
+def listed_digest(changelog: str, url: str) -> str:
+    """Return the SHA-512 that Kubernetes' changelog gives for the archive at `url`.
+
+    Raises DownloadError if it lists none. A line is `[file](url) | hash`, with or without back quotes around the hash:
+    https://github.com/kubernetes/kubernetes/tree/master/CHANGELOG
+    """
+    found = re.search(re.escape(f"({url}) |") + r" `?([0-9a-f]{128})\b", changelog)
+    if found is None:
+        raise DownloadError(f"the changelog lists no checksum of {url}")
+    return found[1]

@@ -1,0 +1,137 @@
+"""Downloads from a server of the test's own: right and wrong checksums, half a file, no answer."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from setup.downloads import DownloadError, Downloads, listed_digest
+
+CONTENT = b"release" * 1000
+DIGEST = hashlib.sha512(CONTENT).hexdigest()
+
+
+class Releases(BaseHTTPRequestHandler):
+    """Serves /release whole, /half to its middle, /stalls for as long as the test runs, and nothing else."""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT if self.path == "/release" else CONTENT[: len(CONTENT) // 2])
+        if self.path == "/stalls":
+            self.wfile.flush()
+            assert isinstance(self.server, Server)
+            self.server.over.wait(60)
+
+    def log_message(self, *_words: object) -> None:
+        """Print nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """The server of releases."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Releases)
+        self.over = threading.Event()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The address of a server of releases."""
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/release"
+
+
+def assert_no_file(folder: Path) -> None:
+    """No file is left, not even a part."""
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("digest", [DIGEST, hashlib.sha256(CONTENT).hexdigest()])
+def test_fetch_with_the_right_checksum_writes_the_file(url: str, tmp_path: Path, digest: str) -> None:
+    Downloads().fetch(f"{url}/release", digest, tmp_path / "release")
+    assert (tmp_path / "release").read_bytes() == CONTENT
+
+
+def test_fetch_with_another_checksum_leaves_nothing(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="has sha512"):
+        Downloads().fetch(f"{url}/release", "0" * 128, tmp_path / "release")
+    assert_no_file(tmp_path)
+
+
+def test_fetch_of_half_a_file_leaves_nothing(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="/half has sha512"):
+        Downloads().fetch(f"{url}/half", DIGEST, tmp_path / "release")
+    assert_no_file(tmp_path)
+
+
+def test_fetch_from_a_server_that_stalls_leaves_nothing(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="timed out"):
+        Downloads(read_seconds=0.2).fetch(f"{url}/stalls", DIGEST, tmp_path / "release")
+    assert_no_file(tmp_path)
+
+
+def test_fetch_of_a_missing_file_names_the_status(url: str, tmp_path: Path) -> None:
+    with pytest.raises(DownloadError, match="404"):
+        Downloads().fetch(f"{url}/missing", DIGEST, tmp_path / "release")
+    assert_no_file(tmp_path)
+
+
+def test_servers_that_do_not_answer_share_one_wait(silent: str, url: str, tmp_path: Path) -> None:
+    downloads = Downloads(probe_seconds=0.3)
+    begun = time.monotonic()
+    with pytest.raises(DownloadError, match="no answer"):
+        downloads.fetch(silent, DIGEST, tmp_path / "release")
+    assert time.monotonic() - begun >= 0.3
+    with pytest.raises(DownloadError, match="not tried"):
+        downloads.fetch(f"{url}/release", DIGEST, tmp_path / "release")
+    assert_no_file(tmp_path)
+
+
+def test_a_host_that_refuses_at_once_leaves_time_for_the_next(url: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"http://127.0.0.1:{listener.getsockname()[1]}/release"
+    downloads = Downloads()
+    with pytest.raises(DownloadError, match="refused"):
+        downloads.fetch(closed, DIGEST, tmp_path / "release")
+    downloads.fetch(f"{url}/release", DIGEST, tmp_path / "release")
+    assert (tmp_path / "release").read_bytes() == CONTENT
+
+
+def test_only_the_first_failure_is_reported() -> None:
+    downloads = Downloads()
+    assert [downloads.first_failure() for _ in range(3)] == [True, False, False]
+
+
+@pytest.mark.parametrize("quote", ["", "`"])
+def test_listed_digest_of_an_archive(quote: str) -> None:
+    line = "[kubernetes-server-linux-amd64.tar.gz](https://example.com/v1/kubernetes-server-linux-amd64.tar.gz)"
+    changelog = f"filename | sha512 hash\n-------- | -----------\n{line} | {quote}{DIGEST}{quote}\n"
+    assert listed_digest(changelog, "https://example.com/v1/kubernetes-server-linux-amd64.tar.gz") == DIGEST
+    with pytest.raises(DownloadError, match="lists no checksum"):
+        listed_digest(changelog, "https://example.com/v2/kubernetes-server-linux-amd64.tar.gz")
