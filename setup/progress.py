@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +29,8 @@ class Step:
     """Makes it so; is given a function that shows one line of progress. Can be repeated after an interruption."""
     after: Collection[str] | None = None
     """Names of the steps that must be done before it begins; None for all that stand before it."""
+    first_minutes: float | None = None
+    """Minutes that the step takes on two quiet cores, shown until it has run on this machine; None for a short step."""
 
 
 def run_steps(steps: Sequence[Step]) -> None:
@@ -44,9 +46,8 @@ def run_steps(steps: Sequence[Step]) -> None:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_first(step, pending))]
             for step in ready[: AT_ONCE - len(running)]:
-                last = f", {_spell(durations[step.name])} last time" if step.name in durations else ""
                 titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
-                board.begins(step.name, titles[step.name] + last)
+                board.begins(step.name, titles[step.name] + _expected(step, durations))
                 running[pool.submit(_run, step, board)] = step
             waiting = [step for step in waiting if step not in running.values()]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -64,6 +65,13 @@ def run_steps(steps: Sequence[Step]) -> None:
 def _first(step: Step, steps: Sequence[Step]) -> Collection[str]:
     """Names of the steps that must be done before this one begins."""
     return [each.name for each in steps[: steps.index(step)]] if step.after is None else step.after
+
+
+def _expected(step: Step, durations: Mapping[str, float]) -> str:
+    """Return how long the step is expected to take, for the end of its line."""
+    if step.name in durations:
+        return f", {_spell(durations[step.name])} last time"
+    return f", about {step.first_minutes:.0f} min on two cores" if step.first_minutes else ""
 
 
 def _run(step: Step, board: Board) -> float:

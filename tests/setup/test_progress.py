@@ -52,6 +52,16 @@ def test_the_last_duration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "last time" in capsys.readouterr().out
 
 
+def test_a_first_run_shows_what_the_step_takes_on_two_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    done: set[str] = set()
+    long = Step(name="a", is_done=lambda: "a" in done, do=lambda _say: done.add("a"), first_minutes=6)
+    run_steps([long])
+    assert "setup 1/1: a, about 6 min on two cores" in capsys.readouterr().out
+    done.clear()
+    run_steps([long])
+    assert "last time" in capsys.readouterr().out
+
+
 def test_a_step_without_its_result_is_a_defect() -> None:
     with pytest.raises(RuntimeError, match="bug in setup"):
         run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
