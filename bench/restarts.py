@@ -29,7 +29,7 @@ PAIRS = 3
 GOAL = 0.5
 """The highest ratio of ours to theirs."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
-"""https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/job_controller.go"""
+"""https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
 
 

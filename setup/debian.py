@@ -10,9 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PACKAGES = {
-    "containerd": "containerd",
-    "runc": "runc",
-    "etcd": "etcd-server",
     "iptables": "iptables",
     "conntrack": "conntrack",
     "ip": "iproute2",
@@ -22,18 +19,22 @@ PACKAGES = {
     "debootstrap": "debootstrap",
 }
 """Program and the Debian package that brings it."""
-BUILDERS = ("docker", "podman", "buildah")
+C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
+"""Program and package of what compiles runc, whose first steps in a container are in C."""
 CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
 """File and the Debian package that brings it."""
+C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
+"""File and package of what runc is compiled against."""
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 
 
-def missing_packages() -> list[str]:
-    """Debian packages that are still to be installed."""
+def missing_packages(*, compiler: bool = False) -> list[str]:
+    """Return the Debian packages that are still to be installed; `compiler` adds what compiles runc."""
     from infra.local.image_builder import find_builder
 
-    missing = {package for program, package in PACKAGES.items() if not shutil.which(program)}
-    missing |= {package for path, package in CNI.items() if not path.exists()}
+    programs, files = (PACKAGES | C_PACKAGES, CNI | C_FILES) if compiler else (PACKAGES, CNI)
+    missing = {package for program, package in programs.items() if not shutil.which(program)}
+    missing |= {package for path, package in files.items() if not path.exists()}
     try:
         find_builder()
     except RuntimeError:

@@ -40,6 +40,8 @@ class GoProgram:
     """Linker flags."""
     names: Sequence[str] = ()
     """Links to the binary, for one that dispatches on its name."""
+    c_tags: Sequence[str] = ()
+    """Build tags of a program with parts in C, which is then compiled with cgo."""
 
     @property
     def folder(self) -> Path:
@@ -49,7 +51,7 @@ class GoProgram:
     @property
     def sources(self) -> str:
         """Digest of everything of ours that the binary is built from."""
-        digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names))).encode())
+        digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         for path in sorted((MODULES / self.module).glob("*")):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()
@@ -68,7 +70,9 @@ class GoProgram:
             shutil.rmtree(draft)
         draft.mkdir(parents=True)
         flags = " ".join(["-s", "-w", *self.flags])
-        _compile(self.binary, self.module, ["-ldflags", flags, "-o", str(draft / self.binary), self.package])
+        tags = ["-tags", ",".join(self.c_tags)] if self.c_tags else []
+        words = [*tags, "-ldflags", flags, "-o", str(draft / self.binary), self.package]
+        _compile(self.binary, self.module, words, cgo=bool(self.c_tags))
         for name in self.names:
             (draft / name).symlink_to(self.binary)
         (draft / "sources").write_text(self.sources, encoding="ascii")
@@ -109,8 +113,9 @@ def _begin_with_standard_library() -> None:
         draft.rename(objects)
 
 
-def _compile(what: str, module: str, words: Sequence[str], objects: Path | None = None) -> None:
+def _compile(what: str, module: str, words: Sequence[str], *, objects: Path | None = None, cgo: bool = False) -> None:
     environment = build_environment() | ({"GOCACHE": str(objects)} if objects else {})
+    environment["CGO_ENABLED"] = str(int(cgo))
     done = subprocess.run(
         [go(), "build", *FLAGS, *words],
         cwd=MODULES / module,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from infra.local.image_store import stored_references
-from infra.local.settings import PAUSE_IMAGE, PROGRAMS, cache_folder
+from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS, cache_folder
 from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
 from infra.operators.releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli
@@ -16,19 +16,35 @@ from setup import operators as operator_steps
 from setup.progress import Step
 from setup.stores import GCS_SERVER
 
-KUBERNETES_VERSION = "1.34.2"
 KUBERNETES = go_programs.GoProgram(
     module="kubernetes",
     package=".",
     flags=[
         f"-X k8s.io/component-base/version.gitVersion=v{KUBERNETES_VERSION}",
-        "-X k8s.io/component-base/version.gitMajor=1",
-        "-X k8s.io/component-base/version.gitMinor=34",
+        f"-X k8s.io/component-base/version.gitMajor={KUBERNETES_VERSION.split('.')[0]}",
+        f"-X k8s.io/component-base/version.gitMinor={KUBERNETES_VERSION.split('.')[1]}",
     ],
     binary="kubernetes",
     names=PROGRAMS,
 )
-KWOK_VERSION = "0.7.0"
+CONTAINERD_VERSION = "2.4.2"
+CONTAINERD = go_programs.GoProgram(module="containerd", package=".", binary="containerd", names=["ctr"])
+CONTAINERD_SHIM = go_programs.GoProgram(
+    module="containerd-shim",
+    package="github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    binary="containerd-shim-runc-v2",
+)
+"""Apart from containerd: a shim starts every plugin that its binary has."""
+RUNC_VERSION = "1.5.2"
+RUNC = go_programs.GoProgram(
+    module="runc",
+    package="github.com/opencontainers/runc",
+    binary="runc",
+    c_tags=["seccomp", "urfave_cli_no_docs"],
+)
+RUNTIME = [CONTAINERD, CONTAINERD_SHIM, RUNC]
+"""What runs containers. Debian 12's containerd and runc are releases that their projects no longer repair."""
+KWOK_VERSION = "0.8.0"
 KWOK = go_programs.GoProgram(
     module="kwok",
     package="sigs.k8s.io/kwok/cmd/kwok",
@@ -36,6 +52,7 @@ KWOK = go_programs.GoProgram(
     binary="kwok",
 )
 DEBIAN, DIGITS = "Debian packages", "handwritten digits"
+RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION} from their Go modules"
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
 
@@ -64,7 +81,7 @@ def steps(
 
     `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
     """
-    programs = [KUBERNETES, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
+    programs = [KUBERNETES, *RUNTIME, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     found = [
         Step(
             name="Go toolchain",
@@ -75,11 +92,15 @@ def steps(
     ]
     if not cluster:
         return [*found, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
+    go, pulumi = found
     return [
-        _debian(),
-        *found,
+        _debian(compiler=True),
+        go,
+        # First of the Go programs: without it no image gets into the store.
+        Step(name=RUNTIME_STEP, is_done=_has_runtime, do=lambda _say: go_programs.build_all(RUNTIME)),
+        pulumi,
         Step(
-            name=f"Kubernetes {KUBERNETES_VERSION} and CoreDNS from their Go modules",
+            name=f"Kubernetes {KUBERNETES_VERSION}, etcd and CoreDNS from their Go modules",
             is_done=KUBERNETES.is_built,
             do=lambda _say: go_programs.build_all([KUBERNETES]),
         ),
@@ -94,19 +115,22 @@ def steps(
             name="trainer image",
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda say: _store(trainer_image_reference(), say),
-            after=[DEBIAN, DIGITS],
+            after=[DEBIAN, DIGITS, RUNTIME_STEP],
         ),
         *(_own_image(name) for name in sorted(own_images)),
         *operator_steps.steps(operators, cluster=True),
     ]
 
 
-def _debian() -> Step:
-    return Step(
-        name=DEBIAN,
-        is_done=lambda: not debian.missing_packages(),
-        do=lambda _say: debian.install(debian.missing_packages()),
-    )
+def _debian(*, compiler: bool = False) -> Step:
+    def missing() -> list[str]:
+        return debian.missing_packages(compiler=compiler and not RUNC.is_built())
+
+    return Step(name=DEBIAN, is_done=lambda: not missing(), do=lambda _say: debian.install(missing()))
+
+
+def _has_runtime() -> bool:
+    return all(program.is_built() for program in RUNTIME)
 
 
 def _own_image(name: str) -> Step:

@@ -27,7 +27,7 @@ SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not i
 LOST_SHIM_CODE = 255
 """Code that containerd reports when a container's shim is gone and nobody knows how the container ended.
 
-Source: https://github.com/containerd/containerd/blob/v2.1.0/core/runtime/v2/shim.go, cleanupAfterDeadShim.
+Source: https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim.
 """
 OUT_OF_MEMORY = "OOMKilled"
 """Reason of a container in which the kernel ended a process at the container's memory limit."""

@@ -26,7 +26,7 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 """Annotation of the pods of a Job that counts failures, and backs off, for each index."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
 """The Job controller's: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
-https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/job_controller.go"""
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"

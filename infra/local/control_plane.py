@@ -41,7 +41,7 @@ def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[
     door_program = program("door", [sys.executable, "-m", "infra.local.door", str(door)], wait=False)
     door_program.pass_fds = (door,)
     return [
-        program("etcd", programs.etcd(keys, settings.folder / "etcd"), wait=False),
+        program("etcd", programs.etcd(binaries, keys, settings.folder / "etcd"), wait=False),
         program("kube-apiserver", programs.apiserver(binaries, keys), wait=False),
         door_program,
         program("kube-controller-manager", programs.controller_manager(binaries, keys)),

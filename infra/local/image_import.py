@@ -8,13 +8,18 @@ import sys
 import time
 from pathlib import Path
 
-SOCKET = "/run/containerd/containerd.sock"
+from infra.local.settings import CONTAINERD_CONFIG_VERSION, CONTAINERD_SOCKET, RUNTIME_PROGRAMS, built_programs
+
 START_SECONDS = 30.0
 
 
 def ctr(*words: str) -> None:
     """Run one `ctr` command in the namespace that the kubelet's runtime reads."""
-    subprocess.run(["ctr", "--address", SOCKET, "--namespace", "k8s.io", *words], check=True)
+    subprocess.run([_program("ctr"), "--namespace", "k8s.io", *words], check=True)
+
+
+def _program(name: str) -> str:
+    return str(built_programs() / RUNTIME_PROGRAMS[name])
 
 
 def main(store: str, orders: str) -> None:
@@ -22,15 +27,13 @@ def main(store: str, orders: str) -> None:
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(
-        f'version = 2\nroot = "{store}"\nstate = "/run/containerd"\noom_score = 0\n'
-        'disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt",'
-        ' "io.containerd.snapshotter.v1.devmapper"]\n'
-        f'[grpc]\n  address = "{SOCKET}"\n',
+        f'version = {CONTAINERD_CONFIG_VERSION}\nroot = "{store}"\noom_score = 0\n'
+        'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n',
         encoding="utf-8",
     )
-    daemon = subprocess.Popen(["containerd", "--config", str(config)], stdin=subprocess.DEVNULL)
+    daemon = subprocess.Popen([_program("containerd"), "--config", str(config)], stdin=subprocess.DEVNULL)
     deadline = time.monotonic() + START_SECONDS
-    while not Path(SOCKET).exists():
+    while not Path(CONTAINERD_SOCKET).exists():
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("containerd does not start")
         time.sleep(0.05)

@@ -24,7 +24,6 @@ DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotte
 UNFINISHED = "io.containerd.content.v1.content/ingest"
 """What imports that were cut off left: files that containerd goes on writing in place, which no two may share."""
 PROJECT = Path(__file__).resolve().parents[2]
-RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 
 Writer = Callable[[IO[bytes]], None]
 """Writes an image archive to a stream."""

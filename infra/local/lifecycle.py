@@ -19,7 +19,7 @@ from infra.local.api import ApiUnavailable, apply, ready_nodes, request
 from infra.local.base_objects import base_objects
 from infra.local.cgroups import end_cgroups
 from infra.local.key_files import has_keys, write_kubeconfigs
-from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, cache_folder, clusters_folder
+from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, built_programs, clusters_folder
 
 START_SECONDS = 120.0
 PORTS = range(16443, 16743)
@@ -34,7 +34,7 @@ _launched: list[subprocess.Popen[bytes]] = []
 
 def programs_folder() -> Path:
     """The folder in which set-up linked the Kubernetes programs; raises where it did not."""
-    folder = cache_folder() / "bin" / "kubernetes"
+    folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
         raise RuntimeError(f"not set up: {', '.join(missing)} missing in {folder}; run `make setup`")

@@ -18,6 +18,8 @@ from infra.local.programs import NODE_ROOT
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
+CONTAINERD_CONFIG = f"{NODE_ROOT}/data/containerd.toml"
+
 
 def mount(*words: str) -> None:
     """Run one `mount` command in the node's namespace; with -n it makes no folder of its own on the machine."""
@@ -28,7 +30,7 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
     """Show the node's folders under one path, whatever they are called outside, and hide the machine's own state."""
     sources = {
         "data": settings.node_folder(index),
-        "bin": binaries,
+        "bin": binaries.parent,
         "keys": settings.keys,
         "bucket": settings.bucket,
     }
@@ -48,9 +50,9 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
 def write_configuration(settings: ClusterSettings, index: int) -> None:
     """Write the files that containerd and the kubelet read."""
     data = NODE_ROOT / "data"
-    for folder in (Path("/run/cni"), Path("/run/containerd"), data / "kubelet", data / "pod-logs"):
+    for folder in (Path("/run/cni"), data / "kubelet", data / "pod-logs"):
         folder.mkdir(parents=True, exist_ok=True)
-    (data / "containerd.toml").write_text(programs.containerd_config(), encoding="utf-8")
+    Path(CONTAINERD_CONFIG).write_text(programs.containerd_config(), encoding="utf-8")
     (data / "kubelet.json").write_text(json.dumps(programs.kubelet_config(settings, index)), encoding="utf-8")
     Path("/run/cni/10-pods.conflist").write_text(programs.cni_config(index), encoding="utf-8")
 
@@ -78,7 +80,7 @@ def main(folder: Path, binaries: Path, index: int) -> None:
 
     keep_running(
         [
-            program("containerd", ["containerd", "--config", f"{NODE_ROOT}/data/containerd.toml"], wait=False),
+            program("containerd", [programs.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
             program("kubelet", programs.kubelet(settings, index), wait=True),
             program("kube-proxy", programs.kube_proxy(settings, index), wait=True),
         ]

@@ -9,8 +9,9 @@ from functools import partial
 
 from infra.image.own_images import BUILT_HERE
 from infra.local import traces
-from infra.local.image_store import RUNTIME_SOCKET, run_with_archive
+from infra.local.image_store import run_with_archive
 from infra.local.program_image import is_program, stored_writer
+from infra.local.programs import in_node
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 
@@ -58,4 +59,4 @@ def _in_node(settings: ClusterSettings, index: int) -> list[str]:
     if process is None:
         raise RuntimeError(f"node {settings.node_names[index]} does not run: {make_command('up')} starts it")
     enter = ["nsenter", "--target", str(process), "--mount", "--pid"]
-    return [*enter, "ctr", "--address", RUNTIME_SOCKET, "--namespace", "k8s.io"]
+    return [*enter, in_node("ctr"), "--namespace", "k8s.io"]

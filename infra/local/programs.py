@@ -10,11 +10,14 @@ from infra.hardware import this_machine
 from infra.local.settings import (
     API_PORT,
     CLUSTER_DOMAIN,
+    CONTAINERD_CONFIG_VERSION,
+    CONTAINERD_SOCKET,
     CONTROL_PLANE_ADDRESS,
     DNS_SERVICE_ADDRESS,
     ETCD_PORT,
     PAUSE_IMAGE,
     POD_NETWORK,
+    RUNTIME_PROGRAMS,
     SERVICE_NETWORK,
     ClusterSettings,
     node_address,
@@ -26,14 +29,15 @@ READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
 """Where a node's own mount namespace shows its folder (`data`), the programs (`bin`), the keys and the bucket."""
+NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
-def etcd(keys: Path, data: Path) -> list[str]:
+def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
     """etcd on loopback inside the cluster's network namespace, with client certificates."""
     url = f"https://127.0.0.1:{ETCD_PORT}"
     return [
-        "etcd",
+        f"{programs}/etcd",
         f"--data-dir={data}",
         f"--listen-client-urls={url}",
         f"--advertise-client-urls={url}",
@@ -143,28 +147,36 @@ def corefile(keys: Path) -> str:
 
 def containerd_config() -> str:
     """containerd's configuration in a node: everything under the node's own folders, no AppArmor, no oom_score."""
+    runtime = 'plugins."io.containerd.cri.v1.runtime"'
+    runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
-version = 2
+version = {CONTAINERD_CONFIG_VERSION}
 root = "{NODE_ROOT}/data/containerd"
-state = "/run/containerd"
 oom_score = 0
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.devmapper"]
-[grpc]
-  address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{PAUSE_IMAGE}"
+[{runtime}]
   restrict_oom_score_adj = true
   disable_apparmor = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        SystemdCgroup = false
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{CNI_PLUGINS}"
+  [{runc}]
+    runtime_type = "io.containerd.runc.v2"
+    runtime_path = "{in_node("containerd-shim-runc-v2")}"
+    [{runc}.options]
+      BinaryName = "{in_node("runc")}"
+      SystemdCgroup = false
+  [{runtime}.cni]
+    bin_dirs = ["{CNI_PLUGINS}"]
     conf_dir = "/run/cni"
 """
+
+
+def in_node(program: str) -> str:
+    """Return the path in a node of a program that runs containers."""
+    return f"{NODE_ROOT}/bin/{RUNTIME_PROGRAMS[program]}"
 
 
 def cni_config(index: int) -> str:
@@ -210,10 +222,13 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "clusterDNS": [DNS_SERVICE_ADDRESS],
         "clusterDomain": CLUSTER_DOMAIN,
         "resolvConf": "",
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
+        # Without this a kubelet of 1.35 or newer ends at once where the machine has cgroup version 1.
+        # https://kubernetes.io/docs/concepts/architecture/cgroups/
+        "failCgroupV1": False,
         "enforceNodeAllocatable": [],
         "systemReserved": {"cpu": f"{kept.millicores}m", "memory": str(kept.memory)},
         "oomScoreAdj": 0,
@@ -230,7 +245,7 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
 def kubelet(settings: ClusterSettings, index: int) -> list[str]:
     """The kubelet of node `index`."""
     return [
-        f"{NODE_ROOT}/bin/kubelet",
+        f"{NODE_KUBERNETES}/kubelet",
         f"--config={NODE_ROOT}/data/kubelet.json",
         f"--root-dir={NODE_ROOT}/data/kubelet",
         f"--kubeconfig={NODE_ROOT}/keys/kubelet-{index}.kubeconfig",
@@ -243,7 +258,7 @@ def kubelet(settings: ClusterSettings, index: int) -> list[str]:
 def kube_proxy(settings: ClusterSettings, index: int) -> list[str]:
     """kube-proxy of node `index`, in iptables of the node's own network namespace."""
     return [
-        f"{NODE_ROOT}/bin/kube-proxy",
+        f"{NODE_KUBERNETES}/kube-proxy",
         f"--kubeconfig={NODE_ROOT}/keys/kube-proxy.kubeconfig",
         f"--hostname-override={settings.node_names[index]}",
         f"--cluster-cidr={POD_NETWORK}",

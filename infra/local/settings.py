@@ -10,7 +10,10 @@ import os
 import re
 from pathlib import Path
 
+KUBERNETES_VERSION = "1.37.2"
+"""Version of the control plane, the kubelets and kubectl, here and in rehearsals."""
 PROGRAMS = (
+    "etcd",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
@@ -20,6 +23,17 @@ PROGRAMS = (
     "coredns",
 )
 """The names by which the one Kubernetes binary of the set-up is called."""
+RUNTIME_PROGRAMS = {
+    "containerd": "containerd/containerd",
+    "ctr": "containerd/ctr",
+    "containerd-shim-runc-v2": "containerd-shim/containerd-shim-runc-v2",
+    "runc": "runc/runc",
+}
+"""The programs that run containers, and where each lies in the folder of built programs."""
+CONTAINERD_CONFIG_VERSION = 4
+"""https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
+CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
+"""Where containerd listens by default: in a node's or an import's own mount namespace."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's own network namespace."""
@@ -45,6 +59,11 @@ def cache_folder() -> Path:
     """The folder of built programs, images and cluster data: `$XDG_CACHE_HOME/trainyard`, else `~/.cache/trainyard`."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "trainyard"
+
+
+def built_programs() -> Path:
+    """Return the folder with a folder for each program that set-up built."""
+    return cache_folder() / "bin"
 
 
 def clusters_folder() -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+from infra.local.settings import KUBERNETES_VERSION
 from rehearsal.cloud.aws.account import ACCOUNT
-from rehearsal.cloud.gcp.cluster_rules import SIMULATED_VERSION
 from rehearsal.cloud.state import Properties
 
 REGION = "us-east-1"
@@ -58,7 +58,7 @@ def _project(arguments: Properties, places: Properties) -> Properties:
 
 
 def _engine_versions(arguments: Properties, _places: Properties) -> Properties:
-    version = f"{SIMULATED_VERSION}-gke.1000000"
+    version = f"{KUBERNETES_VERSION}-gke.1000000"
     versions = {"latestMasterVersion": version, "latestNodeVersion": version, "defaultClusterVersion": version}
     channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
     return {

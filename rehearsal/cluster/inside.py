@@ -26,12 +26,7 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 PRIVILEGED = "--allow-privileged=true"
 """GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
 
-https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/capabilities/capabilities.go
-"""
-WATCHES = "--feature-gates=WatchList=false"
-"""kwok watches from version 0, which the API server would take for a request to begin with what there is.
-
-It refuses those with an etcd older than 3.4.31, and kwok would see pods only when it lists them anew: later each time.
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
 
 
@@ -98,7 +93,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
         if program.name == "kube-apiserver":
             program.argv = [
                 f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
-                for word in [*program.argv, WATCHES, PRIVILEGED]
+                for word in [*program.argv, PRIVILEGED]
             ]
     extra = [webhook(settings)] if cloud == "gke" else []
     keep_running([*programs, kwok(settings), kubelet(settings), *extra])

@@ -7,8 +7,9 @@ from typing import Any
 
 from infra.hardware import Capacity
 from infra.hardware.machines import MachineType
+from infra.local.settings import KUBERNETES_VERSION
 
-KUBELET = "v1.34.2"
+KUBELET = f"v{KUBERNETES_VERSION}"
 
 
 def node(

@@ -24,8 +24,15 @@ from infra.local import lifecycle, traces
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
-from infra.local.settings import PAUSE_IMAGE, ClusterSettings
+from infra.local.settings import (
+    KUBERNETES_VERSION,
+    PAUSE_IMAGE,
+    RUNTIME_PROGRAMS,
+    ClusterSettings,
+    built_programs,
+)
 from infra.operators.releases import ROOM
+from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
 from tests.local.conftest import Kubectl
 
 WAIT_SECONDS = 60.0
@@ -91,6 +98,18 @@ def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> 
     millicores = [int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000 for cpu in cpus]
     share = len(os.sched_getaffinity(0)) * 1000 // 2
     assert millicores == [share + ROOM.millicores] * 2
+
+
+def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings) -> None:
+    assert request(cluster, "GET", "/version")["gitVersion"] == f"v{KUBERNETES_VERSION}"
+    for node in request(cluster, "GET", "/api/v1/nodes")["items"]:
+        about = node["status"]["nodeInfo"]
+        assert about["kubeletVersion"] == f"v{KUBERNETES_VERSION}"
+        assert about["containerRuntimeVersion"].partition("+")[0] == f"containerd://{CONTAINERD_VERSION}"
+    runtime = [str(built_programs() / RUNTIME_PROGRAMS["runc"]), "--version"]
+    lines = subprocess.run(runtime, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines[0].split()[-1].partition("+")[0] == RUNC_VERSION
+    assert any(line.startswith("libseccomp:") for line in lines)
 
 
 def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> None:

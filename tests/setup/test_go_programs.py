@@ -15,6 +15,7 @@ if [ "$1" = version ]; then echo go version go1.26.8 linux/amd64; exit; fi
 echo "$*" >> "$CALLS"
 mkdir -p "$GOCACHE"
 for word in "$@"; do last=$word; [ "$before" != -o ] || result=$word; before=$word; done
+echo "$CGO_ENABLED" >> "$CALLS.cgo"
 if [ "$last" = std ]; then echo compiled > "$GOCACHE/std"; exit "${STATUS:-0}"; fi
 [ -e "$GOCACHE/std" ] || exit 1
 echo "$GOGC $GOMEMLIMIT" > "$result"
@@ -53,6 +54,19 @@ def test_a_standard_library_that_was_not_compiled_to_its_end_is_compiled_again(
     monkeypatch.delenv("STATUS")
     build_all(PROGRAMS)
     assert [line.split()[-1] for line in calls.read_text().splitlines()] == ["std", "std", ".", "."]
+
+
+def test_program_with_parts_in_c_is_compiled_with_cgo_and_its_tags(calls: Path) -> None:
+    build_all([*PROGRAMS[:1], GoProgram(module="runc", package=".", binary="runc", c_tags=["seccomp", "other"])])
+    assert Path(f"{calls}.cgo").read_text().split() == ["0", "0", "1"]
+    _, without, with_c = calls.read_text().splitlines()
+    assert "-tags" not in without
+    assert "-tags seccomp,other " in with_c
+
+
+def test_program_with_other_tags_is_not_built() -> None:
+    before, after = (GoProgram(module="runc", package=".", binary="runc", c_tags=tags) for tags in ((), ("seccomp",)))
+    assert before.sources != after.sources
 
 
 @pytest.mark.usefixtures("calls")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from setup.progress import Step
-from setup.steps import DEBIAN, DIGITS, rehearsal_steps, steps
+from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, rehearsal_steps, steps
 
 
 def names(found: list[Step]) -> list[str]:
@@ -24,8 +24,18 @@ def test_the_cluster_here_builds_its_trainer_image_from_them() -> None:
     assert found.index(DIGITS) < found.index("trainer image")
 
 
-def test_the_trainer_image_waits_for_no_go_program() -> None:
+def test_trainer_image_waits_for_no_go_program_but_those_that_store_it() -> None:
     found = {each.name: each for each in steps(cluster=True)}
-    assert found["trainer image"].after == [DEBIAN, DIGITS]
+    assert found["trainer image"].after == [DEBIAN, DIGITS, RUNTIME_STEP]
     assert found[DIGITS].after == [DEBIAN]
-    assert set(found) >= {DEBIAN, DIGITS}
+    assert set(found) >= {DEBIAN, DIGITS, RUNTIME_STEP}
+
+
+def test_container_runtime_comes_first_of_the_go_programs() -> None:
+    found = names(steps(cluster=True))
+    assert found.index(RUNTIME_STEP) == found.index("Go toolchain") + 1
+
+
+def test_stack_without_nodes_here_builds_no_container_runtime() -> None:
+    assert RUNTIME_STEP not in names(steps(cluster=False))
+    assert RUNTIME_STEP not in names(rehearsal_steps(frozenset(), "gke"))

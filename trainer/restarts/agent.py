@@ -1,7 +1,7 @@
 """Restart the ranks of a host in place when a rank of the job fails. The pods of all hosts stay.
 
 Kubernetes' Job controller restarts N failed pods after 10 s x 2^(N - 1), at most 600 s: newBackoffRecord in
-https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go counts every failed pod.
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go counts every failed pod.
 With this agent a pod fails only if its host is lost, restarts are used up, or a restart cannot help.
 """
 

@@ -8,7 +8,7 @@ come back after the end have nothing to join.
 Each host has a back-off of its own (`backoffLimitPerIndex`): the n-th pod of a host that fails is replaced after
 10 s x 2^(n - 1), at most 600 s, whatever the number of hosts. With `backoffLimit` alone the failed pods of all hosts
 count together: eight that fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
-https://github.com/kubernetes/kubernetes/blob/v1.34.2/pkg/controller/job/backoff_utils.go
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from infra.local.settings import KUBERNETES_VERSION
 from rehearsal.cloud.findings import Found, admission, at, rule
 from rehearsal.cloud.gcp.network_rules import SUBNETWORK, parsed, ranges_of
 from rehearsal.cloud.state import CloudState, Properties
@@ -14,14 +15,12 @@ NAME_LIMIT = 40
 _LOCATION = re.compile(r"[a-z]+(-[a-z]+)+\d+(-([a-z]|ai\d+[a-z]?))?")
 _VERSION = re.compile(r"1\.\d+(\.\d+(-gke\.\d+)?)?|latest|-")
 CHANNELS = ("UNSPECIFIED", "RAPID", "REGULAR", "STABLE", "EXTENDED")
-SIMULATED_VERSION = "1.34.2"
-"""What the control plane of the rehearsal is."""
 
 
 def version(found: Properties) -> str:
     """The version of the control plane, as GKE writes it."""
     asked = str(found.get("minMasterVersion") or "")
-    return asked if "-gke." in asked else f"{SIMULATED_VERSION}-gke.1000000"
+    return asked if "-gke." in asked else f"{KUBERNETES_VERSION}-gke.1000000"
 
 
 def _dns_endpoint(found: Properties) -> Properties:

@@ -1,4 +1,5 @@
-// Every Kubernetes program that a local cluster runs, in one binary that dispatches on the name it is called by.
+// Every program of a local cluster's control plane, the kubelet, kube-proxy and kubectl, in one binary that dispatches
+// on the name it is called by.
 //
 // One binary because the programs share most of their packages: they compile once and link once, and one file
 // serves the control plane and every node. Each program is exactly the command of its own Go module.
@@ -37,6 +38,7 @@ var programs = map[string]func(){
 	"kubelet":                 func() { run(kubelet.NewKubeletCommand(context.Background()))() },
 	"kubectl":                 func() { run(kubectl.NewDefaultKubectlCommand())() },
 	"coredns":                 runCoreDNS,
+	"etcd":                    runEtcd,
 }
 
 func main() {

@@ -1,0 +1,33 @@
+"""Debian packages: those whose program is missing, and a C compiler only where runc is not built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from setup.debian import C_PACKAGES, PACKAGES, missing_packages
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of programs."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("programs")
+def test_missing_packages_without_programs_names_all() -> None:
+    assert set(missing_packages()) >= {*PACKAGES.values(), "buildah"}
+    assert set(missing_packages(compiler=True)) >= {*missing_packages(), *C_PACKAGES.values()}
+
+
+@pytest.mark.usefixtures("programs")
+def test_missing_packages_without_compiler_asked_for_names_none() -> None:
+    assert not {*C_PACKAGES.values()} & set(missing_packages())
+
+
+def test_missing_packages_with_programs_names_none_of_theirs(programs: Path) -> None:
+    for name in (*PACKAGES, *C_PACKAGES, "buildah"):
+        (programs / name).touch(mode=0o755)
+    assert not {*PACKAGES.values(), *C_PACKAGES.values(), "buildah"} & set(missing_packages(compiler=True))
