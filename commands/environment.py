@@ -6,7 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
-from infra.local.settings import cache_folder, stack_cluster
+from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
+from setup.kubernetes_plugin import credentials_folder, home_with_build
 from setup.pulumi_cli import path_folders
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,10 @@ def stack_environment() -> dict[str, str]:
     before = [PROJECT / ".venv" / "bin", *cli, cache_folder() / "bin" / "kubernetes"]
     path = [str(folder) for folder in before] + [environment["PATH"]] + [str(folder) for folder in after]
     environment["PATH"] = os.pathsep.join(path)
+    if home := home_with_build(PROJECT):
+        environment["PULUMI_HOME"] = str(home)
+        if folder := credentials_folder():
+            environment.setdefault("PULUMI_CREDENTIALS_PATH", str(folder))
     if "PULUMI_BACKEND_URL" not in environment:
         (STATE / "pulumi").mkdir(parents=True, exist_ok=True)
         environment["PULUMI_BACKEND_URL"] = f"file://{STATE / 'pulumi'}"
@@ -39,6 +44,7 @@ def stack_environment() -> dict[str, str]:
     # The state's record of the secrets provider serves where Pulumi.<stack>.yaml has none, so that file stays clean.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
+    environment[TAKE_OVER_VARIABLE] = "true"
     cluster = stack_cluster(str(PROJECT), environment.get("STACK", "local"))
     # Also if the kubeconfig itself is missing: kubectl must not turn to the cluster of ~/.kube/config.
     if "KUBECONFIG" not in environment and cluster.folder.exists():

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.settings import cache_folder
 
 MODULES = Path(__file__).resolve().parent / "go"
-OLDEST_GO = (1, 26, 0)
+OLDEST_GO = (1, 26, 6)
 """What the go.mod of the newest program asks for."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """What debuggers read is not written, as the linker would leave it out; and but for the standard library no function
@@ -24,6 +25,23 @@ PAUSE_MODULE = "pause"
 """One that requires no other."""
 MOST_COMPILER_BYTES = 1200 << 20
 """What one compiler may use before it collects garbage, which costs a tenth of a build."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedFiles:
+    """Files of a Go module that a main package of ours embeds. `//go:embed` reads files next to the source only."""
+
+    module: str
+    folder: str
+    """Folder in the module."""
+    names: Sequence[str]
+
+    def write_overlay(self, program: Path, file: Path) -> None:
+        """Write what `go build -overlay` reads, so that the files appear in the folder `program`."""
+        _run_go(["mod", "download", self.module], f"download of {self.module}", program)
+        folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"files of {self.module}", program).strip()
+        found = {str(program / name): str(Path(folder, self.folder, name)) for name in self.names}
+        file.write_text(json.dumps({"Replace": found}), encoding="utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +60,8 @@ class GoProgram:
     """Links to the binary, for one that dispatches on its name."""
     c_tags: Sequence[str] = ()
     """Build tags of a program with parts in C, which is then compiled with cgo."""
+    embedded: EmbeddedFiles | None = None
+    """Files of its main package that are in another module."""
 
     @property
     def folder(self) -> Path:
@@ -52,6 +72,8 @@ class GoProgram:
     def sources(self) -> str:
         """Digest of everything of ours that the binary is built from."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
+        if self.embedded:
+            digest.update(repr(self.embedded).encode())
         for path in sorted((MODULES / self.module).glob("*")):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()
@@ -69,9 +91,13 @@ class GoProgram:
         if draft.exists():
             shutil.rmtree(draft)
         draft.mkdir(parents=True)
-        flags = " ".join(["-s", "-w", *self.flags])
-        tags = ["-tags", ",".join(self.c_tags)] if self.c_tags else []
-        words = [*tags, "-ldflags", flags, "-o", str(draft / self.binary), self.package]
+        words = ["-ldflags", " ".join(["-s", "-w", *self.flags]), "-o", str(draft / self.binary), self.package]
+        if self.c_tags:
+            words = ["-tags", ",".join(self.c_tags), *words]
+        if self.embedded:
+            overlay = _work_folder() / f"{self.module}.overlay.json"
+            self.embedded.write_overlay(MODULES / self.module, overlay)
+            words = ["-overlay", str(overlay), *words]
         _compile(self.binary, self.module, words, cgo=bool(self.c_tags))
         for name in self.names:
             (draft / name).symlink_to(self.binary)
@@ -114,19 +140,17 @@ def _begin_with_standard_library() -> None:
 
 
 def _compile(what: str, module: str, words: Sequence[str], *, objects: Path | None = None, cgo: bool = False) -> None:
-    environment = build_environment() | ({"GOCACHE": str(objects)} if objects else {})
-    environment["CGO_ENABLED"] = str(int(cgo))
-    done = subprocess.run(
-        [go(), "build", *FLAGS, *words],
-        cwd=MODULES / module,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    extra = {"CGO_ENABLED": str(int(cgo))} | ({"GOCACHE": str(objects)} if objects else {})
+    _run_go(["build", *FLAGS, *words], f"building {what}", MODULES / module, extra)
+
+
+def _run_go(words: Sequence[str], what: str, folder: Path, extra: Mapping[str, str] | None = None) -> str:
+    """Run `go` in a folder and return its output. Raises RuntimeError with the end of its errors."""
+    environment = build_environment() | dict(extra or {})
+    done = subprocess.run([go(), *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"building {what} failed:\n{done.stdout[-3000:]}")
+        raise RuntimeError(f"{what} failed:\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
 
 
 def _work_folder() -> Path:

@@ -1,18 +1,21 @@
-"""The Pulumi CLI and its plugins: those on PATH win, then the official release, then builds and stand-ins of ours."""
+"""The Pulumi CLI and its plugins: those on PATH win, then the official release, then builds from Go modules."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import platform
+import queue
 import shutil
-import socket
 import subprocess
+import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from infra.local.settings import cache_folder
+from setup import kubernetes_plugin
 from setup.go_programs import GoProgram, build_all
 
 RELEASE_HOST = "get.pulumi.com"
@@ -22,18 +25,18 @@ RELEASE_DIGESTS = {
     "arm64": "699fbc6ea848d997e9b3645487f108d27b1b55ec807c7576406131e6e080f0e3",
 }
 """SHA-256 of the release's archives, as its checksum file gives them."""
-ANSWER_SECONDS = 5
+ANSWER_SECONDS = 5.0
+"""Time for the host's answer, the look-up of its name included."""
 
+BUILT_VERSION = "3.274.1"
 BUILT = GoProgram(
     module="pulumi",
     package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
-    flags=["-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v3.245.0"],
+    flags=[f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{BUILT_VERSION}"],
     binary="pulumi",
 )
 CHECKOUT_FOLDER = (".trainyard", "cli")
-"""Where a checkout has the CLI beside its stand-ins, see `bundle`."""
-BUNDLED = ("language", "dynamic")
-"""Stand-ins for what a release of the CLI brings with it."""
+"""Folder of a checkout with the CLI that was built and its stand-ins, see `bundle`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 
 
@@ -50,10 +53,10 @@ def cli_folders() -> list[Path]:
 
 
 def bundle(folder: Path) -> Path:
-    """Make `folder` what a release's folder is: the CLI that was built and, beside it, the hosts that come with one.
+    """Make `folder` what a release's folder is: the CLI that was built and, next to it, the hosts that come with one.
 
-    Pulumi takes those from there without a word; from PATH it warns of each. The folder belongs to one checkout, as
-    the stand-ins do; the CLI is linked, not copied, where the file system allows.
+    Pulumi warns of hosts that it takes from PATH. The folder belongs to one checkout, as the stand-ins do; the CLI is
+    linked, not copied, where the file system allows.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT.folder / BUILT.binary, folder / BUILT.binary
@@ -65,7 +68,7 @@ def bundle(folder: Path) -> Path:
         except OSError:
             shutil.copy2(built, draft)
         draft.replace(cli)
-    wanted = {path.name: path for name in missing_plugins() if name in BUNDLED for path in (STAND_INS / name).iterdir()}
+    wanted = {path.name: path for name in missing_hosts() for path in (STAND_INS / name).iterdir()}
     for link in folder.iterdir():
         if link.is_symlink() and link.name not in wanted:
             link.unlink()
@@ -77,11 +80,16 @@ def bundle(folder: Path) -> Path:
 
 
 def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
-    """Folders to put before and after those on PATH for the stacks of `checkout`."""
-    before, after = cli_folders(), missing_plugins()
+    """Return the folders to put before and after those on PATH for the stacks of `checkout`."""
+    before = cli_folders()
     if before == [BUILT.folder]:
-        before, after = [bundle(checkout.joinpath(*CHECKOUT_FOLDER))], [name for name in after if name not in BUNDLED]
-    return before, [STAND_INS / name for name in after]
+        return [bundle(checkout.joinpath(*CHECKOUT_FOLDER))], []
+    return before, [STAND_INS / name for name in missing_hosts()]
+
+
+def is_complete() -> bool:
+    """Return True if there is a CLI and a Kubernetes plugin to use."""
+    return has_cli() and kubernetes_plugin.is_there()
 
 
 def has_cli() -> bool:
@@ -98,21 +106,59 @@ def _machines_cli() -> bool:
     return folder not in (release_folder(), BUILT.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
 
 
-def get_cli(progress: Callable[[str], None]) -> None:
-    """Fetch the official release, or build the CLI from its Go module."""
+def get_pulumi(progress: Callable[[str], None]) -> None:
+    """Get the CLI and the Kubernetes plugin: the official ones, or builds if they cannot be downloaded."""
+    problem = problem_with(f"https://{RELEASE_HOST}/")
+    if not problem:
+        try:
+            if not has_cli():
+                fetch_release()
+            if not kubernetes_plugin.is_there():
+                kubernetes_plugin.download(_cli())
+        except (OSError, ValueError) as error:
+            problem = str(error)
+    missing = {f"Pulumi {BUILT_VERSION}": BUILT} if not has_cli() else {}
+    if not kubernetes_plugin.is_there():
+        missing[f"pulumi-kubernetes {kubernetes_plugin.VERSION}"] = kubernetes_plugin.BUILT
+    if missing:
+        progress(f"no official download ({problem}): building {' and '.join(missing)} from Go modules")
+        build_all(list(missing.values()))
+
+
+def problem_with(url: str) -> str:
+    """Return why a server does not answer, "" if it does; takes ANSWER_SECONDS at most.
+
+    In a thread, because the look-up of a name has no time-out.
+    """
+    answers: queue.Queue[str] = queue.Queue()
+
+    def ask() -> None:
+        try:
+            urllib.request.urlopen(url, timeout=ANSWER_SECONDS).close()
+            answers.put("")
+        except urllib.error.HTTPError as error:
+            error.close()
+            answers.put("")
+        except OSError as error:
+            answers.put(f"{url}: {error}")
+
+    threading.Thread(target=ask, daemon=True).start()
     try:
-        fetch_release()
-    except (OSError, ValueError) as error:
-        progress(f"the official release cannot be had here ({error}); building version 3.245.0 from its Go module")
-        build_all([BUILT])
+        return answers.get(timeout=ANSWER_SECONDS)
+    except queue.Empty:
+        return f"{url}: no answer in {ANSWER_SECONDS:.0f} s"
+
+
+def _cli() -> str:
+    """Return the path of the CLI that stacks use."""
+    return next((str(folder / "pulumi") for folder in cli_folders()), "pulumi")
 
 
 def fetch_release() -> None:
-    """Download the official release, check its digest and unpack it; raises within seconds where it cannot be had."""
+    """Download the official release, check its digest and unpack it. Raises OSError or ValueError."""
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine())
     if machine is None:
         raise ValueError(f"no release for {platform.machine()}")
-    socket.getaddrinfo(RELEASE_HOST, 443)
     url = f"https://{RELEASE_HOST}/releases/sdk/pulumi-v{RELEASE_VERSION}-linux-{machine}.tar.gz"
     archive = cache_folder() / "pulumi.tar.gz"
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -133,12 +179,11 @@ def fetch_release() -> None:
         archive.unlink()
 
 
-def missing_plugins() -> list[str]:
-    """The stand-ins for plugins that are neither on PATH, nor beside the CLI, nor installed by Pulumi."""
+def missing_hosts() -> list[str]:
+    """Return the stand-ins for hosts that are neither on PATH, nor next to the CLI, nor installed by Pulumi."""
     wanted = {
         "language": ("pulumi-language-python", "language-python-v*"),
         "dynamic": ("pulumi-resource-pulumi-python", "resource-pulumi-python-v*"),
-        "kubernetes": ("pulumi-resource-kubernetes", "resource-kubernetes-v*"),
     }
     return [name for name, (program, plugin) in wanted.items() if not _has_plugin(program, plugin)]
 

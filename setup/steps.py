@@ -88,7 +88,7 @@ def steps(
             is_done=lambda: _no_go_needed(programs if cluster else []),
             do=lambda _say: go_programs.install_go(uv()),
         ),
-        Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
+        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi),
     ]
     if not cluster:
         return [*found, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
@@ -160,7 +160,7 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
             is_done=lambda: _no_go_needed(programs),
             do=lambda _say: go_programs.install_go(uv()),
         ),
-        Step(name="Pulumi", is_done=pulumi_cli.has_cli, do=pulumi_cli.get_cli),
+        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi),
         Step(
             name="what a rehearsal runs, from its Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
@@ -174,7 +174,7 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
 def _no_go_needed(programs: Sequence[go_programs.GoProgram]) -> bool:
     """Whether Go is here, or the CLI and the programs are and with them the pause image."""
     built = all(program.is_built() for program in programs)
-    if built and pulumi_cli.has_cli() and (not programs or PAUSE_IMAGE in stored_references()):
+    if built and pulumi_cli.is_complete() and (not programs or PAUSE_IMAGE in stored_references()):
         return True
     return go_programs.has_go()
 

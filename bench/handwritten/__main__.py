@@ -40,7 +40,6 @@ provider = kubernetes.Provider(
     "kubernetes",
     kubeconfig=cluster.kubeconfig,
     cluster_identifier=cluster.uid,
-    upsert_existing_objects=True,
     opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
 )
 opts = pulumi.ResourceOptions(provider=provider, deleted_with=cluster.processes)

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from commands.review.fixed_fields import fixed_fields
 from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import BY_PROVIDER, Action, Step
 from commands.review.recording import Record, key_of
 from rehearsal.cloud.checking import Changes, changes
 from rehearsal.cloud.fact_table import fact_table
-from setup.stand_ins.kubernetes.force_new import force_new_fields
-from setup.stand_ins.kubernetes.values import UNKNOWN
+from rehearsal.cloud.values import UNKNOWN
 
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
@@ -91,8 +91,7 @@ def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
     """Return the fields of a Kubernetes object that differ and cannot be changed in place."""
     if not kind.startswith("kubernetes:"):
         return ()
-    fixed = force_new_fields(dict(after), secrets_mutable=False, config_maps_mutable=False)
-    return tuple(path[1:] for path in fixed if _at(before, path) != _at(after, path))
+    return tuple(path[1:] for path in fixed_fields(after) if _at(before, path) != _at(after, path))
 
 
 def _after_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
@@ -171,7 +170,5 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 
 def _at(found: Any, path: str) -> Any:
     for key in path.removeprefix(".").split("."):
-        if key.endswith("[*]"):
-            return found
         found = found.get(key) if isinstance(found, Mapping) else None
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from setup.stand_ins.kubernetes.values import UNKNOWN
+from rehearsal.cloud.values import UNKNOWN
 
 LEAST_LENGTH = 5
 """Characters of an output that is also looked for inside other text."""

@@ -20,7 +20,7 @@ from commands.review.plugin import (
     started,
 )
 from commands.review.recording import Record, key_of
-from setup.stand_ins.kubernetes.values import UNKNOWN, Unknown
+from rehearsal.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,9 +20,9 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 
 from commands.environment import stack_environment
 from commands.review.recording import Record
-from setup.pulumi_cli import RELEASE_HOST, has_cli
-from setup.stand_ins.kubernetes.values import from_wire, reveal, to_wire
-from setup.stand_ins.protocol import CHANNEL_OPTIONS
+from rehearsal.cloud.values import from_wire, reveal, to_wire
+from setup.plugin_protocol import CHANNEL_OPTIONS
+from setup.pulumi_cli import RELEASE_HOST, has_cli, problem_with
 
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -64,10 +63,8 @@ def installed(package: str) -> Path:
         return program
     if not has_cli():
         raise PluginMissing("there is no `pulumi` here to install it; `make setup` gets one")
-    try:
-        socket.getaddrinfo(RELEASE_HOST, 443)
-    except OSError as error:
-        raise PluginMissing(f"{RELEASE_HOST} cannot be reached ({error})") from error
+    if problem := problem_with(f"https://{RELEASE_HOST}/"):
+        raise PluginMissing(f"it cannot be downloaded ({problem})")
     words = ["pulumi", "plugin", "install", "resource", package, version]
     try:
         done = subprocess.run(

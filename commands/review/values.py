@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from setup.stand_ins.kubernetes.values import SIGNATURE_KEY, UNKNOWNS
+from rehearsal.cloud.values import SIGNATURE_KEY, UNKNOWNS
 
 MOST_VALUES = 3
 """Values of one change that are spelled out."""

@@ -1,19 +1,22 @@
-"""Requests to the local cluster's API server with the administrator's certificate; just what starting it needs."""
+"""Requests to the local cluster's API server with the administrator's certificate."""
 
 from __future__ import annotations
 
 import json
 import ssl
-import urllib.error
-import urllib.request
+import threading
 from http import HTTPStatus
+from http.client import HTTPException, HTTPSConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 from infra.local.settings import ClusterSettings
 
+ANSWER_SECONDS = 10
 FIELD_MANAGER = "trainyard-local"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
+JSON = "application/json"
 
 
 class ApiUnavailable(RuntimeError):
@@ -22,6 +25,54 @@ class ApiUnavailable(RuntimeError):
 
 class NotFound(ApiUnavailable):
     """There is no such object (any more)."""
+
+
+class Client:
+    """Sends requests over connections that stay open, one for each thread; reads the keys once, at its start."""
+
+    def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
+        """Connect to `server`, the API server's address inside the cluster's network, or to this machine's port."""
+        self._address = urlsplit(server or f"https://127.0.0.1:{settings.open_port}").netloc
+        self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
+        self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
+        self._thread = threading.local()
+
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
+        """Return the decoded answer. Raises ApiUnavailable without an answer and for each error of the server."""
+        text = json.dumps(body).encode() if body is not None else None
+        headers = {"Content-Type": content, "Accept": JSON}
+        was_open = hasattr(self._thread, "connection")
+        try:
+            try:
+                status, answer = self._send(method, path, text, headers)
+            except ConnectionError:
+                # The server closes a connection that was idle for a while.
+                if not was_open:
+                    raise
+                status, answer = self._send(method, path, text, headers)
+        except (HTTPException, OSError) as error:
+            raise ApiUnavailable(f"{method} {path}: {error}") from error
+        if status >= HTTPStatus.BAD_REQUEST:
+            kind = NotFound if status == HTTPStatus.NOT_FOUND else ApiUnavailable
+            raise kind(f"{method} {path}: {status} {answer.decode(errors='replace')[:300]}")
+        return json.loads(answer) if answer.startswith(b"{") else answer.decode()
+
+    def _send(self, method: str, path: str, text: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        if not hasattr(self._thread, "connection"):
+            connection = HTTPSConnection(self._address, timeout=ANSWER_SECONDS, context=self._context)
+            self._thread.connection = connection
+        try:
+            self._thread.connection.request(method, path, text, headers)
+            with self._thread.connection.getresponse() as reply:
+                return reply.status, reply.read()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close this thread's connection; the next request opens another."""
+        if connection := self._thread.__dict__.pop("connection", None):
+            connection.close()
 
 
 def request(
@@ -33,27 +84,12 @@ def request(
     *,
     server: str = "",
 ) -> Any:
-    """The decoded answer to one request; raises ApiUnavailable where there is none, and for any refusal.
-
-    `server` is where the API server answers inside the cluster's network, for who asks from there.
-    """
-    context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
-    context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
-    call = urllib.request.Request(
-        f"{server or f'https://127.0.0.1:{settings.open_port}'}{path}",
-        method=method,
-        data=json.dumps(body).encode() if body is not None else None,
-        headers={"Content-Type": content, "Accept": "application/json"},
-    )
+    """Send one request over a connection of its own; see `Client`."""
+    client = Client(settings, server=server)
     try:
-        with urllib.request.urlopen(call, timeout=10, context=context) as reply:
-            text = reply.read()
-    except urllib.error.HTTPError as error:
-        kind = NotFound if error.code == HTTPStatus.NOT_FOUND else ApiUnavailable
-        raise kind(f"{method} {path}: {error.code} {error.read().decode(errors='replace')[:300]}") from error
-    except (urllib.error.URLError, OSError) as error:
-        raise ApiUnavailable(f"{method} {path}: {error}") from error
-    return json.loads(text) if text.startswith(b"{") else text.decode()
+        return client.request(method, path, body, content)
+    finally:
+        client.close()
 
 
 def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from infra.config import LocalConfig
 from infra.local.cluster import LocalCluster
 from infra.local.machine import LocalMachine
 from infra.local.programs import BUCKET_IN_NODE
+from infra.local.settings import TAKE_OVER_VARIABLE
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import CLAIM_URL, Platform
 
@@ -53,8 +54,9 @@ def _provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
         "kubernetes",
         kubeconfig=cluster.kubeconfig,
         cluster_identifier=cluster.uid,
-        # Everything in this cluster is the stack's: what an interrupted `up` left there is taken over.
-        upsert_existing_objects=True,
-        enable_patch_force=True,
-        opts=pulumi.ResourceOptions(deleted_with=cluster.processes),
+        opts=pulumi.ResourceOptions(
+            deleted_with=cluster.processes,
+            # Everything in this cluster is the stack's: fields that an interrupted `up` has set are no conflict.
+            env_var_mappings={TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
+        ),
     )

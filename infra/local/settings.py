@@ -51,6 +51,11 @@ CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
 LONGEST_NAME = 32
 """Longest name of a cluster: its nodes' names and the names of their pods are longer."""
+TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
+"""Environment variable, "true" in all commands, that the Kubernetes provider of the local cluster gets by its own name.
+
+That provider then takes fields over from other field managers.
+"""
 BUCKET_UID = 1000
 """The user that job pods run as, who must be able to write to the bucket's folder."""
 

@@ -11,7 +11,7 @@ from pulumi.runtime.proto import provider_pb2_grpc
 from rehearsal.cloud.lifecycle import Cloud
 from rehearsal.cloud.provider import SimulatedProvider
 from rehearsal.cloud.state import read_state
-from setup.stand_ins.protocol import serve
+from setup.plugin_protocol import serve
 
 FOLDER = "TRAINYARD_REHEARSAL"
 """Environment variable with the folder of the rehearsal's state."""

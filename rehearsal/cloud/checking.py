@@ -13,7 +13,7 @@ from rehearsal.cloud.findings import Finding
 from rehearsal.cloud.kind import Kind
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import Unknown, reveal
+from rehearsal.cloud.values import Unknown, reveal
 
 DEFAULTS = "__defaults"
 """Input that lists what the provider filled in."""

@@ -13,7 +13,7 @@ from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.fact_values import DESCRIPTIONS, converted, parts
 from rehearsal.cloud.findings import Finding
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import Unknown
+from rehearsal.cloud.values import Unknown
 
 Fact = Mapping[str, Any]
 Problem = tuple[str, str, str]

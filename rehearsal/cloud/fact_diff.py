@@ -10,7 +10,7 @@ from rehearsal.cloud.fact_suppressions import MISSING_BLOCK, is_suppressed, repl
 from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.fact_values import converted, parts
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import Unknown
+from rehearsal.cloud.values import Unknown
 
 
 @dataclass(frozen=True, kw_only=True)

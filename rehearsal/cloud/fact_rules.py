@@ -7,7 +7,7 @@ from typing import Any
 
 from rehearsal.cloud.fact_table import FactTable
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import Unknown
+from rehearsal.cloud.values import Unknown
 
 Problem = tuple[str, str, str]
 PATHS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")

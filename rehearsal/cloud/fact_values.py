@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from setup.stand_ins.kubernetes.values import Unknown
+from rehearsal.cloud.values import Unknown
 
 _WORDS = {"true": True, "false": False}
 DESCRIPTIONS = {"bool": "true or false", "int": "a whole number", "float": "a number", "string": "text"}

@@ -18,7 +18,7 @@ from rehearsal.cloud import checking, functions
 from rehearsal.cloud.lifecycle import Cloud, GaveUp, Refused
 from rehearsal.cloud.schema import NoSuchType
 from rehearsal.cloud.state import Properties, Record
-from setup.stand_ins.kubernetes.values import UNKNOWN, from_wire, reveal, to_wire
+from rehearsal.cloud.values import UNKNOWN, from_wire, reveal, to_wire
 
 PLACE_VARIABLES = {
     "project": ("GOOGLE_PROJECT", "GOOGLE_CLOUD_PROJECT"),

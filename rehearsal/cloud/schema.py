@@ -15,7 +15,7 @@ from pulumi import _types
 
 from rehearsal.cloud.findings import Finding
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import Unknown
+from rehearsal.cloud.values import Unknown
 
 SOURCE = "https://www.pulumi.com/registry/packages"
 RULE = "provider-schema"

@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from infra.local import lifecycle
-from infra.local.api import FIELD_MANAGER, apply
+from infra.local.api import FIELD_MANAGER, JSON, Client, apply
 from infra.local.certificates import make_keys
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.state import Properties, changing
-from setup.stand_ins.kubernetes import kubeconfig
-from setup.stand_ins.kubernetes.api import Api
 
 PROGRAM = "rehearsal.cluster.inside"
 HOST = "127.0.0.1"
@@ -92,23 +91,17 @@ def stop(settings: ClusterSettings) -> None:
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
     """Have just these nodes in the pool that the label's value names; several requests at once, for large pools."""
-    api = Api(kubeconfig.active(kubeconfig.parse(str(settings.kubeconfig))))
-    existing = api.request("GET", NODES, query={"labelSelector": f"{label}={pool}"})["items"]
+    api = Client(settings)
+    existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
     known = {node["metadata"]["name"] for node in existing}
     names = {node["metadata"]["name"] for node in wanted}
 
     def bring(node: dict[str, Any]) -> None:
         if node["metadata"]["name"] not in known:
-            api.request("POST", NODES, body=node)
+            api.request("POST", NODES, node, JSON)
             return
         plain = {key: value for key, value in node.items() if key != "status"}
-        api.request(
-            "PATCH",
-            f"{NODES}/{node['metadata']['name']}",
-            query={"fieldManager": FIELD_MANAGER, "force": "true"},
-            body=plain,
-            content_type="application/apply-patch+yaml",
-        )
+        api.request("PATCH", f"{NODES}/{node['metadata']['name']}?fieldManager={FIELD_MANAGER}&force=true", plain)
 
     with ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
         list(executor.map(bring, wanted))

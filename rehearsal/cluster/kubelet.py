@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from infra.local.api import ApiUnavailable, Client
 from infra.local.control_plane import UNSHARE
 from infra.local.network import attach_node
-from infra.local.settings import ClusterSettings
-from setup.stand_ins.kubernetes import kubeconfig
-from setup.stand_ins.kubernetes.api import Api, ApiError, Unreachable
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
 
 NAMESPACE = "trainyard-operators"
 """Where the stack puts operators: `infra.operators.operators.NAMESPACE`, which is slow to import."""
@@ -29,7 +28,7 @@ class Kubelet:
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
-        self._api = inside_api(settings.folder)
+        self._api = inside_api(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._next = FIRST_INDEX
 
@@ -42,7 +41,7 @@ class Kubelet:
         for uid, pod in pods.items():
             if "deletionTimestamp" in pod["metadata"]:
                 self._end(uid)
-                self._api.request("DELETE", f"{path}/{pod['metadata']['name']}", query={"gracePeriodSeconds": "0"})
+                self._api.request("DELETE", f"{path}/{pod['metadata']['name']}?gracePeriodSeconds=0")
             elif pod["spec"].get("nodeName") and uid not in self._running:
                 self._running[uid] = self._start(pod)
 
@@ -70,9 +69,9 @@ class Kubelet:
             process.wait()
 
 
-def inside_api(folder: Path) -> Api:
-    """The API server as it is reached inside the cluster's namespaces."""
-    return Api(kubeconfig.active(kubeconfig.parse(str(folder / "inside.kubeconfig"))))
+def inside_api(settings: ClusterSettings) -> Client:
+    """Return a client of the API server for a process inside the cluster's network."""
+    return Client(settings, server=f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}")
 
 
 def main(folder: Path) -> None:
@@ -82,7 +81,7 @@ def main(folder: Path) -> None:
     while True:
         try:
             kubelet.look()
-        except (ApiError, Unreachable) as error:
+        except ApiUnavailable as error:
             print(error, file=sys.stderr, flush=True)
         time.sleep(EVERY_SECONDS)
 

@@ -21,8 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from infra.local.api import JSON, STRATEGIC_MERGE
 from infra.local.network import join_cluster
-from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, cache_folder, node_address
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
 from infra.operators.releases import RELEASES
 from rehearsal.cluster.kubelet import inside_api
 
@@ -35,7 +36,7 @@ class RealPod:
     """One pod of one container."""
 
     def __init__(self, folder: Path, description: dict[str, Any]) -> None:
-        self._api = inside_api(folder)
+        self._api = inside_api(ClusterSettings.load(folder))
         self._pod, self._index = description["pod"], int(description["index"])
         self._spec = self._pod["spec"]
         self._container = self._spec["containers"][0]
@@ -76,7 +77,7 @@ class RealPod:
     def _account(self) -> None:
         name = self._spec["serviceAccountName"]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
-        answer = self._api.request("POST", f"{self._space}/serviceaccounts/{name}/token", body=body)
+        answer = self._api.request("POST", f"{self._space}/serviceaccounts/{name}/token", body, JSON)
         ACCOUNT_FOLDER.mkdir(parents=True)
         (ACCOUNT_FOLDER / "token").write_text(answer["status"]["token"], encoding="ascii")
         (ACCOUNT_FOLDER / "ca.crt").write_text(self._authority, encoding="ascii")
@@ -173,9 +174,7 @@ class RealPod:
             ],
         }
         patch = {"status": status}
-        self._api.request(
-            "PATCH", f"{self._path}/status", body=patch, content_type="application/strategic-merge-patch+json"
-        )
+        self._api.request("PATCH", f"{self._path}/status", patch, STRATEGIC_MERGE)
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:

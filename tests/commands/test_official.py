@@ -16,7 +16,7 @@ from commands.review.official import PluginReview, _shown, review_by_plugins
 from commands.review.recorded import recorded
 from commands.review.recording import Record
 from commands.review.report import as_json, markdown
-from setup.stand_ins.kubernetes.values import UNKNOWN
+from rehearsal.cloud.values import UNKNOWN
 from tests.commands.pull_requests import STACK, TODAY, changed, report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +117,7 @@ def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     olds = recorded(STACK, ())
     found = review_by_plugins(olds, olds, ())
     [line] = found.missing
-    assert line.startswith(f"gcp {VERSION}: plugins.invalid cannot be reached")
+    assert line.startswith(f"gcp {VERSION}: it cannot be downloaded (https://plugins.invalid/: ")
     assert found.failures == []
     assert "**Not checked** by gcp" in "\n".join(found.lines())
 

@@ -29,7 +29,7 @@ from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
 from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS, Cause, job_name, objects, victim
-from tests.stand_ins.stack import ROOT, Stack
+from tests.plugins.stack import ROOT, Stack
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]

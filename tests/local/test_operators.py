@@ -23,7 +23,7 @@ from setup.progress import run_steps
 from tests.local.operator_jobs import OVER, jobs
 from tests.local.operator_program import TEXT
 from tests.local.test_cluster import wait_for
-from tests.stand_ins.stack import ROOT, Stack
+from tests.plugins.stack import ROOT, Stack
 
 # The first run on a machine builds five operators.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]

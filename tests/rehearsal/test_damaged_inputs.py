@@ -20,7 +20,7 @@ from rehearsal.cloud.fact_table import FactTable, fact_table
 from rehearsal.cloud.lifecycle import Cloud
 from rehearsal.cloud.provider import SimulatedProvider
 from rehearsal.cloud.state import Properties
-from setup.stand_ins.kubernetes.values import to_wire
+from rehearsal.cloud.values import to_wire
 from tests.conftest import ALL
 from tests.rehearsal.damaged_inputs import Damage, damages
 from tests.rehearsal.test_facts import PLACES, records

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra.local import lifecycle
-from infra.local.api import NotFound, request
+from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
 from rehearsal.cloud.gcp.kinds import NODE_POOL
@@ -22,8 +22,6 @@ from rehearsal.cloud.state import Record, changing, new_state
 from rehearsal.cluster import behind, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
 from rehearsal.folder import cluster_settings
-from setup.stand_ins.kubernetes import kubeconfig
-from setup.stand_ins.kubernetes.api import Api
 from tests.rehearsal.good_inputs import T4_POOL
 
 # The first run on a machine builds kwok.
@@ -67,11 +65,10 @@ def phase(settings: ClusterSettings, pod: str) -> str:
 
 def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
     """Seconds until a pod on that node runs."""
-    api = Api(kubeconfig.active(kubeconfig.parse(str(settings.kubeconfig))))
     containers = [{"name": "c", "image": "example.com/image:1"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
     begun = time.monotonic()
-    api.request("POST", PODS, body={"metadata": {"name": name}, "spec": spec})
+    request(settings, "POST", PODS, {"metadata": {"name": name}, "spec": spec}, JSON)
     while phase(settings, name) != "Running":
         assert time.monotonic() - begun < SOON_SECONDS, f"pod {name} does not run"
         time.sleep(0.2)
@@ -116,14 +113,13 @@ def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSe
     with changing(tmp_path) as state:
         pool = Record(id="pool", type=NODE_POOL, urn="pool", inputs=inputs, outputs={})
         state.resources[pool.key] = pool
-    api = Api(kubeconfig.active(kubeconfig.parse(str(cluster.kubeconfig))))
     spec = {
         "nodeSelector": {GKE_POOL_LABEL: T4_POOL["name"]},
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "example.com/image:1", "resources": {"requests": {"cpu": "3"}}}],
         "automountServiceAccountToken": False,
     }
-    api.request("POST", PODS, body={"metadata": {"name": "waits"}, "spec": spec})
+    request(cluster, "POST", PODS, {"metadata": {"name": "waits"}, "spec": spec}, JSON)
     there = placement.pods(cluster)
     # One that its controller has removed since asks for nothing.
     waiting = [replace(each, name="gone") for each in there] + there

@@ -8,8 +8,8 @@ bare_sdk.install()
 
 from pulumi.runtime.proto import language_pb2_grpc  # noqa: E402  (after the bare packages are in place)
 
+from setup.plugin_protocol import serve  # noqa: E402  (after the bare packages too)
 from setup.stand_ins.language.host import PythonLanguageHost  # noqa: E402  (after the bare packages too)
-from setup.stand_ins.protocol import serve  # noqa: E402  (after the bare packages too)
 
 serve(
     lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(

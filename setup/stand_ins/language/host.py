@@ -16,7 +16,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
-from setup.stand_ins import attached
+from setup import attached
 from setup.stand_ins.language.interpreter import InterpreterMissing, program_environment, program_python
 
 EXECUTE = Path(__file__).with_name("execute.py")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.stand_ins.stack import Stack
+from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
 SETTINGS = """

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from pulumi.runtime.proto import provider_pb2
-
 from setup.stand_ins.kubernetes import apply, lifecycle
 from setup.stand_ins.kubernetes.configuration import read
 from setup.stand_ins.kubernetes.operation import OperationFailed
 from setup.stand_ins.kubernetes.session import Session
-from setup.stand_ins.protocol import Engine
-from tests.stand_ins.api_server import ApiServer, free_port
-from tests.stand_ins.stack import Stack
+
+from setup.plugin_protocol import Engine
+from tests.plugins.api_server import ApiServer, free_port
+from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_ins.api_server import ApiServer
-from tests.stand_ins.stack import Stack
+from tests.plugins.api_server import ApiServer
+from tests.plugins.stack import Stack
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import grpc
 from google._upb import _message
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
-from setup.stand_ins.attached import die_with_parent
+from setup.attached import die_with_parent
 
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 MAX_CONCURRENT_CALLS = 256  # a call that awaits a resource holds its thread; the engine bounds the number itself

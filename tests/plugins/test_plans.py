@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.stand_ins.stack import Stack
+from tests.plugins.stack import Stack
 
 PROGRAM = """
 settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on)

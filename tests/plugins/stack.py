@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes import client, config
 
-from tests.stand_ins.api_server import program
+from tests.plugins.api_server import program
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGINS = ROOT / "setup" / "stand_ins" / "bin"

@@ -1,0 +1,88 @@
+"""Pulumi's Kubernetes plugin: where Pulumi finds it, its download, its build, and a Pulumi home with the build."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from setup.go_programs import EmbeddedFiles, GoProgram
+
+VERSION = "4.25.0"
+"""The version of the Python package. Pulumi asks for the plugin of just that version."""
+MODULE = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+PROGRAM = "pulumi-resource-kubernetes"
+BUILT = GoProgram(
+    module="pulumi-kubernetes",
+    package=".",
+    binary=PROGRAM,
+    # The module's version in go.mod names the commit of the tag v4.25.0.
+    flags=[f"-X main.version={VERSION}"],
+    embedded=EmbeddedFiles(module=MODULE, folder=f"cmd/{PROGRAM}", names=("schema.json", "terraform-mapping.json")),
+)
+HOME = (".trainyard", "pulumi-home")
+"""Folder of a checkout with a Pulumi home for the plugin that was built."""
+DOWNLOAD_SECONDS = 300
+
+
+def is_there() -> bool:
+    """Return True if Pulumi finds the plugin by itself, or it was built."""
+    return _is_found() or BUILT.is_built()
+
+
+def download(pulumi: str) -> None:
+    """Have Pulumi download the official plugin into its home. Raises OSError if it cannot be had."""
+    words = [pulumi, "plugin", "install", "resource", "kubernetes", VERSION]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"`{' '.join(words[1:])}` took more than {DOWNLOAD_SECONDS} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise OSError(f"`{' '.join(words[1:])}` failed: {said}")
+
+
+def home_with_build(checkout: Path) -> Path | None:
+    """Return a Pulumi home with the plugin that was built and the user's others; None if Pulumi finds its own.
+
+    Pulumi warns of each plugin that it takes from PATH, and the user's own home is not ours to write to.
+    """
+    home = checkout.joinpath(*HOME)
+    if _is_found() or not (BUILT.folder / PROGRAM).exists():
+        return None
+    add_build(home)
+    if (users := _users_home()) != home and (users / "plugins").is_dir():
+        for plugin in (users / "plugins").iterdir():
+            if plugin.is_dir() and not (home / "plugins" / plugin.name).exists():
+                # Pulumi passes over folders that are links.
+                (home / "plugins" / plugin.name).mkdir()
+                for file in plugin.iterdir():
+                    (home / "plugins" / plugin.name / file.name).symlink_to(file)
+    return home
+
+
+def credentials_folder() -> Path | None:
+    """Return the folder with the user's logins to Pulumi's backends, None without any."""
+    home = _users_home()
+    return home if (home / "credentials.json").exists() and home.parts[-2:] != HOME else None
+
+
+def add_build(home: Path) -> None:
+    """Add the plugin that was built to a Pulumi home."""
+    folder = home / "plugins" / f"resource-kubernetes-v{VERSION}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not (folder / PROGRAM).is_symlink() or (folder / PROGRAM).readlink() != BUILT.folder / PROGRAM:
+        (folder / PROGRAM).unlink(missing_ok=True)
+        (folder / PROGRAM).symlink_to(BUILT.folder / PROGRAM)
+
+
+def _is_found() -> bool:
+    """Return True if the plugin is on PATH, or is the user's own in Pulumi's home."""
+    home = _users_home()
+    installed = home / "plugins" / f"resource-kubernetes-v{VERSION}" / PROGRAM
+    return shutil.which(PROGRAM) is not None or (installed.exists() and home.parts[-2:] != HOME)
+
+
+def _users_home() -> Path:
+    return Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")

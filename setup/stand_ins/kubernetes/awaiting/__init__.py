@@ -1,1 +1,0 @@
-"""Waiting until an object is ready or gone: a rule for each kind, and the annotations that change it."""
