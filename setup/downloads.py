@@ -100,13 +100,10 @@ def _request(url: str, seconds: float, put: Callable[[IO[bytes] | Exception], No
         put(error)
 
 
-def listed_digest(changelog: str, url: str) -> str:
-    """Return the SHA-512 that Kubernetes' changelog gives for the archive at `url`.
-
-    Raises DownloadError if it lists none. A line is `[file](url) | hash`, with or without back quotes around the hash:
-    https://github.com/kubernetes/kubernetes/tree/master/CHANGELOG
-    """
-    found = re.search(re.escape(f"({url}) |") + r" `?([0-9a-f]{128})\b", changelog)
-    if found is None:
-        raise DownloadError(f"the changelog lists no checksum of {url}")
-    return found[1]
+def listed_digest(text: str, name: str) -> str:
+    """Return the SHA-512 or SHA-256 on the line of `text` that has `name`. Raises DownloadError without one."""
+    for line in text.splitlines():
+        found = re.search(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b", line)
+        if found and re.search(re.escape(name) + r"(?![\w.])", line):
+            return found[0]
+    raise DownloadError(f"the project's list of checksums has none of {name}")

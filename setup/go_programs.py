@@ -87,10 +87,7 @@ class GoProgram:
 
     def build(self) -> None:
         """Build into a draft folder that takes the old one's place only when complete; see `build_all`."""
-        draft = self.folder.with_name(self.module + ".new")
-        if draft.exists():
-            shutil.rmtree(draft)
-        draft.mkdir(parents=True)
+        draft = self._draft()
         words = ["-ldflags", " ".join(["-s", "-w", *self.flags]), "-o", str(draft / self.binary), self.package]
         if self.c_tags:
             words = ["-tags", ",".join(self.c_tags), *words]
@@ -101,6 +98,26 @@ class GoProgram:
         _compile(self.binary, self.module, words, cgo=bool(self.c_tags))
         for name in self.names:
             (draft / name).symlink_to(self.binary)
+        self._finish(draft)
+
+    def install(self, files: Mapping[str, Path]) -> None:
+        """Take released programs, by name, in place of a build."""
+        draft = self._draft()
+        for name, file in files.items():
+            shutil.copyfile(file, draft / name)
+            (draft / name).chmod(0o755)
+        self._finish(draft)
+
+    def _draft(self) -> Path:
+        """Return an empty folder for a new version of the program's folder."""
+        draft = self.folder.with_name(self.module + ".new")
+        if draft.exists():
+            shutil.rmtree(draft)
+        draft.mkdir(parents=True)
+        return draft
+
+    def _finish(self, draft: Path) -> None:
+        """Put a complete draft in the folder's place."""
         (draft / "sources").write_text(self.sources, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)

@@ -128,10 +128,24 @@ def test_only_the_first_failure_is_reported() -> None:
     assert [downloads.first_failure() for _ in range(3)] == [True, False, False]
 
 
-@pytest.mark.parametrize("quote", ["", "`"])
-def test_listed_digest_of_an_archive(quote: str) -> None:
-    line = "[kubernetes-server-linux-amd64.tar.gz](https://example.com/v1/kubernetes-server-linux-amd64.tar.gz)"
-    changelog = f"filename | sha512 hash\n-------- | -----------\n{line} | {quote}{DIGEST}{quote}\n"
-    assert listed_digest(changelog, "https://example.com/v1/kubernetes-server-linux-amd64.tar.gz") == DIGEST
-    with pytest.raises(DownloadError, match="lists no checksum"):
-        listed_digest(changelog, "https://example.com/v2/kubernetes-server-linux-amd64.tar.gz")
+CHANGELOG = """
+filename | sha512 hash
+-------- | -----------
+[kubernetes-server-linux-amd64.tar.gz](https://example.com/v2/kubernetes-server-linux-amd64.tar.gz) | `{other}`
+[kubernetes-server-linux-amd64.tar.gz](https://example.com/v1/kubernetes-server-linux-amd64.tar.gz) | {digest}
+"""
+SUMS = "{other}  runc.arm64\n{digest}  runc.amd64\n{other} *runc.amd64.asc\n"
+
+
+@pytest.mark.parametrize("digest", [DIGEST, hashlib.sha256(CONTENT).hexdigest()])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(CHANGELOG, "(https://example.com/v1/kubernetes-server-linux-amd64.tar.gz)"), (SUMS, "runc.amd64")],
+)
+def test_listed_digest_is_that_of_the_file(text: str, name: str, digest: str) -> None:
+    assert listed_digest(text.format(digest=digest, other="0" * len(digest)), name) == digest
+
+
+def test_listed_digest_of_an_unlisted_file_is_an_error() -> None:
+    with pytest.raises(DownloadError, match=r"has none of runc\.s390x"):
+        listed_digest(SUMS.format(digest=DIGEST, other="0" * 128), "runc.s390x")

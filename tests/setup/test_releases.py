@@ -1,0 +1,103 @@
+"""Released programs: downloaded from a server of the test's own, installed all or none; each program has a release."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.local.settings import KUBERNETES_VERSION, PROGRAMS, RUNTIME_PROGRAMS
+from setup.downloads import DownloadError, Downloads
+from setup.go_programs import GoProgram
+from setup.releases import Release, install, kubernetes_releases, runtime_releases
+from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
+
+ARCHIVED = GoProgram(module="kubernetes", package=".", binary="kubernetes", names=["kubelet", "kubectl"])
+SINGLE = GoProgram(module="runc", package=".", binary="runc")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """A server of files that prints nothing."""
+
+    def log_message(self, *_words: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """The address of a server and the folder that it serves; the cache is empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "site"
+    folder.mkdir()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", folder
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def archive(*names: str) -> bytes:
+    """An archive with a program of each name."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as members:
+        for name in names:
+            member = tarfile.TarInfo(f"server/bin/{name}")
+            member.size = len(name)
+            members.addfile(member, io.BytesIO(name.encode()))
+    return packed.getvalue()
+
+
+def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
+    """An archive and a single program on the server, with their checksums. `runc` is what the server sends as runc."""
+    url, folder = site
+    packed = archive("kubelet", "kubectl", "unused")
+    (folder / "server.tar.gz").write_bytes(packed)
+    (folder / "runc.amd64").write_bytes(runc)
+    sums = f"{hashlib.sha512(packed).hexdigest()}  server.tar.gz\n{hashlib.sha256(b'runc').hexdigest()}  runc.amd64\n"
+    (folder / "SUMS").write_text(sums, encoding="ascii")
+    members = {name: f"server/bin/{name}" for name in ARCHIVED.names}
+    server = Release(url=f"{url}/server.tar.gz", checksums=f"{url}/SUMS", listed_as="server.tar.gz", members=members)
+    single = Release(url=f"{url}/runc.amd64", checksums=f"{url}/SUMS", listed_as="runc.amd64", members={"runc": ""})
+    return [server, single]
+
+
+def test_released_programs_take_the_place_of_builds(site: tuple[str, Path]) -> None:
+    install([ARCHIVED, SINGLE], releases(site), Downloads())
+    assert ARCHIVED.is_built()
+    assert SINGLE.is_built()
+    assert (ARCHIVED.folder / "kubectl").read_bytes() == b"kubectl"
+    assert (SINGLE.folder / "runc").read_bytes() == b"runc"
+    assert (SINGLE.folder / "runc").stat().st_mode & 0o111
+    assert sorted(path.name for path in ARCHIVED.folder.iterdir()) == ["kubectl", "kubelet", "sources"]
+
+
+def test_a_wrong_checksum_of_one_installs_none(site: tuple[str, Path]) -> None:
+    with pytest.raises(DownloadError, match="has sha256"):
+        install([ARCHIVED, SINGLE], releases(site, runc=b"another"), Downloads())
+    assert not ARCHIVED.is_built()
+    assert not SINGLE.is_built()
+    assert [path for path in (ARCHIVED.folder.parents[1]).rglob("*") if path.is_file()] == []
+
+
+def test_a_release_that_is_missing_installs_none(site: tuple[str, Path]) -> None:
+    found = releases(site)
+    (site[1] / "runc.amd64").unlink()
+    with pytest.raises(DownloadError, match="404"):
+        install([ARCHIVED, SINGLE], found, Downloads())
+    assert not ARCHIVED.is_built()
+
+
+def test_every_program_of_the_cluster_is_released() -> None:
+    found = kubernetes_releases(KUBERNETES_VERSION)
+    assert {name for release in found for name in release.members} == set(PROGRAMS)
+    found = runtime_releases(CONTAINERD_VERSION, RUNC_VERSION)
+    assert {name for release in found for name in release.members} == set(RUNTIME_PROGRAMS)
