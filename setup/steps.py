@@ -30,10 +30,14 @@ KUBERNETES = go_programs.GoProgram(
     names=PROGRAMS,
 )
 CONTAINERD_VERSION = "2.4.2"
-CONTAINERD = go_programs.GoProgram(module="containerd", package=".", binary="containerd", names=["ctr"])
+_CONTAINERD_FLAGS = [f"-X github.com/containerd/containerd/v2/version.Version={CONTAINERD_VERSION}"]
+CONTAINERD = go_programs.GoProgram(
+    module="containerd", package=".", flags=_CONTAINERD_FLAGS, binary="containerd", names=["ctr"]
+)
 CONTAINERD_SHIM = go_programs.GoProgram(
     module="containerd-shim",
     package="github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    flags=_CONTAINERD_FLAGS,
     binary="containerd-shim-runc-v2",
 )
 """Apart from containerd: a shim starts every plugin that its binary has."""

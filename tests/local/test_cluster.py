@@ -105,10 +105,10 @@ def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings) -> N
     for node in request(cluster, "GET", "/api/v1/nodes")["items"]:
         about = node["status"]["nodeInfo"]
         assert about["kubeletVersion"] == f"v{KUBERNETES_VERSION}"
-        assert about["containerRuntimeVersion"].partition("+")[0] == f"containerd://{CONTAINERD_VERSION}"
+        assert about["containerRuntimeVersion"] == f"containerd://{CONTAINERD_VERSION}"
     runtime = [str(built_programs() / RUNTIME_PROGRAMS["runc"]), "--version"]
     lines = subprocess.run(runtime, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert lines[0].split()[-1].partition("+")[0] == RUNC_VERSION
+    assert lines[0] == f"runc version {RUNC_VERSION}"
     assert any(line.startswith("libseccomp:") for line in lines)
 
 
