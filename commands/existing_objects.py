@@ -15,6 +15,7 @@ from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import DynamicApiError, ForbiddenError, NotFoundError, ResourceNotFoundError
+from pulumi import RunError
 from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
@@ -35,7 +36,11 @@ REMEDIES = {
 
 def refused_for(stack: str, config: StackConfig, platform: KubeconfigConfig) -> list[str]:
     """Return one line for each object that the stack would create over one that is there."""
-    records = recorded_file((PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"), config)
+    text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
+    try:
+        records = recorded_file(text, config)
+    except RunError:
+        return []  # `pulumi up` reports it.
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
     wanted = identities(records) - in_state(exported["deployment"])
     return [_line(each, stack) for each in sorted(existing(wanted, platform))]
