@@ -69,7 +69,7 @@ preview: ## what the change of a stack does, costs, needs and breaks; no credent
 xla: ## the environment of the trainer's tests and benchmark on PyTorch/XLA, 6 GB (x86-64); make test runs them once it is there
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## unit, component, golden, stand-in and trainer tests, and one end to end on a real local cluster
+test: ## unit, component, golden, plugin and trainer tests, and one end to end on a real local cluster
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt

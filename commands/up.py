@@ -28,7 +28,7 @@ from commands.stack_lock import only_command
 from commands.standing import refused_for
 from infra.authorized_networks import examples
 from infra.aws.config import EksConfig
-from infra.config import LocalConfig
+from infra.config import KubeconfigConfig, LocalConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER
 from infra.local.preflight import check_machine
@@ -115,6 +115,12 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     adopt_pending(stack)
     if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
         raise PulumiFailed("\n".join(found))
+    if isinstance(config.platform, KubeconfigConfig):
+        # Slow to import.
+        from commands import existing_objects
+
+        if found := existing_objects.refused_for(stack, config, config.platform):
+            raise PulumiFailed("\n".join(found))
     if isinstance(config.platform, LocalConfig):
         remove_lost_cluster(stack)
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)

@@ -22,5 +22,5 @@ def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
 
 
 def examples(networks: Sequence[str]) -> list[str]:
-    """The ranges that stand in examples and can be nobody's."""
+    """Return the ranges that examples use and that belong to no machine."""
     return [each for each in networks if any(IPv4Network(each).subnet_of(example) for example in EXAMPLES)]

@@ -26,6 +26,14 @@ HOME = (".trainyard", "pulumi-home")
 DOWNLOAD_SECONDS = 300
 
 
+def installed_program() -> Path | None:
+    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build; None without any."""
+    if on_path := shutil.which(PROGRAM):
+        return Path(on_path)
+    build = BUILT.folder / PROGRAM
+    return _users_own() or (build if build.exists() else None)
+
+
 def is_there() -> bool:
     """Return True if Pulumi finds the plugin by itself, or it was built."""
     return _is_found() or BUILT.is_built()
@@ -79,9 +87,13 @@ def add_build(home: Path) -> None:
 
 def _is_found() -> bool:
     """Return True if the plugin is on PATH, or is the user's own in Pulumi's home."""
+    return shutil.which(PROGRAM) is not None or _users_own() is not None
+
+
+def _users_own() -> Path | None:
     home = _users_home()
-    installed = home / "plugins" / f"resource-kubernetes-v{VERSION}" / PROGRAM
-    return shutil.which(PROGRAM) is not None or (installed.exists() and home.parts[-2:] != HOME)
+    program = home / "plugins" / f"resource-kubernetes-v{VERSION}" / PROGRAM
+    return program if program.exists() and home.parts[-2:] != HOME else None
 
 
 def _users_home() -> Path:

@@ -178,7 +178,7 @@ class _Plan:
     def _checked(
         self, record: Record, inputs: Properties, records: Mapping[str, Record]
     ) -> tuple[Properties, list[str]]:
-        """Return completed inputs and what is wrong, judged without the values that stand in for outputs."""
+        """Return completed inputs and what is wrong, judged without the placeholders of outputs."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):

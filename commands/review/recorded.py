@@ -29,8 +29,8 @@ from setup.progress import run_steps
 from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
 
-STAND_IN = "not the secret"
-"""What every secret of a stack is here."""
+PLACEHOLDER = "not the secret"
+"""The value of every secret of a stack here."""
 
 
 def have_objects(operators: Iterable[str]) -> None:
@@ -57,7 +57,7 @@ def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
 
     def program() -> Awaitable[None]:
         settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}
-        pulumi.runtime.set_all_config(settings | dict.fromkeys(named, STAND_IN), named)
+        pulumi.runtime.set_all_config(settings | dict.fromkeys(named, PLACEHOLDER), named)
         main: Callable[[], Awaitable[None]] = runpy.run_path(str(PROJECT / "__main__.py"))["main"]
         return main()
 

@@ -1,1 +1,1 @@
-"""Stand-ins for the Pulumi plugins that a machine cannot download; the real plugin wins wherever there is one."""
+"""Stand-ins for the Python language host and the launcher of dynamic resources, which the CLI's module lacks."""

@@ -138,7 +138,7 @@ def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
     assert as_json(found, TODAY)["passes"] is False
 
 
-def test_values_that_stand_in_for_outputs_are_not_judged() -> None:
+def test_placeholders_of_outputs_are_not_judged() -> None:
     hidden = {"network": UNKNOWN, "name": "x", "list": [{"a": UNKNOWN}]}
     given = {"network": "network-vpc-id", "name": "x", "list": [{"a": "b"}]}
     assert _shown(hidden, given) == given

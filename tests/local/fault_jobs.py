@@ -1,8 +1,8 @@
 """Jobs for the fault table: each kind as Trainyard renders it, its programs replaced by small ones that fail as asked.
 
 Host 1 is the one that something happens to, in an `mpi-job` the launcher where its own end counts. The others wait
-until it has done its work; mpirun's stand-in holds a connection to each worker, as ssh does, and fails when one breaks
-or has been silent for as long as ssh bears (workloads/mpi.py).
+until it has done its work. A small program in place of mpirun holds a connection to each worker, as ssh does, and fails
+when one breaks or has been silent for longer than ssh waits (workloads/mpi.py).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
 
 
 def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -> None:
-    """Have a pod run the stand-in, on little of the machine."""
+    """Have a pod run the small program, on little of the machine."""
     (container,) = template["spec"]["containers"]
     role = template["metadata"]["labels"][COMPONENT_LABEL]
     container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []

@@ -1,7 +1,6 @@
 """A real etcd, kube-apiserver and kube-controller-manager on this machine's loopback, for the tests of this folder."""
 
 import json
-import os
 import shutil
 import socket
 import ssl
@@ -15,19 +14,18 @@ from typing import IO
 from infra.local.settings import cache_folder
 
 START_SECONDS = 60.0
-ADMIN_TOKEN = "stand-in-tests-admin"
-MANAGER_TOKEN = "stand-in-tests-manager"
+ADMIN_TOKEN = "plugin-tests-admin"
+MANAGER_TOKEN = "plugin-tests-manager"
 
 
-def program(name: str, variable: str) -> Path:
-    """Find a program in the folder or at the path that `variable` names, on PATH, or where `make setup` builds it."""
+def program(name: str) -> Path:
+    """Return the path of a program on PATH, or where `make setup` builds it."""
     built = cache_folder() / "bin"
-    given = [Path(os.environ[variable]), Path(os.environ[variable]) / name] if os.environ.get(variable) else []
     on_path = [Path(found)] if (found := shutil.which(name)) else []
-    for candidate in [*given, *on_path, *sorted(built.glob(f"*/{name}"))]:
+    for candidate in [*on_path, *sorted(built.glob(f"*/{name}"))]:
         if candidate.is_file():
             return candidate
-    raise FileNotFoundError(f"{name} is neither on PATH nor in {built}. Run `make setup` or set {variable}.")
+    raise FileNotFoundError(f"{name} is neither on PATH nor in {built}: run `make setup`")
 
 
 def free_port() -> int:
@@ -72,7 +70,7 @@ class ApiServer:
         etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
         self._run(
-            program("etcd", "TRAINYARD_ETCD"),
+            program("etcd"),
             *("--data-dir", self.folder / "etcd", "--unsafe-no-fsync", "--initial-cluster", f"default={peer_url}"),
             *("--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url),
             *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
@@ -86,7 +84,7 @@ class ApiServer:
         )
         certificates = ("--cert-dir", self.folder / "certs")
         self._run(
-            program("kube-apiserver", "TRAINYARD_KUBE_BIN"),
+            program("kube-apiserver"),
             *("--etcd-servers", etcd_url, "--service-cluster-ip-range", "10.0.0.0/24", *certificates),
             *("--bind-address", "127.0.0.1", "--secure-port", str(self.port)),
             *("--authorization-mode", "RBAC", "--token-auth-file", tokens, "--endpoint-reconciler-type", "none"),
@@ -97,7 +95,7 @@ class ApiServer:
         self._write_kubeconfig(self.kubeconfig, ADMIN_TOKEN)
         self._write_kubeconfig(self.folder / "manager.kubeconfig", MANAGER_TOKEN)
         self._run(
-            program("kube-controller-manager", "TRAINYARD_KUBE_BIN"),
+            program("kube-controller-manager"),
             *("--kubeconfig", self.folder / "manager.kubeconfig", "--leader-elect=false", *certificates),
             *("--service-account-private-key-file", key),
             *("--bind-address", "127.0.0.1", "--secure-port", str(free_port())),

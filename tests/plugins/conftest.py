@@ -1,9 +1,8 @@
-"""The API server of a test session, and stacks that the real Pulumi CLI brings up on it through the stand-ins."""
+"""The API server of a test session, and stacks that the Pulumi CLI brings up on it."""
 
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,9 +33,3 @@ def new_stack(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -
         return stack
 
     return make
-
-
-@pytest.fixture(scope="session")
-def pulumi_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home of Pulumi without plugins."""
-    return tmp_path_factory.mktemp("home")

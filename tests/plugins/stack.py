@@ -1,7 +1,7 @@
 """A stack of a test: its program, the Pulumi commands on it, its state, and the official client beside it."""
 
 import json
-import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +9,9 @@ from typing import Any
 
 from kubernetes import client, config
 
-from tests.plugins.api_server import program
+from commands.environment import stack_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGINS = ROOT / "setup" / "stand_ins" / "bin"
 
 PREAMBLE = """
 import os
@@ -34,7 +33,7 @@ def meta(name=None, **more):
 
 @dataclass
 class Stack:
-    """A program in a folder with a file backend; every command runs in a Pulumi home of its own."""
+    """A program in a folder with a file backend; commands run in the environment of the make targets."""
 
     folder: Path
     kubeconfig: Path
@@ -43,21 +42,16 @@ class Stack:
     def write(self, text: str) -> None:
         """Set the program: the text after a provider and some names that all programs share."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
-        (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "stand-ins", "runtime": runtime}))
+        (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "plugins", "runtime": runtime}))
         (self.folder / "__main__.py").write_text(PREAMBLE + text)
         (self.folder / "backend").mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
-        """What a command sees: the stand-ins first on PATH, no network, and the edits that the program asks for."""
-        pulumi = program("pulumi", "TRAINYARD_PULUMI")
-        plugins = [str(PLUGINS / name) for name in ("language", "dynamic", "kubernetes")]
+        """What a command sees: no downloads, and the edits that the program asks for."""
         return {
-            **os.environ,
-            "PATH": os.pathsep.join([*plugins, str(pulumi.parent), os.environ["PATH"]]),
-            "PULUMI_HOME": str(self.folder / "home"),
+            **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
             "PULUMI_CONFIG_PASSPHRASE": "for tests",
-            "PULUMI_SKIP_UPDATE_CHECK": "true",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
             "TEST_NAMESPACE": self.namespace,
             "TEST_KUBECONFIG": str(self.kubeconfig),
@@ -66,9 +60,12 @@ class Stack:
 
     def start(self, *arguments: str, **edits: object) -> subprocess.Popen[str]:
         """Start a Pulumi command; its output is one stream."""
-        command = [str(program("pulumi", "TRAINYARD_PULUMI")), *arguments, "--non-interactive", "--color", "never"]
+        environment = self.environment(**edits)
+        pulumi = shutil.which("pulumi", path=environment["PATH"])
+        assert pulumi, "there is no Pulumi CLI: run `make setup`"
         return subprocess.Popen(
-            command, cwd=self.folder, env=self.environment(**edits), text=True,
+            [pulumi, *arguments, "--non-interactive", "--color", "never"],
+            cwd=self.folder, env=environment, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
@@ -88,7 +85,7 @@ class Stack:
         process = self.start("preview", "--json", "--show-sames", **edits)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
-        steps = json.loads(output[output.index("\n{") :])["steps"]
+        steps = json.loads(output)["steps"]
         return {step["urn"].split("::")[-1]: step for step in steps}
 
     def operations(self, **edits: object) -> dict[str, str]:
@@ -99,7 +96,7 @@ class Stack:
 
     def state(self) -> dict[str, dict[str, Any]]:
         """The resources of the state by name, secrets encrypted as they lie there."""
-        path = self.folder / "backend" / ".pulumi" / "stacks" / "stand-ins" / "test.json"
+        path = self.folder / "backend" / ".pulumi" / "stacks" / "plugins" / "test.json"
         resources = json.loads(path.read_text())["checkpoint"]["latest"].get("resources", [])
         return {resource["urn"].split("::")[-1]: resource for resource in resources}
 

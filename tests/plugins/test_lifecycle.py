@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from infra.local.settings import TAKE_OVER_VARIABLE
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
@@ -28,24 +29,26 @@ def test_an_update_changes_the_object_in_place(new_stack: NewStack) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
     before = stack.core().read_namespaced_service("digits", stack.namespace)
-    assert {entry.manager for entry in before.metadata.managed_fields} == {"pulumi-kubernetes"}
     stack.up(stage="two")
     after = stack.core().read_namespaced_service("digits", stack.namespace)
     assert after.metadata.uid == before.metadata.uid
     assert after.metadata.labels == {"stage": "two"}
     manager = stack.state()["service"]["outputs"]["__fieldManager"]
-    assert [(entry.manager, entry.operation) for entry in after.metadata.managed_fields] == [(manager, "Apply")]
+    for each in (before, after):
+        assert [(entry.manager, entry.operation) for entry in each.metadata.managed_fields] == [(manager, "Apply")]
 
 
-def test_a_refresh_finds_drift_and_the_next_update_undoes_it(new_stack: NewStack) -> None:
+def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(
+    new_stack: NewStack,
+) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
     drift = {"metadata": {"labels": {"stage": "drifted"}}}
     stack.core().patch_namespaced_service("digits", stack.namespace, drift, field_manager="kubectl-edit")
     stack.run("refresh", "--yes", "--skip-preview")
     assert stack.state()["service"]["outputs"]["metadata"]["labels"] == {"stage": "drifted"}
-    step = stack.plan()["service"]
-    assert (step["op"], list(step["detailedDiff"])) == ("update", ["metadata.labels.stage"])
+    assert 'conflict with "kubectl-edit" using v1: .metadata.labels.stage' in stack.run("preview", fails=True)
+    # An update takes over what kubectl has written: fixCSAFieldManagers of the provider.
     stack.up()
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
     stack.core().delete_namespaced_service("digits", stack.namespace)
@@ -53,34 +56,39 @@ def test_a_refresh_finds_drift_and_the_next_update_undoes_it(new_stack: NewStack
     assert "service" not in stack.state()
 
 
-def test_a_field_that_another_manager_owns_is_a_conflict_until_it_is_taken_over(new_stack: NewStack) -> None:
+def test_field_of_another_manager_is_a_conflict_until_it_is_taken_over(new_stack: NewStack) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
     other_manager(stack, stage="theirs")
     output = stack.up(fails=True, stage="ours")
-    assert "conflict" in output
-    assert 'with "other"' in output
-    assert ".metadata.labels.stage" in output
-    assert "pulumi.com/patchForce" in output
+    assert "Server-Side Apply field conflict detected" in output
+    assert 'conflict with "other": .metadata.labels.stage' in output
     stack.up(stage="ours", force="yes")
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
 
 
-def test_an_object_that_exists_is_not_created_over(new_stack: NewStack) -> None:
-    stack = new_stack(SETTINGS)
-    stack.core().create_namespaced_service(
-        stack.namespace, {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 81}]}}
+def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) -> None:
+    stack = new_stack(
+        'taking = k8s.Provider("taking", kubeconfig=os.environ["TEST_KUBECONFIG"], opts=pulumi.ResourceOptions('
+        f'env_var_mappings={{"{TAKE_OVER_VARIABLE}": "PULUMI_K8S_ENABLE_PATCH_FORCE"}}))\n'
+        + SETTINGS.replace("opts=on", "opts=pulumi.ResourceOptions(provider=taking)")
     )
-    output = stack.up(fails=True)
-    assert "already exists" in output
-    assert "upsertExistingObjects" in output
-    upserting = SETTINGS.replace("opts=on", "opts=pulumi.ResourceOptions(provider=upserting)")
-    stack.write(
-        'upserting = k8s.Provider("u", kubeconfig=os.environ["TEST_KUBECONFIG"], upsert_existing_objects=True)\n'
-        + upserting.replace('"cluster_ip": "None", ', "")
-    )
-    stack.up(port=81)
-    assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
+    stack.up()
+    other_manager(stack, stage="theirs")
+    stack.up(stage="ours")
+    assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
+
+
+def test_object_that_exists_is_taken_over_and_goes_with_the_stack(new_stack: NewStack) -> None:
+    """Why commands/existing_objects.py looks first."""
+    stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))
+    theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
+    made = stack.core().create_namespaced_service(stack.namespace, theirs)
+    stack.up()
+    found = stack.core().read_namespaced_service("digits", stack.namespace)
+    assert (found.metadata.uid, found.metadata.labels) == (made.metadata.uid, {"stage": "one"})
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert stack.core().list_namespaced_service(stack.namespace).items == []
 
 
 def test_an_import_takes_over_an_object_that_the_program_describes(new_stack: NewStack) -> None:

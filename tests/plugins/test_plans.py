@@ -20,7 +20,7 @@ claim = k8s.core.v1.PersistentVolumeClaim(
     spec={"access_modes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1.5Gi"}}})
 job = k8s.batch.v1.Job(
     "job", metadata=meta("digits", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
-        "completions": edit("hosts", 2), "parallelism": 2, "completion_mode": "Indexed",
+        "completions": edit("hosts", 2), "parallelism": edit("hosts", 2), "completion_mode": "Indexed",
         "template": {"spec": {"restart_policy": "Never", "containers": [{
             "name": "trainer", "image": edit("image", "trainer:1"),
             "resources": {"limits": {"cpu": "1000m", "memory": "1.5Gi"}}}]}}})

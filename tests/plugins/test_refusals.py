@@ -7,14 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pulumi.runtime.proto import provider_pb2
-from setup.stand_ins.kubernetes import apply, lifecycle
-from setup.stand_ins.kubernetes.configuration import read
-from setup.stand_ins.kubernetes.operation import OperationFailed
-from setup.stand_ins.kubernetes.session import Session
 
-from setup.plugin_protocol import Engine
-from tests.plugins.api_server import ApiServer, free_port
+from tests.plugins.api_server import free_port
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
@@ -43,42 +37,77 @@ print("on stderr", file=sys.stderr)
 pulumi.log.warn("a warning")
 """)
     output = stack.run("preview")
-    assert "on stdout test stand-ins True" in output
+    assert "on stdout test plugins True" in output
     assert "on stderr" in output
     assert "warning: a warning" in output
 
 
-def test_a_field_that_the_kind_does_not_have_is_refused_in_the_preview(new_stack: NewStack) -> None:
+def test_field_that_a_built_in_kind_does_not_have_is_dropped(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kind="NetworkPolicy", opts=on,
     metadata=meta("typo"), spec={"podSelektor": {}, "podSelector": {}})
 """)
+    stack.up()
+    found = stack.custom().get_namespaced_custom_object(
+        "networking.k8s.io", "v1", stack.namespace, "networkpolicies", "typo"
+    )
+    assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+
+
+def test_field_that_a_custom_kind_does_not_have_is_refused(new_stack: NewStack) -> None:
+    stack = new_stack("""
+schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
+definition = k8s.apiextensions.v1.CustomResourceDefinition(
+    "definition", metadata={"name": "gadgets.test.dev"}, opts=on, spec={
+        "group": "test.dev", "scope": "Namespaced", "names": {"plural": "gadgets", "kind": "Gadget"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"open_apiv3_schema": schema}}]})
+k8s.apiextensions.CustomResource(
+    "custom", api_version="test.dev/v1", kind="Gadget", metadata=meta("one"), spec={"size": 3, "sise": 1},
+    opts=pulumi.ResourceOptions(provider=cluster, depends_on=[definition]))
+""")
+    output = stack.up(fails=True)
+    assert "failed to create typed patch object" in output
+    assert "Kind=Gadget): .spec.sise: field not declared in schema" in output
+    stack.run("destroy", "--yes", "--skip-preview")
+
+
+def test_value_that_is_not_allowed_is_refused_in_the_preview(new_stack: NewStack) -> None:
+    stack = new_stack('k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)')
     output = stack.run("preview", fails=True)
-    assert 'unknown field "spec.podSelektor"' in output
-    assert "Traceback" not in output
-    # By itself: the engine may end a preview at the first error.
-    stack.write('k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)')
-    output = stack.run("preview", fails=True)
-    assert "spec.ports[0].port: Invalid value: 0" in output
+    assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535" in output
     assert "Traceback" not in output
 
 
-def test_an_unknown_kind_is_named(
-    new_stack: NewStack, api_server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
-    monkeypatch.setattr(apply, "RETRY_PAUSES", (0.0,))
+def test_field_that_cannot_change_is_refused_until_the_object_is_deleted(new_stack: NewStack) -> None:
+    stack = new_stack("""
+k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
+    "completions": 1, "completion_mode": edit("mode", "Indexed"),
+    "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
+""")
+    stack.up()
+    for output in (stack.run("preview", fails=True, mode="NonIndexed"), stack.up(fails=True, mode="NonIndexed")):
+        assert 'spec.completionMode: Invalid value: "NonIndexed": field is immutable' in output
+    stack.run("destroy", "--yes", "--skip-preview", "--target", stack.state()["job"]["urn"])
+    stack.up(mode="NonIndexed")
+    assert stack.batch().read_namespaced_job("job", stack.namespace).spec.completion_mode == "NonIndexed"
+
+
+@pytest.mark.long
+def test_unknown_kind_is_named_after_a_minute(new_stack: NewStack) -> None:
+    """The provider waits, because another resource of the program may define the kind."""
     stack = new_stack("""
 k8s.apiextensions.CustomResource("job", api_version="kubeflow.org/v1", kind="PyTorchJob", metadata=meta("j"), opts=on)
 """)
     assert stack.operations() == {"job": "create"}
-    settings = read({"kubernetes:config:kubeconfig": str(api_server.kubeconfig)}, accept_secrets=True)
-    session = Session(settings, Engine(""))
-    request = provider_pb2.CreateRequest(urn="urn:pulumi:t::t::kubernetes:kubeflow.org/v1:PyTorchJob::job")
-    manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "j"}}
-    with pytest.raises(OperationFailed) as raised:
-        lifecycle.create(session, request, manifest)
-    assert 'no matches for kind "PyTorchJob" in version "kubeflow.org/v1"' in str(raised.value)
-    assert "Verify that any required CRDs have been created" in str(raised.value)
+    output = stack.up(fails=True)
+    assert "Verify that any required CRDs have been created" in output
+    assert 'no matches for kind "PyTorchJob" in version "kubeflow.org/v1"' in output
+
+
+def test_plugin_is_found_without_a_warning(new_stack: NewStack) -> None:
+    output = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n').up()
+    assert "warning" not in output
+    assert "$PATH" not in output
 
 
 def test_a_cluster_out_of_reach_is_previewed_and_refused_by_up(new_stack: NewStack) -> None:
@@ -90,12 +119,12 @@ def test_a_cluster_out_of_reach_is_previewed_and_refused_by_up(new_stack: NewSta
     assert stack.operations() == {"settings": "create"}
     output = stack.up(fails=True)
     assert "configured Kubernetes cluster is unreachable" in output
-    assert "Connection refused" in output
+    assert "connection refused" in output
 
 
 def processes_of(stack: Stack) -> list[str]:
     """The command lines of all processes that were started for this stack."""
-    mark = f"PULUMI_HOME={stack.folder / 'home'}".encode()
+    mark = f"TEST_NAMESPACE={stack.namespace}".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -107,7 +136,7 @@ def processes_of(stack: Stack) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_stand_in_outlives_its_engine(new_stack: NewStack, number: signal.Signals) -> None:
+def test_no_plugin_outlives_its_engine(new_stack: NewStack, number: signal.Signals) -> None:
     stack = new_stack("""
 k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
     "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})
@@ -119,7 +148,7 @@ k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
         assert time.monotonic() < deadline
         time.sleep(0.2)
     running = "\n".join(processes_of(stack))
-    assert "setup.stand_ins.kubernetes" in running
+    assert "pulumi-resource-kubernetes" in running
     assert "execute.py" in running
     engine.send_signal(number)
     output, _ = engine.communicate(timeout=60)

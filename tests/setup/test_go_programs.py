@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from infra.local.settings import cache_folder
-from setup.go_programs import GoProgram, build_all
+from setup.go_programs import MODULES, EmbeddedFiles, GoProgram, build_all
 
 COMPILER = """#!/bin/sh
 if [ "$1" = version ]; then echo go version go1.26.8 linux/amd64; exit; fi
+if [ "$1" = mod ]; then exit; fi
+if [ "$1" = list ]; then echo "/modules/$5"; exit; fi
+for word in "$@"; do [ "$before" != -overlay ] || cp "$word" "$CALLS.overlay"; before=$word; done
 echo "$*" >> "$CALLS"
 mkdir -p "$GOCACHE"
 for word in "$@"; do last=$word; [ "$before" != -o ] || result=$word; before=$word; done
@@ -43,6 +47,21 @@ def test_the_standard_library_is_compiled_once_for_all_programs(calls: Path) -> 
     assert all(program.is_built() for program in PROGRAMS)
     [kept] = [each.name for each in cache_folder().iterdir() if each.name not in ("bin", "go-build.lock")]
     assert kept.startswith("go-std-")
+
+
+def test_embedded_files_of_another_module_lie_next_to_the_main_package(calls: Path) -> None:
+    files = EmbeddedFiles(module="example.com/m", folder="cmd/x", names=("a.json", "b.json"))
+    program = GoProgram(module="pause", package=".", binary="pause", embedded=files)
+    build_all([program])
+    overlay = json.loads(calls.with_name("calls.overlay").read_text())
+    folder = MODULES / "pause"
+    assert overlay == {
+        "Replace": {
+            str(folder / "a.json"): "/modules/example.com/m/cmd/x/a.json",
+            str(folder / "b.json"): "/modules/example.com/m/cmd/x/b.json",
+        }
+    }
+    assert program.sources != PROGRAMS[0].sources
 
 
 def test_a_standard_library_that_was_not_compiled_to_its_end_is_compiled_again(

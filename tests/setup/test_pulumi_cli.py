@@ -1,19 +1,26 @@
-"""Which Pulumi and which plugins a stack gets: the machine's own win, stand-ins come last."""
+"""Which Pulumi CLI and hosts a stack gets: the machine's own win, stand-ins come last."""
 
 from __future__ import annotations
 
+import http.server
+import io
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from setup import pulumi_cli
+from setup import kubernetes_plugin, pulumi_cli
 
 
-def program(folder: Path, name: str) -> Path:
-    """An executable file."""
+def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
+    """Return an executable file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    path.write_text("#!/bin/sh\n", encoding="ascii")
+    path.write_text(text, encoding="ascii")
     path.chmod(0o755)
     return path
 
@@ -27,46 +34,38 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def stand_ins() -> set[str]:
-    """Names of the stand-ins that a stack would get."""
-    return set(pulumi_cli.missing_plugins())
-
-
 @pytest.mark.usefixtures("bare")
-def test_a_bare_machine_gets_every_stand_in() -> None:
+def test_hosts_on_a_bare_machine_are_stand_ins() -> None:
     assert not pulumi_cli.has_cli()
-    assert stand_ins() == {"language", "dynamic", "kubernetes"}
+    assert pulumi_cli.missing_hosts() == ["language", "dynamic"]
 
 
-def test_a_plugin_on_path_wins(bare: Path) -> None:
-    program(bare / "bin", "pulumi-resource-kubernetes")
-    assert stand_ins() == {"language", "dynamic"}
-
-
-def test_a_plugin_that_pulumi_installed_wins(bare: Path) -> None:
-    program(bare / "pulumi" / "plugins" / "resource-kubernetes-v4.34.2", "pulumi-resource-kubernetes")
-    assert stand_ins() == {"language", "dynamic"}
+def test_host_on_path_wins(bare: Path) -> None:
+    program(bare / "bin", "pulumi-language-python")
+    assert pulumi_cli.missing_hosts() == ["dynamic"]
 
 
 @pytest.mark.usefixtures("bare")
-def test_the_release_brings_its_own_hosts() -> None:
+def test_release_brings_its_own_hosts() -> None:
     for name in ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python"):
         program(pulumi_cli.release_folder(), name)
     assert pulumi_cli.has_cli()
     assert pulumi_cli.cli_folders() == [pulumi_cli.release_folder()]
-    assert stand_ins() == {"kubernetes"}
+    assert pulumi_cli.missing_hosts() == []
 
 
-def test_a_cli_on_path_wins_over_ours(bare: Path) -> None:
+def test_cli_on_path_wins_over_ours(bare: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
+    hosts = [pulumi_cli.STAND_INS / "language", pulumi_cli.STAND_INS / "dynamic"]
+    assert pulumi_cli.path_folders(bare) == ([], hosts)
 
 
-def test_a_built_cli_has_the_hosts_beside_it_that_a_release_has(bare: Path) -> None:
+def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> None:
     program(pulumi_cli.BUILT.folder, "pulumi")
     cli = bare / "checkout" / ".trainyard" / "cli"
-    assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [pulumi_cli.STAND_INS / "kubernetes"])
+    assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [])
     assert (cli / "pulumi").samefile(pulumi_cli.BUILT.folder / "pulumi")
     assert (cli / "pulumi-language-python").resolve().is_relative_to(pulumi_cli.STAND_INS)
     program(bare / "bin", "pulumi-language-python")
@@ -74,7 +73,7 @@ def test_a_built_cli_has_the_hosts_beside_it_that_a_release_has(bare: Path) -> N
     assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
 
 
-def test_a_cli_that_is_built_anew_takes_the_old_ones_place(bare: Path) -> None:
+def test_cli_that_is_built_again_replaces_the_old_one(bare: Path) -> None:
     for content in ("old", "new"):
         built = program(pulumi_cli.BUILT.folder, "pulumi")
         draft = built.with_name("draft")
@@ -84,7 +83,7 @@ def test_a_cli_that_is_built_anew_takes_the_old_ones_place(bare: Path) -> None:
         assert (cli / "pulumi").read_text(encoding="ascii") == content
 
 
-def test_the_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(pulumi_cli.BUILT.folder, "pulumi")
     folders = pulumi_cli.path_folders(bare)
     monkeypatch.setenv("PATH", ":".join(str(folder) for side in folders for folder in side))
@@ -92,18 +91,105 @@ def test_the_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_stand_in_on_path_is_no_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(pulumi_cli.STAND_INS / "kubernetes"))
-    assert "kubernetes" in stand_ins()
+def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(pulumi_cli.STAND_INS / "language"))
+    assert "language" in pulumi_cli.missing_hosts()
 
 
 @pytest.mark.usefixtures("bare")
-def test_a_release_with_another_digest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    import io
-    import urllib.request
-
-    monkeypatch.setattr("socket.getaddrinfo", lambda *_: [])
+def test_release_with_another_digest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(urllib.request, "urlopen", lambda *_args, **_named: io.BytesIO(b"not the release"))
     with pytest.raises(ValueError, match="has SHA-256"):
         pulumi_cli.fetch_release()
     assert not pulumi_cli.release_folder().exists()
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A server that knows no page."""
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_port}/"
+        found.shutdown()
+
+
+def test_server_that_answers_anything_has_no_problem(server: str) -> None:
+    assert pulumi_cli.problem_with(server) == ""
+
+
+def test_server_that_is_not_there_is_a_problem_at_once() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    begun = time.monotonic()
+    assert "Connection refused" in pulumi_cli.problem_with(f"http://127.0.0.1:{port}/")
+    assert time.monotonic() - begun < 2
+
+
+def test_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_cli, "ANSWER_SECONDS", 0.3)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        begun = time.monotonic()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        assert pulumi_cli.problem_with(url).startswith(url)
+        assert time.monotonic() - begun < 2
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lines of progress of a set-up whose builds are instant and whose official host does not answer."""
+
+    def build(programs: list[pulumi_cli.GoProgram]) -> None:
+        for each in programs:
+            program(each.folder, each.binary)
+            (each.folder / "sources").write_text(each.sources, encoding="ascii")
+
+    monkeypatch.setattr(pulumi_cli, "build_all", build)
+    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "no answer")
+    return []
+
+
+@pytest.mark.usefixtures("bare")
+def test_what_cannot_be_downloaded_is_built_after_one_line(lines: list[str]) -> None:
+    assert not pulumi_cli.is_complete()
+    pulumi_cli.get_pulumi(lines.append)
+    assert pulumi_cli.is_complete()
+    names = f"Pulumi {pulumi_cli.BUILT_VERSION} and pulumi-kubernetes {kubernetes_plugin.VERSION}"
+    assert lines == [f"no official download (no answer): building {names} from Go modules"]
+
+
+def test_plugin_alone_is_built_for_a_cli_of_the_machine(bare: Path, lines: list[str]) -> None:
+    program(bare / "bin", "pulumi")
+    pulumi_cli.get_pulumi(lines.append)
+    assert lines == [
+        f"no official download (no answer): building pulumi-kubernetes {kubernetes_plugin.VERSION} from Go modules"
+    ]
+    assert not pulumi_cli.BUILT.is_built()
+
+
+def test_official_plugin_is_downloaded_where_the_host_answers(
+    bare: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "")
+    folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{kubernetes_plugin.VERSION}"
+    install = f'[ "$*" = "plugin install resource kubernetes {kubernetes_plugin.VERSION}" ] || exit 1\n'
+    program(
+        bare / "bin",
+        "pulumi",
+        f"#!/bin/sh\n{install}/bin/mkdir -p {folder} && : > {folder}/{kubernetes_plugin.PROGRAM}\n",
+    )
+    pulumi_cli.get_pulumi(lines.append)
+    assert pulumi_cli.is_complete()
+    assert lines == []
+    assert kubernetes_plugin.home_with_build(bare) is None
+
+
+def test_plugin_that_fails_to_download_is_built(bare: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "")
+    program(bare / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
+    pulumi_cli.get_pulumi(lines.append)
+    [line] = lines
+    assert "failed: error: 403): building pulumi-kubernetes" in line
+    assert kubernetes_plugin.BUILT.is_built()

@@ -1,0 +1,96 @@
+"""Objects of a user's cluster that a stack would create and that are there already: `make up` stops before it begins.
+
+pulumi-kubernetes creates by server-side apply, which takes such an object over; `make down` would then delete it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kubernetes.client import ApiClient, Configuration
+from kubernetes.config import ConfigException, load_kube_config
+from kubernetes.dynamic import DynamicClient
+from kubernetes.dynamic.exceptions import DynamicApiError, ForbiddenError, NotFoundError, ResourceNotFoundError
+from pulumi import RunError
+from urllib3.exceptions import HTTPError
+
+from commands.environment import PROJECT
+from commands.review.recorded import recorded_file
+from commands.review.recording import Record
+from commands.stack import pulumi
+from infra.config import KubeconfigConfig
+from infra.kubeconfig import kubeconfig_files
+from stack_config import StackConfig
+
+Identity = tuple[str, str, str, str]
+"""API version, kind, namespace (or "") and name."""
+REMEDIES = {
+    "Namespace": "`make_namespace: false` uses a namespace that is there",
+    "CustomResourceDefinition": "`operators: present` uses the operators that are there",
+}
+
+
+def refused_for(stack: str, config: StackConfig, platform: KubeconfigConfig) -> list[str]:
+    """Return one line for each object that the stack would create over one that is there."""
+    text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
+    try:
+        records = recorded_file(text, config)
+    except RunError:
+        return []  # `pulumi up` reports it.
+    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
+    wanted = identities(records) - in_state(exported["deployment"])
+    return [_line(each, stack) for each in sorted(existing(wanted, platform))]
+
+
+def identities(records: Iterable[Record]) -> set[Identity]:
+    """Return the Kubernetes objects with a name among the resources of a program."""
+    return {found for each in records if (found := _identity(each.type, each.inputs))}
+
+
+def in_state(deployment: Mapping[str, Any]) -> set[Identity]:
+    """Return the Kubernetes objects in a deployment of `pulumi stack export`."""
+    resources = deployment.get("resources") or []
+    return {found for each in resources if (found := _identity(each["type"], each.get("inputs") or {}))}
+
+
+def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
+    metadata = inputs.get("metadata")
+    if not type_.startswith("kubernetes:") or not isinstance(metadata, Mapping) or not metadata.get("name"):
+        return None
+    return str(inputs["apiVersion"]), str(inputs["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"])
+
+
+def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
+    """Return those that the cluster has; none if it does not answer, because `pulumi up` then says why."""
+    files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
+    settings, load = Configuration(), load_kube_config
+    settings.retries = False
+    try:
+        load(files, context=platform.context, client_configuration=settings)
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = DynamicClient(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
+            return [each for each in wanted if _is_there(cluster, *each)]
+    except (ConfigException, DynamicApiError, HTTPError, OSError):
+        return []
+
+
+def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
+    try:
+        cluster.resources.get(api_version=api_version, kind=kind).get(name=name, namespace=namespace or None)
+    except (NotFoundError, ResourceNotFoundError, ForbiddenError):
+        return False
+    return True
+
+
+def _line(found: Identity, stack: str) -> str:
+    _version, kind, namespace, name = found
+    where = f"{namespace}/{name}" if namespace else name
+    remedy = REMEDIES.get(kind, "choose another name")
+    return (
+        f"{kind} {where} is in the cluster already, and is not of stack {stack}: `make up` would take it over and "
+        f"`make down` delete it; {remedy}, or delete it first"
+    )

@@ -1,0 +1,115 @@
+"""`make up` on a user's cluster: objects that are there and are not the stack's stop it before it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import stack_config
+from commands import existing_objects, up
+from commands.existing_objects import existing, identities, in_state
+from commands.review.recorded import have_objects, recorded_file
+from commands.stack import PulumiFailed
+from infra.config import KubeconfigConfig
+from tests.plugins.api_server import ApiServer
+from tests.plugins.stack import Stack
+
+NAMESPACE = "existing-objects"
+CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "jobsets.jobset.x-k8s.io")
+
+
+@pytest.fixture
+def platform(api_server: ApiServer) -> KubeconfigConfig:
+    """The test's API server as a cluster of the user."""
+    return KubeconfigConfig.model_validate(settings(api_server.kubeconfig)["trainyard:platform"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _objects() -> None:
+    """Have the objects of the operator that the job needs."""
+    have_objects(["jobset"])
+
+
+def settings(kubeconfig: Path) -> dict[str, Any]:
+    """A stack's settings with one job that needs an operator."""
+    platform = {
+        "kind": "kubeconfig",
+        "kubeconfig": str(kubeconfig),
+        "context": "test",
+        "namespace": NAMESPACE,
+        "image": "example.com/trainer:1",
+    }
+    job = {"name": "digits", "recipe": "digits", "kind": "jobset", "hosts": 2}
+    return {"trainyard:platform": platform, "trainyard:jobs": [job]}
+
+
+def test_only_what_is_there_is_found(platform: KubeconfigConfig, api_server: ApiServer, tmp_path: Path) -> None:
+    core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
+    wanted = [
+        ("v1", "Namespace", "", NAMESPACE),
+        ("v1", "ServiceAccount", NAMESPACE, "default"),
+        ("v1", "ConfigMap", NAMESPACE, "nothing"),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", NAMESPACE, "digits"),
+        CRD,
+    ]
+    assert existing(wanted, platform) == []
+    core.create_namespace({"metadata": {"name": NAMESPACE}})
+    try:
+        core.create_namespaced_service_account(NAMESPACE, {"metadata": {"name": "trainer"}})
+        assert existing([*wanted, ("v1", "ServiceAccount", NAMESPACE, "trainer")], platform)[0] == wanted[0]
+        assert ("v1", "ServiceAccount", NAMESPACE, "trainer") in existing(
+            [("v1", "ServiceAccount", NAMESPACE, "trainer")], platform
+        )
+    finally:
+        core.delete_namespace(NAMESPACE)
+
+
+def test_cluster_that_does_not_answer_has_nothing(platform: KubeconfigConfig, tmp_path: Path) -> None:
+    content = yaml.safe_load(Path(str(platform.kubeconfig)).read_text(encoding="utf-8"))
+    content["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert existing([CRD], platform.model_copy(update={"kubeconfig": str(file)})) == []
+
+
+def test_objects_of_the_program_and_of_the_state_have_the_same_identity(api_server: ApiServer, tmp_path: Path) -> None:
+    text = yaml.safe_dump({"config": settings(api_server.kubeconfig)})
+    file = tmp_path / "Pulumi.mine.yaml"
+    file.write_text(text, encoding="utf-8")
+    records = recorded_file(text, stack_config.load_file(file))
+    found = identities(records)
+    assert {("v1", "Namespace", "", NAMESPACE), CRD} <= found
+    resources = [{"type": each.type, "inputs": each.inputs} for each in records]
+    assert in_state({"resources": resources}) == found
+    assert in_state({}) == set()
+
+
+def test_up_names_the_objects_and_creates_nothing(
+    api_server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "Pulumi.mine.yaml"
+    file.write_text(yaml.safe_dump({"config": settings(api_server.kubeconfig)}), encoding="utf-8")
+    called: list[str] = []
+
+    def pulumi(*words: str, **_named: Any) -> str:
+        called.append(words[0])
+        return '{"deployment": {}}'
+
+    monkeypatch.setattr(existing_objects, "PROJECT", tmp_path)
+    for module in (existing_objects, up):
+        monkeypatch.setattr(module, "pulumi", pulumi)
+    for name in ("recover", "ensure_stack", "adopt_pending"):
+        monkeypatch.setattr(up, name, lambda _stack: None)
+    core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
+    core.create_namespace({"metadata": {"name": "trainyard-operators"}})
+    try:
+        with pytest.raises(PulumiFailed) as raised:
+            up.bring_up("mine", stack_config.load_file(file))
+    finally:
+        core.delete_namespace("trainyard-operators")
+    said = "Namespace trainyard-operators is in the cluster already, and is not of stack mine"
+    assert said in str(raised.value)
+    assert called == ["stack"]
