@@ -85,7 +85,7 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
 
 def in_queues(settings: ClusterSettings) -> set[str]:
     """The jobs that wait for what others have; not those for which nodes are being asked for."""
-    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta1/workloads")["items"]
+    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta2/workloads")["items"]
     waiting = set()
     for each in found:
         conditions = {each["type"]: each["status"] for each in each.get("status", {}).get("conditions") or []}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from infra.operators.objects import OperatorObjects, save_objects
-from infra.operators.releases import RELEASES, Release
+from infra.operators.release import Release
+from infra.operators.releases import RELEASES
 
 
 def save_made_up_objects() -> None:

@@ -14,7 +14,8 @@ import yaml
 
 from infra.local import program_image
 from infra.operators.objects import load_objects, objects_file, save_objects
-from infra.operators.releases import JOBSET, RELEASES, Release, Webhooks
+from infra.operators.release import Release, Webhooks
+from infra.operators.releases import JOBSET, RELEASES
 from setup import operators
 
 RELEASE = Release(
