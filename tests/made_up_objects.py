@@ -15,7 +15,7 @@ def save_made_up_objects() -> None:
 
 def objects_of(release: Release) -> OperatorObjects:
     """Objects as set-up would have written them, one of each."""
-    plural = f"{release.name}s"
+    plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
     definition = {
         "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},
         "spec": {"group": "example.com", "names": {"plural": plural, "kind": "A"}, "scope": "Namespaced"},

@@ -110,23 +110,23 @@ class Operator(pulumi.ComponentResource):
                 metadata=self._cluster_metadata(
                     definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
                 ),
-                spec={**definition["spec"], **self._conversion(definition["spec"]["names"]["plural"])},
+                spec=self._with_conversion(definition["spec"]),
                 opts=self._child,
             )
             for definition in objects.definitions
         ]
 
-    def _conversion(self, plural: str) -> dict[str, Any]:
-        """Return the conversion webhook that some operators must write their certificate into before they start.
+    def _with_conversion(self, spec: Any) -> Any:
+        """Return a definition with the conversion webhook that its operator must write its certificate into.
 
         The API server never calls it: each definition has one version.
         """
         webhooks = self._args.release.webhooks
-        if webhooks is None or plural not in webhooks.conversions:
-            return {}
+        if webhooks is None or spec["names"]["plural"] not in webhooks.conversions:
+            return spec
         service = {"name": webhooks.service, "namespace": self._args.namespace, "path": "/convert"}
         webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
-        return {"conversion": {"strategy": "Webhook", "webhook": webhook}}
+        return {**spec, "conversion": {"strategy": "Webhook", "webhook": webhook}}
 
     def _rights(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
         name = f"trainyard:{self._args.release.name}"
