@@ -75,22 +75,6 @@ def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     return [hosts[each.job].problem(jobs, each.message, each.key) for each in misfits(platform, _asks(jobs))]
 
 
-def not_handed_over(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
-    """Jobs of a kind to whose pods Kueue cannot say for which request their nodes have come.
-
-    Source: sigs.k8s.io/kueue v0.14.0, pkg/controller/jobs/trainjob: no annotations in what it hands over.
-    """
-    pools = platform.pools if isinstance(platform, GkeConfig) else ()
-    on_request = {pool.name for pool in pools if pool.capacity == ("queued",)}
-    placed = pools_of_jobs(platform, jobs)
-    message = "Kueue cannot give queued nodes to jobs of this kind; write jobset, or give the pool another capacity"
-    return [
-        Problem(("jobs", index, "kind"), message, job.kind)
-        for index, job in enumerate(jobs)
-        if job.kind == "train-job" and placed.get(job.name) in on_request
-    ]
-
-
 def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
     """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
     asks = _asks(jobs)

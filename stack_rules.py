@@ -17,7 +17,7 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.make_command import make_command
 from infra.settings.clear_secrets import in_variables, looks_random, shape
 from infra.settings.problems import Problem
-from stack_room import Jobs, not_handed_over, shortage, without_room
+from stack_room import Jobs, shortage, without_room
 from workloads import own_script
 from workloads.refusals.buckets import bucket_conflicts
 from workloads.refusals.conflicts import Conflict, conflicts
@@ -47,7 +47,7 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     for index, each in shared(jobs):
         found.append(Problem(("jobs", index, *each.key.split(".")), each.message, each.value))
     # Only where each value is right is there an answer to whether the jobs fit.
-    return found or without_room(platform, jobs) or not_handed_over(platform, jobs)
+    return found or without_room(platform, jobs)
 
 
 def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:

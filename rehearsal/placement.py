@@ -19,6 +19,8 @@ SETTLED_SECONDS = 3.0
 MISSING_SECONDS = 30.0
 """The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
 _FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
 BUCKET = "TRAINYARD_BUCKET"
 """Tells a job's processes where they keep what outlives them."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
@@ -41,6 +43,8 @@ class Pod:
     """What the cloud and the job tell it of its place: its bucket, variables of TPUs and slices."""
     why_pending: str
     """What the scheduler says."""
+    provisioning_request: str
+    """The request for nodes that it consumes; empty for none. GKE keeps other pods off queued nodes."""
 
 
 def pods(settings: ClusterSettings) -> list[Pod]:
@@ -72,6 +76,7 @@ def _pod(item: dict[str, Any]) -> Pod:
         asks=asks,
         environment=variables,
         why_pending=unscheduled.get("message", "") if unscheduled.get("status") == "False" else "",
+        provisioning_request=(item["metadata"].get("annotations") or {}).get(PROVISIONING_REQUEST, ""),
     )
 
 
@@ -85,7 +90,7 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
 
 def in_queues(settings: ClusterSettings) -> set[str]:
     """The jobs that wait for what others have; not those for which nodes are being asked for."""
-    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta1/workloads")["items"]
+    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta2/workloads")["items"]
     waiting = set()
     for each in found:
         conditions = {each["type"]: each["status"] for each in each.get("status", {}).get("conditions") or []}

@@ -7,7 +7,8 @@ from typing import Any
 
 from infra.local.program_image import is_stored, program_reference, store_program
 from infra.operators.objects import OperatorObjects, objects_file, save_objects
-from infra.operators.releases import Release, needed_releases
+from infra.operators.release import Release
+from infra.operators.releases import needed_releases
 from setup.go_modules import read_files
 from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
@@ -59,7 +60,7 @@ def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
     role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
     webhooks = {}
-    if release.webhooks is not None:
+    if release.webhooks is not None and release.webhooks.configurations:
         found = {each["kind"]: each["webhooks"] for each in _documents(files[release.webhooks.manifest])}
         for kind, name in release.webhooks.configurations:
             known = plurals | release.webhooks.others
@@ -68,13 +69,13 @@ def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
                 for each in found[kind]
                 if _resources(each) <= known
             ]
-    return OperatorObjects(definitions=definitions, rules=_rules(role["rules"], release.unneeded), webhooks=webhooks)
+    return OperatorObjects(definitions=definitions, rules=_rules(role["rules"], release), webhooks=webhooks)
 
 
 def _write_objects(releases: Iterable[Release]) -> None:
     for release in releases:
         names = {*release.definitions, release.role}
-        if release.webhooks is not None:
+        if release.webhooks is not None and release.webhooks.configurations:
             names.add(release.webhooks.manifest)
         go_sum = MODULES / release.name / "go.sum"
         save_objects(release, objects_of(release, read_files(release.module, release.version, go_sum, names)))
@@ -94,9 +95,13 @@ def _documents(content: bytes) -> list[Document]:
 
 
 def _definition(document: Document) -> Document:
-    """A CustomResourceDefinition without its prose, four fifths of it, which every update would carry about."""
+    """Return a CustomResourceDefinition of the stored version alone, which needs no conversion.
+
+    Its prose is left out: it is four fifths of the size, and every update would carry it.
+    """
     metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
+    spec["versions"] = [version for version in spec["versions"] if version["storage"]]
     for version in spec["versions"]:
         version["schema"]["openAPIV3Schema"] = _without_prose(version["schema"]["openAPIV3Schema"])
     return {"metadata": metadata, "spec": spec}
@@ -119,9 +124,19 @@ def _without_prose(schema: Any) -> Any:
     return kept
 
 
-def _rules(rules: list[Document], unneeded: frozenset[str]) -> list[Document]:
-    kept = [{**rule, "resources": [each for each in rule["resources"] if each not in unneeded]} for rule in rules]
-    return [rule for rule in kept if rule["resources"]]
+def _rules(rules: list[Document], release: Release) -> list[Document]:
+    """Return the rules of a role without unneeded resources."""
+    kept = [
+        {**rule, "resources": [each for each in rule["resources"] if each not in release.unneeded]} for rule in rules
+    ]
+    return [_with_own_names(rule, release) for rule in kept if rule["resources"]]
+
+
+def _with_own_names(rule: Document, release: Release) -> Document:
+    """Return a rule with the names of the release's webhook configurations, which the manifest leaves to installers."""
+    configurations = release.webhooks.configurations if release.webhooks else ()
+    names = [name for kind, name in configurations if f"{kind.lower()}s" in rule["resources"]]
+    return {**rule, "resourceNames": names} if names and "resourceNames" in rule else rule
 
 
 def _resources(webhook: Document) -> set[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from infra.operators.objects import OperatorObjects, save_objects
-from infra.operators.releases import RELEASES, Release
+from infra.operators.release import Release
+from infra.operators.releases import RELEASES
 
 
 def save_made_up_objects() -> None:
@@ -14,7 +15,7 @@ def save_made_up_objects() -> None:
 
 def objects_of(release: Release) -> OperatorObjects:
     """Objects as set-up would have written them, one of each."""
-    plural = f"{release.name}s"
+    plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
     definition = {
         "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},
         "spec": {"group": "example.com", "names": {"plural": plural, "kind": "A"}, "scope": "Namespaced"},

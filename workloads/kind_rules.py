@@ -1,7 +1,6 @@
 """What each kind of job can and cannot express, and the names that its pods get. Pure.
 
-Sources: the operators' own code at the versions of setup/go (training-operator v1.8.1, mpi-operator v0.6.0,
-JobSet v0.8.2, Trainer v2.0.0).
+Sources: the operators' own code at the versions of setup/go (training-operator, mpi-operator, JobSet, Trainer).
 """
 
 from __future__ import annotations

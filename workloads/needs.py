@@ -12,7 +12,7 @@ OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
         "indexed-job": frozenset(),
         "pytorch-job": frozenset({"training-operator"}),
         "mpi-job": frozenset({"mpi-operator"}),
-        "mx-job": frozenset({"training-operator"}),
+        "mx-job": frozenset({"training-operator-mxjob"}),
         "jobset": frozenset({"jobset"}),
         "train-job": frozenset({"trainer", "jobset"}),
     }

@@ -1,7 +1,7 @@
 """The Queues component: what Kueue admits the jobs of queues by, a share of every pool and the queues that draw on it.
 
 Kueue counts what the nodes have together: a job is admitted, all of its hosts, when that much is left. Source:
-sigs.k8s.io/kueue v0.14.0, apis/kueue/v1beta1.
+sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from infra.naming import stack_labels
 from infra.room.pool_room import PoolRoom
 from workloads.kinds.parts import Schema
 
-API_VERSION = "kueue.x-k8s.io/v1beta1"
+API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"
 """Name of the one ClusterQueue: a cluster has the operators of one stack."""
 ON_REQUEST = "queued-provisioning"

@@ -174,7 +174,7 @@ class Cluster:
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
         """The same jobs; those that wait in a queue say what Kueue says of them."""
-        call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta1", self.namespace)
+        call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
         try:
             said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
         except NotThere:

@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.local.settings import cache_folder
 from infra.make_command import make_command
-from infra.operators.releases import Release
+from infra.operators.release import Release
 
 FORMAT = 1
 """Raised when the file of an unchanged release is written in another way."""

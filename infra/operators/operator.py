@@ -19,12 +19,20 @@ from pulumi_kubernetes.core.v1 import (
     ServiceSpecArgs,
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
-from pulumi_kubernetes.rbac.v1 import ClusterRole, ClusterRoleBinding, PolicyRuleArgs, RoleRefArgs, SubjectArgs
+from pulumi_kubernetes.rbac.v1 import (
+    ClusterRole,
+    ClusterRoleBinding,
+    PolicyRuleArgs,
+    Role,
+    RoleBinding,
+    RoleRefArgs,
+    SubjectArgs,
+)
 
 from infra.naming import stack_labels
 from infra.operators.objects import OperatorObjects, load_objects
 from infra.operators.pod import WEBHOOK_PORT, operator_pod
-from infra.operators.releases import Release, Webhooks
+from infra.operators.release import Release, Webhooks
 
 CONFIGURATIONS = {
     "MutatingWebhookConfiguration": MutatingWebhookConfiguration,
@@ -68,7 +76,9 @@ class Operator(pulumi.ComponentResource):
         objects = load_objects(release)
         before = [*self._definitions(objects), *self._rights(objects), *self._configuration()]
         if release.webhooks is not None:
-            before += self._webhook_entrance(release.webhooks)
+            before += self._secret_permissions(release.webhooks.secret)
+            if release.webhooks.configurations:
+                before += self._webhook_entrance(release.webhooks)
         deployment = self._deployment(before)
         certified = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
         answers = [deployment.id, *(each.id for each in certified)]
@@ -100,11 +110,23 @@ class Operator(pulumi.ComponentResource):
                 metadata=self._cluster_metadata(
                     definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
                 ),
-                spec=definition["spec"],
+                spec=self._with_conversion(definition["spec"]),
                 opts=self._child,
             )
             for definition in objects.definitions
         ]
+
+    def _with_conversion(self, spec: Any) -> Any:
+        """Return a definition with the conversion webhook that its operator must write its certificate into.
+
+        The API server never calls it: each definition has one version.
+        """
+        webhooks = self._args.release.webhooks
+        if webhooks is None or spec["names"]["plural"] not in webhooks.conversions:
+            return spec
+        service = {"name": webhooks.service, "namespace": self._args.namespace, "path": "/convert"}
+        webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
+        return {**spec, "conversion": {"strategy": "Webhook", "webhook": webhook}}
 
     def _rights(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
         name = f"trainyard:{self._args.release.name}"
@@ -119,10 +141,30 @@ class Operator(pulumi.ComponentResource):
             f"{self._name}-binding",
             metadata=self._cluster_metadata(name),
             role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="ClusterRole", name=name),
-            subjects=[SubjectArgs(kind="ServiceAccount", name=self._args.release.name, namespace=self._args.namespace)],
+            subjects=[self._subject()],
             opts=self._child,
         )
         return [account, role, binding]
+
+    def _subject(self) -> SubjectArgs:
+        return SubjectArgs(kind="ServiceAccount", name=self._args.release.name, namespace=self._args.namespace)
+
+    def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
+        """Grant the Secret of the certificate; no name can restrict a list, so the namespace's are listed."""
+        name = self._args.release.name
+        rules = [
+            PolicyRuleArgs(api_groups=[""], resources=["secrets"], resource_names=[secret], verbs=["get", "update"]),
+            PolicyRuleArgs(api_groups=[""], resources=["secrets"], verbs=["list", "watch"]),
+        ]
+        role = Role(f"{self._name}-secret-role", metadata=self._metadata(), rules=rules, opts=self._child)
+        binding = RoleBinding(
+            f"{self._name}-secret-binding",
+            metadata=self._metadata(),
+            role_ref=RoleRefArgs(api_group="rbac.authorization.k8s.io", kind="Role", name=name),
+            subjects=[self._subject()],
+            opts=self._child,
+        )
+        return [role, binding]
 
     def _configuration(self) -> Sequence[pulumi.Resource]:
         files = self._args.release.files
@@ -185,4 +227,9 @@ class Operator(pulumi.ComponentResource):
 
 
 def _rule(rule: dict[str, list[str]]) -> PolicyRuleArgs:
-    return PolicyRuleArgs(api_groups=rule["apiGroups"], resources=rule["resources"], verbs=rule["verbs"])
+    return PolicyRuleArgs(
+        api_groups=rule["apiGroups"],
+        resources=rule["resources"],
+        resource_names=rule.get("resourceNames"),
+        verbs=rule["verbs"],
+    )

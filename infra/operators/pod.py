@@ -27,7 +27,8 @@ from pulumi_kubernetes.core.v1 import (
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.hardware import format_cpu, format_memory
-from infra.operators.releases import REQUEST, Release
+from infra.operators.release import Release
+from infra.operators.releases import REQUEST
 
 WEBHOOK_PORT = 9443
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"

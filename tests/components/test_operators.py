@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity, parse_cpu, parse_memory
+from infra.operators.objects import save_objects
 from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
 from infra.operators.releases import RELEASES, REQUEST
-from tests.made_up_objects import save_made_up_objects
+from tests.made_up_objects import objects_of, save_made_up_objects
 from tests.recording import RecordingEngine, run
 
 
@@ -92,6 +95,59 @@ def test_pods_satisfy_the_restricted_standard(name: str) -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_two_training_operators_share_one_certificate() -> None:
+    """Each writes its authority into the one webhook configuration that both look for."""
+    engine = made("training-operator-mxjob")
+    (secret,) = engine.of_type(":Secret")
+    (service,) = engine.of_type(":Service")
+    (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
+    assert configuration.name == "operators-training-operator-validating"
+    assert service.inputs["spec"]["selector"] == {"app.kubernetes.io/name": "training-operator"}
+    volumes = [each.inputs["spec"]["template"]["spec"]["volumes"] for each in engine.of_type(":Deployment")]
+    mounted = [each["secret"]["secretName"] for found in volumes for each in found if "secret" in each]
+    assert mounted == [secret.inputs["metadata"]["name"]] * 2
+    # The Secret is filled by then.
+    before = dependencies(engine, "operators-training-operator-mxjob-controller")
+    assert "operators-training-operator-controller" in before
+
+
+def test_no_two_operators_have_objects_of_one_name() -> None:
+    engine = made(*RELEASES)
+    for kind in (":ServiceAccount", ":ClusterRole", ":Role", ":Secret", ":Service", ":ConfigMap", ":Deployment"):
+        names = [each.inputs["metadata"]["name"] for each in engine.of_type(kind)]
+        assert len(names) == len(set(names)), kind
+
+
+def test_an_operator_may_change_its_own_certificate_alone() -> None:
+    engine = made("jobset")
+    (role,) = engine.of_type(":Role")
+    (change, look) = role.inputs["rules"]
+    assert (change["resourceNames"], change["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
+    assert (look["resources"], look["verbs"]) == (["secrets"], ["list", "watch"])
+    assert role.inputs["metadata"]["namespace"] == NAMESPACE
+    assert "operators-jobset-secret-binding" in dependencies(engine, "operators-jobset-controller")
+
+
+def test_rules_for_named_objects_stay_so() -> None:
+    rule = {"apiGroups": ["a"], "resources": ["b"], "resourceNames": ["c"], "verbs": ["get"]}
+    save_objects(RELEASES["jobset"], replace(objects_of(RELEASES["jobset"]), rules=[rule]))
+    (role,) = made("jobset").of_type(":ClusterRole")
+    assert role.inputs["rules"] == [rule]
+
+
+def test_a_certificate_can_be_written_where_the_operator_insists_on_it() -> None:
+    """Kueue starts only when its certificate is in the conversion webhook of each of its definitions."""
+    engine = made("kueue", "jobset")
+    found = {each.name: each.inputs["spec"] for each in engine.of_type(":CustomResourceDefinition")}
+    assert "conversion" not in found["operators-jobset-jobsets"]
+    conversion = found["operators-kueue-clusterqueues"]["conversion"]
+    assert conversion["strategy"] == "Webhook"
+    where = conversion["webhook"]["clientConfig"]["service"]
+    services = {each.inputs["metadata"]["name"] for each in engine.of_type(":Service")}
+    assert where["name"] in services
+    assert where["namespace"] == NAMESPACE
+
+
 def test_the_namespace_enforces_the_restricted_standard() -> None:
     (namespace,) = made("jobset").of_type(":Namespace")
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -118,7 +174,7 @@ def test_no_empty_list_is_a_change_in_every_update(name: str) -> None:
 def test_a_started_pod_has_its_last_webhook() -> None:
     (container,) = pod("training-operator")["containers"]
     assert container["startupProbe"]["httpGet"] == {
-        "path": "/validate-kubeflow-org-v1-mxjob",
+        "path": "/validate-kubeflow-org-v1-pytorchjob",
         "port": 9443,
         "scheme": "HTTPS",
     }
@@ -160,10 +216,11 @@ def test_versions_are_known_when_the_operators_work() -> None:
         return Operators("operators", OperatorsArgs(needed=frozenset({"trainer"}))).versions.apply(found.update)
 
     run(program)
-    assert found == {"jobset": "v0.8.2", "trainer": "v2.0.0"}
+    assert found == {name: RELEASES[name].version for name in ("jobset", "trainer")}
 
 
 def test_what_set_up_has_not_left_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    with pytest.raises(ValueError, match=r"the operator jobset v0\.8\.2 is not set up: run `make up`, or"):
+    version = re.escape(RELEASES["jobset"].version)
+    with pytest.raises(ValueError, match=rf"the operator jobset {version} is not set up: run `make up`, or"):
         made("jobset")

@@ -25,7 +25,7 @@ from tests.local.operator_program import TEXT
 from tests.local.test_cluster import wait_for
 from tests.plugins.stack import ROOT, Stack
 
-# The first run on a machine builds five operators.
+# The first run on a machine builds six operators.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 FINISHED = {
@@ -124,6 +124,22 @@ def test_operators_run_once_and_restart_never(stack: Stack) -> None:
     assert found == dict.fromkeys(RELEASES, 0)
 
 
+def test_only_operators_of_mpi_jobs_read_secrets_elsewhere(stack: Stack) -> None:
+    def may(name: str, *words: str) -> bool:
+        account = f"system:serviceaccount:{NAMESPACE}:{name}"
+        return kubectl(stack, "auth", "can-i", *words, f"--as={account}").stdout.strip() == "yes"
+
+    assert {name for name in RELEASES if may(name, "list", "secrets", "-n", "kinds")} == {"mpi-operator", "trainer"}
+    own = {
+        (name, release.webhooks.secret, other.webhooks.secret)
+        for name, release in RELEASES.items()
+        for other in RELEASES.values()
+        if release.webhooks and other.webhooks and name != "trainer"
+    }
+    for name, mine, secret in own:
+        assert may(name, "update", f"secrets/{secret}", "-n", NAMESPACE) == (secret == mine), (name, secret)
+
+
 def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
     kubectl(stack, "delete", "clusterrolebinding", "trainyard:jobset")
     stack.run("refresh", "--yes", "--skip-preview")
@@ -184,6 +200,15 @@ def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
         assert done.returncode == 0, (kind, done.stderr, seen)
     assert changes(stack, jobs="queued") == {}
     assert Cluster(str(stack.kubeconfig), "kinds").jobs(["large"])["large"].state == "queued"
+
+
+def test_no_operator_lacks_a_permission(stack: Stack) -> None:
+    """After a job of each kind, with and without a queue."""
+    for name in RELEASES:
+        log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
+        assert log, name
+        refused = [line for line in log.splitlines() if "forbidden" in line]
+        assert refused == [], name
 
 
 def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> None:

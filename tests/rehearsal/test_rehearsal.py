@@ -120,12 +120,21 @@ def test_jobs_of_queues_have_their_turn() -> None:
 
 
 @pytest.mark.long
-def test_queued_nodes_are_asked_for_all_at_once() -> None:
-    """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does."""
-    report = rehearse("later", "--file", str(STACKS / "queued-provisioning.yaml"))
+@pytest.mark.parametrize("kind", ["pytorch-job", "train-job"])
+def test_queued_nodes_are_asked_for_all_at_once(kind: str, tmp_path: Path) -> None:
+    """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does.
+
+    The pods name that request, without which GKE keeps them off its nodes.
+    """
+    stack = tmp_path / "stack.yaml"
+    text = (STACKS / "queued-provisioning.yaml").read_text(encoding="utf-8")
+    stack.write_text(text.replace("kind: pytorch-job", f"kind: {kind}"), encoding="utf-8")
+    report = rehearse("later", "--file", str(stack))
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
     hosts = [pod for pod in report["pods"] if pod["job"] == "large"]
     assert [pools[pod["node"]] for pod in hosts] == ["a2", "a2"]
+    (request,) = {pod["provisioning_request"] for pod in hosts}
+    assert request.startswith(f"{kind.replace('-', '')}-large-")
     assert report["waited"] == []
 
 

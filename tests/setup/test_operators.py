@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import yaml
 
 from infra.local import program_image
 from infra.operators.objects import load_objects, objects_file, save_objects
-from infra.operators.releases import JOBSET, RELEASES, Release, Webhooks
+from infra.operators.release import Release, Webhooks
+from infra.operators.releases import JOBSET, RELEASES
 from setup import operators
 
 RELEASE = Release(
@@ -49,7 +51,10 @@ DEFINITION = {
     "spec": {
         "conversion": {"strategy": "Webhook"},
         "names": {"plural": "jobs"},
-        "versions": [{"name": "v1", "schema": {"openAPIV3Schema": SCHEMA}}],
+        "versions": [
+            {"name": "v1beta1", "storage": False, "schema": {"openAPIV3Schema": SCHEMA}},
+            {"name": "v1", "storage": True, "schema": {"openAPIV3Schema": SCHEMA}},
+        ],
     },
     "status": {"conditions": []},
 }
@@ -74,12 +79,14 @@ def files(*resources: str) -> dict[str, bytes]:
     return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
 
 
-def test_definitions_keep_their_schema_and_lose_prose_and_conversion() -> None:
+def test_definitions_keep_the_schema_of_the_stored_version_and_lose_prose_and_conversion() -> None:
     (definition,) = operators.objects_of(RELEASE, files()).definitions
     assert definition["metadata"] == {"name": "jobs.example.com", "annotations": {"made-by": "generator"}}
     assert set(definition) == {"metadata", "spec"}
     assert "conversion" not in definition["spec"]
-    assert definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == {
+    (version,) = definition["spec"]["versions"]
+    assert version["name"] == "v1"
+    assert version["schema"]["openAPIV3Schema"] == {
         "type": "object",
         "properties": {"description": {"type": "string"}, "list": {"type": "array", "items": {"type": "string"}}},
     }
@@ -88,6 +95,26 @@ def test_definitions_keep_their_schema_and_lose_prose_and_conversion() -> None:
 def test_rights_for_what_is_not_installed_are_left() -> None:
     objects = operators.objects_of(RELEASE, files())
     assert objects.rules == [{"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}]
+
+
+def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
+    """The manifests leave the prefix of these names to whoever installs them."""
+    rule = {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["validatingwebhookconfigurations"],
+        "resourceNames": ["validating-webhook-configuration"],
+        "verbs": ["update"],
+    }
+    unnamed = {key: value for key, value in rule.items() if key != "resourceNames"}
+    role = {"kind": "ClusterRole", "rules": [rule, unnamed]}
+    objects = operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(role).encode()})
+    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed]
+
+
+def test_no_webhook_of_an_operator_that_installs_none_is_read() -> None:
+    assert RELEASE.webhooks is not None
+    release = replace(RELEASE, webhooks=replace(RELEASE.webhooks, configurations=()))
+    assert operators.objects_of(release, {name: files()[name] for name in ("crd.yaml", "role.yaml")}).webhooks == {}
 
 
 def test_webhooks_are_asked_about_what_is_installed_and_their_own_pods() -> None:

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from infra.hardware import Capacity, node_share
 from infra.operators.releases import RELEASES, REQUEST, needed_releases
 from infra.operators.room import left_for_jobs, reserved
+from workloads import queues
 from workloads.kind_rules import RULES
 from workloads.needs import OPERATORS
+from workloads.spec import JobSpec
 
 MODULES = Path(__file__).parents[2] / "setup" / "go"
 GIBIBYTE = 2**30
@@ -50,6 +52,21 @@ def test_kueue_is_asked_about_every_kind_that_a_queue_admits() -> None:
     assert webhooks is not None
     assert {f"{each}s" for each in frameworks} == webhooks.others
     assert configuration["manageJobsWithoutQueueName"] is False
+
+
+def test_kueue_evicts_no_job_whose_hosts_start_slowly() -> None:
+    """By default it would after 30 minutes, also while a host that failed is replaced."""
+    configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
+    waits = configuration["waitForPodsReady"]
+    deadline = JobSpec.model_json_schema()["properties"]["deadline_seconds"]
+    (longest,) = (each["maximum"] for each in deadline["anyOf"] if "maximum" in each)
+    assert int(waits["timeout"].removesuffix("h")) * 3600 >= longest
+    assert waits["recoveryTimeout"] == "0s"
+
+
+def test_kueues_configuration_and_queues_are_of_one_version() -> None:
+    configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
+    assert configuration["apiVersion"] == f"config.{queues.API_VERSION}"
 
 
 def test_an_unknown_operator_is_refused_with_those_that_there_are() -> None:

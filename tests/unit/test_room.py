@@ -57,6 +57,14 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         },
         [{**H100, "queue": "a3"}],
     ),
+    "queued nodes for a TrainJob": (
+        {
+            "kind": "gke",
+            "project": "some-project",
+            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
+        },
+        [{**H100, "queue": "a3", "kind": "train-job"}],
+    ),
     "two jobs of a queue in turn": ({"kind": "gke", "project": "some-project"}, [{**T4, "queue": "research"}] * 2),
     "two slices in turn in one": (
         {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]},
@@ -184,15 +192,6 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
         ("jobs[0].hosts = 97", "pool cpus has room for 96 more such hosts"),
     ),
     "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("jobs[0].accelerator", "no pool of the platform has v4-32")),
-    "queued nodes for a TrainJob": (
-        {
-            "kind": "gke",
-            "project": "some-project",
-            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
-        },
-        [{**H100, "queue": "a3", "kind": "train-job"}],
-        ('jobs[0].kind = "train-job"', "queued nodes", "write jobset"),
-    ),
     "no queue for queued nodes": (
         {
             "kind": "gke",

@@ -2,7 +2,7 @@
 
 One failed host restarts the whole set, `restarts` times; a final exit code fails it at once. An evicted host is
 replaced without counting, and so are hosts that leave because of it with the code that says so; any other end of
-theirs counts as a restart, since JobSet sees only that a Job of it failed. Source: sigs.k8s.io/jobset v0.8.2.
+theirs counts as a restart, since JobSet sees only that a Job of it failed. Source: sigs.k8s.io/jobset v0.12.0.
 """
 
 from __future__ import annotations

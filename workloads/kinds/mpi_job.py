@@ -4,7 +4,7 @@ The launcher is made when every worker answers: a worker's name is published onl
 operator's whose failure policy cannot be set: each of its failures counts as a restart, evictions and final exit codes
 too. A worker that is deleted, or evicted by a request, is made again; one that its node evicts as it runs short ends
 the job, which is the operator's own rule. Workers go when the job ends: sshd does not end by itself.
-Source: github.com/kubeflow/mpi-operator v0.6.0, pkg/controller.
+Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """
 
 from __future__ import annotations

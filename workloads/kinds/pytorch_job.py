@@ -1,7 +1,7 @@
 """Kind `pytorch-job`: a PyTorchJob (kubeflow.org/v1). The operator sets all of torchrun's addresses, ranks and counts.
 
 Host 0 is the Master and the others are Workers; an elastic job has Workers only. Restarts: workloads/kinds/
-training_operator.py. Source: github.com/kubeflow/training-operator v1.8.1, pkg/controller.v1/pytorch.
+training_operator.py. Source: github.com/kubeflow/training-operator v1.9.4, pkg/controller.v1/pytorch.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The runtime is the job's own and in its namespace, so that it goes with the job and needs no rights in the cluster; it
 gets another name whenever it changes, since a TrainJob's reference to it cannot. The operator makes a JobSet of the two
 and sets torchrun's addresses, ranks and counts: restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
-has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.0.0.
+has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.3.0.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPolicy(Schema):
-    """Makes the operator set torchrun's environment."""
-
-    num_proc_per_node: int
+    """Makes the operator set torchrun's environment; it has no keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +85,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
     shape = topology(spec)
     pod = Pod(command=host_command(spec, shape, placement.profile), container=TRAIN_JOB_NODES)
     jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
-    processes = shape.processes_per_host
-    torch = TorchPolicy(num_proc_per_node=processes) if uses_torchrun(spec) else None
+    torch = TorchPolicy() if uses_torchrun(spec) else None
     runtime = CustomResource(
         f"{name}-runtime",
         api_version=API_VERSION,
@@ -108,7 +105,7 @@ def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Resource
         TrainJobSpec(
             runtime_ref=reference,
             suspend=spec.suspend or None,
-            trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=processes),
+            trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
         ),
         opts,
     )

@@ -1,4 +1,4 @@
-"""What PyTorchJob and MXJob of the training-operator share: run policy and replicas, as the CRDs of v1.8.1 have them.
+"""What PyTorchJob and MXJob share, run policy and replicas, by the CRDs of training-operator v1.9.4 and v1.8.1.
 
 Restart and failure: the operator retries exit codes from 128 on only (`ExitCode`), so a signal, an out-of-memory kill
 and a deleted or evicted pod start the pod again, and an uncaught error (1) ends the job like the final codes do;

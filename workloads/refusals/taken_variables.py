@@ -1,7 +1,7 @@
 """Environment variables that are not free for a job to set, and who sets them. Pure.
 
-Sources: the operators' own code at the versions of setup/go (training-operator v1.8.1 pkg/controller.v1/pytorch and
-mxnet, mpi-operator v0.6.0 pkg/controller), Kubernetes' Job controller, and Trainyard's own command.py, mpi.py, pod.py.
+Sources: the operators' own code at the versions of setup/go (training-operator pkg/controller.v1/pytorch and
+mxnet, mpi-operator pkg/controller), Kubernetes' Job controller, and Trainyard's own command.py, mpi.py, pod.py.
 """
 
 from __future__ import annotations
