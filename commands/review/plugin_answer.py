@@ -66,10 +66,10 @@ def _changes(found: Any) -> list[PlannedChange]:
     kinds = {path: each.Kind.Name(each.kind) for path, each in found.detailedDiff.items()}
     changes = [PlannedChange(path, kind in REPLACES) for path, kind in sorted(kinds.items())]
     for path in found.replaces:
-        if not any(each.replaces and _is_within(each.path, path) for each in changes):
+        if not any(each.replaces and is_within(each.path, path) for each in changes):
             changes.append(PlannedChange(path, replaces=True))
     for path in found.diffs:
-        if not any(_is_within(each.path, path) for each in changes):
+        if not any(is_within(each.path, path) for each in changes):
             changes.append(PlannedChange(path, replaces=False))
     if found.changes == found.DIFF_SOME and not changes:
         changes.append(PlannedChange("", replaces=False))
@@ -77,8 +77,9 @@ def _changes(found: Any) -> list[PlannedChange]:
 
 
 def _is_asked(path: str, option: str) -> bool:
-    return option == "*" or _is_within(path, option)
+    return option == "*" or is_within(path, option)
 
 
-def _is_within(path: str, outer: str) -> bool:
+def is_within(path: str, outer: str) -> bool:
+    """Return True if a path is another one or below it."""
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
