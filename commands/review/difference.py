@@ -14,6 +14,7 @@ from typing import Any
 from commands.review.fixed_fields import fixed_fields
 from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import BY_PROVIDER, Action, Step
+from commands.review.plugin_answer import is_within
 from commands.review.recording import Record, key_of
 from rehearsal.cloud.checking import Changes, changes
 from rehearsal.cloud.fact_table import fact_table
@@ -82,7 +83,9 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
         found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
     asked = [
-        key for key in found.changed if any(path.split(".")[0] in (key, "*") for path in record.replace_on_changes)
+        path
+        for path in found.paths or found.changed
+        if any(option == "*" or is_within(path, option) for option in record.replace_on_changes)
     ]
     return replace(found, replaced=tuple(asked)) if asked and not found.replaced else found
 

@@ -19,6 +19,7 @@ from commands.review.plugin import (
     installed,
     started,
 )
+from commands.review.plugin_answer import action_of, planned_changes
 from commands.review.recording import Record, key_of
 from rehearsal.cloud.values import UNKNOWN, Unknown
 
@@ -26,7 +27,6 @@ PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Settings of a provider that it can only judge by asking the cloud."""
-REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 DEFECT = "a defect of Trainyard: "
 
 
@@ -197,31 +197,16 @@ class _Plan:
                     if self._first[key]:
                         removed[name] = UNKNOWN
         self.actions[record.key] = "same"
+        unchanged = self._plugin.diff(record, state, olds, olds)
         for news in [lost, *([removed] if removed not in (lost, inputs) else [])]:
             found = self._plugin.diff(record, state, olds, news)
-            action, reasons = _action(found, record.replace_on_changes)
+            action, reasons = action_of(planned_changes(found, unchanged, olds, news), record.replace_on_changes)
             if action == "replace":
                 self.actions[record.key], self.reasons[record.key] = action, reasons
                 self._first[record.key] = record.deletes_first or found.deleteBeforeReplace
                 return
             if news is lost:
                 self.actions[record.key], self.reasons[record.key] = action, reasons
-
-
-def _action(found: Any, replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return what a plugin's answer means, Pulumi's option `replace_on_changes` included, and the inputs it names."""
-    kinds = {path: found.detailedDiff[path].Kind.Name(found.detailedDiff[path].kind) for path in found.detailedDiff}
-    replaces = [*found.replaces, *(path for path, kind in kinds.items() if kind in REPLACES)]
-    changed = list(dict.fromkeys([*kinds, *found.diffs]))
-    asked = [path for path in changed for each in replace_on_changes if _is_within(path, each)]
-    if replaces or asked:
-        return "replace", list(dict.fromkeys([*replaces, *asked]))
-    return ("update", changed) if found.changes == found.DIFF_SOME or changed else ("same", [])
-
-
-def _is_within(path: str, option: str) -> bool:
-    """Return True if an option of Pulumi that names inputs names a changed path or an input around it."""
-    return option in ("*", path) or path.startswith((f"{option}.", f"{option}["))
 
 
 def _shown(checked: Any, inputs: Any) -> Any:

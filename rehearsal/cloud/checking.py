@@ -98,6 +98,8 @@ class Changes:
     """Reason why an update recycles every node of a pool; empty if it recycles none."""
     crash: str = ""
     """Reason why the provider crashes on this plan; empty if it does not."""
+    paths: tuple[str, ...] = ()
+    """Paths that differ, without indices; empty if only the keys in `changed` are known."""
 
 
 def changes(token: str, olds: Properties, news: Properties) -> Changes:
@@ -119,6 +121,7 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
         deletes_first=bool(replaced) and (fixed or table.deletes_first),
         recycles=recycling[0]["reason"] if recycling and not replaced else "",
         crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
+        paths=tuple(sorted(paths)),
     )
 
 

@@ -48,13 +48,18 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Replace a resource for the inputs that the file names, crash at an unknown one, else update."""
+        """Replace a resource for the inputs that the file names, crash at an unknown one, else update.
+
+        Paths under `compute` change in every plan, as what only the cloud knows does in a state that lacks it.
+        """
         olds, news = from_wire(request.old_inputs), from_wire(request.news)
         if isinstance(news.get(self._commands.get("crash_at_unknown", "")), Unknown):
             print("panic: can't use ElementIterator on unknown value", file=sys.stderr, flush=True)
             os._exit(2)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
         replaces = [key for key in changed if key in self._commands.get("replace", {}).get(request.name, [])]
+        changed += [key for key in self._commands.get("compute", {}).get(request.name, []) if key not in changed]
+        replaces += [key for key in changed if key in self._commands.get("compute_replaces", [])]
         some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
 

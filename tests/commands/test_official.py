@@ -72,6 +72,20 @@ def test_other_plan_is_a_defect(home: Home) -> None:
     assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
 
 
+def test_values_that_only_the_cloud_knows_are_not_a_change(home: Home) -> None:
+    computed = {"cluster-control-plane": ["masterAuth"], "network-nat": ["natIps"], "gpus-nodes": ["placementPolicy"]}
+    found = home.asked(changed({"nodes": 4}), compute=computed, compute_replaces=["placementPolicy"])
+    assert found.failures == []
+
+
+def test_input_that_changes_counts_among_values_that_the_cloud_knows(home: Home) -> None:
+    found = home.asked(STACK, compute={"gpus-nodes": ["autoscaling"]})
+    assert found.failures == []
+    found = home.asked(changed({"nodes": 4}), compute={"gpus-nodes": ["autoscaling"]}, compute_replaces=["autoscaling"])
+    [line] = found.differences
+    assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
+
+
 def test_replaced_resource_draws_along_what_depends_on_it(home: Home) -> None:
     after = {**STACK, "platform": {**STACK["platform"], "network": {"nodes": "10.200.0.0/20"}}}
     replaced = {"network-subnet": ["ipCidrRange"], "cluster-control-plane": ["subnetwork"], "gpus-nodes": ["cluster"]}

@@ -20,6 +20,7 @@ from commands.review.recording import Record
 POOL = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V4 = {"name": "gpus", "accelerator": "v4", "topology": "2x2x4", "check_zones": False}
+V6E = {"name": "gpus", "accelerator": "v6e", "topology": "2x2", "check_zones": False}
 N1 = {"name": "gpus", "machine_type": "n1-standard-8", "accelerator": "nvidia-tesla-t4", "accelerators_per_node": 1}
 CLUSTER = "cluster-control-plane"
 ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "replace", "jobs-user": "replace"}
@@ -57,6 +58,8 @@ GKE: list[tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = [
     ({}, {"system_pool": {"machine_type": "e2-standard-8"}}, {"system-nodes": "recycle"}),
     (pools(A3), pools({**A3, "compact": False}), {"gpus-nodes": "replace"}),
     (pools(V4), pools({**V4, "topology": "2x4x4"}), {"gpus-nodes": "replace"}),
+    (pools(V4), pools({**V4, "disk_size_gb": 200}), {"gpus-nodes": "recycle"}),
+    (pools(V6E), pools({**V6E, "topology": "2x4"}), {"gpus-nodes": "replace"}),
     ({}, {"network": {"nodes": "10.1.0.0/20"}}, {"network-subnet": "replace", **ALL_IN_CLUSTER}),
     ({"network": {"nodes": "10.8.0.0/20"}}, {"network": {"nodes": "10.8.0.0/19"}}, {"network-subnet": "update"}),
     ({}, {"network": {"pods": "10.68.0.0/14"}}, {"network-subnet": "update"}),
