@@ -24,7 +24,7 @@ Jobs = tuple[JobSpec, ...]
 HOSTS = "hosts"
 BESIDE = {
     "mpi-job": (("kind", "launcher"),),
-    "mx-job": (("servers", "parameter servers"), ("kind", "scheduler")),
+    "mx-job": (("parameter_servers", "parameter servers"), ("kind", "scheduler")),
 }
 """What a kind's jobs run beside their hosts, in the order of a job's demands, each after the key that it is from."""
 
@@ -164,7 +164,9 @@ def _said(part: _Part, before: Sequence[_Part]) -> str:
 
 
 def _less(part: _Part) -> str:
-    return "write less, or ask for less" if part.key == "servers" and part.demand.hosts > 1 else "ask for less"
+    return (
+        "write less, or ask for less" if part.key == "parameter_servers" and part.demand.hosts > 1 else "ask for less"
+    )
 
 
 def _local_node(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> Capacity:

@@ -43,7 +43,7 @@ def config(hosts: int, context: str) -> dict[str, Any]:
         "context": context,
         "kubeconfig": str(SETTINGS.kubeconfig),
         "namespace": NAMESPACE,
-        "make_namespace": False,
+        "create_namespace": False,
         "image": "example.com/trainer:1",
         "bucket": {"kind": "url", "url": "gs://bench"},
     }

@@ -80,7 +80,7 @@ class KubeconfigConfig(Section):
     """Path of the kubeconfig file; by default what kubectl reads: `$KUBECONFIG`, else `~/.kube/config`."""
     namespace: GivenNamespaceName = "training"
     """Kubernetes namespace of the jobs; only one stack may use it."""
-    make_namespace: bool = True
+    create_namespace: bool = True
     """Whether the stack makes the namespace and removes it with all that is in it, so that you use it for nothing else;
     `false` where it is given to you: its labels and what else is in it stay as they are. A stack that has made one and
     is told `false` later removes it."""

@@ -29,7 +29,7 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
         url = config.bucket.url
     training = TrainingNamespace(
         "training",
-        TrainingNamespaceArgs(namespace=config.namespace, is_present=not config.make_namespace, bucket=claim),
+        TrainingNamespaceArgs(namespace=config.namespace, is_present=not config.create_namespace, bucket=claim),
         pulumi.ResourceOptions(providers={"kubernetes": provider}),
     )
     export = f"export KUBECONFIG={path} && " if path else ""

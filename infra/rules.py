@@ -18,9 +18,11 @@ def contradictions(platform: PlatformConfig) -> list[Problem]:
         return [*gcp.problems(platform), *image_problems(platform.image)]
     if isinstance(platform, EksConfig):
         return [*aws.problems(platform), *image_problems(platform.image)]
-    made = platform.namespace if isinstance(platform, KubeconfigConfig) and platform.make_namespace else ""
+    made = platform.namespace if isinstance(platform, KubeconfigConfig) and platform.create_namespace else ""
     if message := not_made_here(made):
         return [
-            Problem(("platform", "namespace"), f"{message}, or add `make_namespace: false` if it is given to you", made)
+            Problem(
+                ("platform", "namespace"), f"{message}, or add `create_namespace: false` if it is given to you", made
+            )
         ]
     return []

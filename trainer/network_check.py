@@ -33,7 +33,7 @@ WARMUP = 2
 class Options:
     """Options of the command line."""
 
-    least_gigabits: float
+    min_bandwidth_gbps: float
     """Minimum bandwidth of the slowest link, in gigabits a second, one way."""
     megabytes: float
     """Size of a transfer in 10^6 bytes."""
@@ -114,7 +114,9 @@ def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.d
 def parse(arguments: list[str]) -> Options:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--least-gigabits", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s")
+    parser.add_argument(
+        "--min-bandwidth-gbps", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s"
+    )
     parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
     parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")
     own, after = (
@@ -124,7 +126,10 @@ def parse(arguments: list[str]) -> Options:
     )
     found = parser.parse_args(own)
     return Options(
-        least_gigabits=found.least_gigabits, megabytes=found.megabytes, rounds=found.rounds, program=tuple(after)
+        min_bandwidth_gbps=found.min_bandwidth_gbps,
+        megabytes=found.megabytes,
+        rounds=found.rounds,
+        program=tuple(after),
     )
 
 
@@ -142,13 +147,14 @@ def check(options: Options) -> bool:
         slowest = measure(options, device)
     finally:
         dist.destroy_process_group()
-    enough = slowest >= options.least_gigabits
+    enough = slowest >= options.min_bandwidth_gbps
     if rank == 0:
         print(
-            f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.least_gigabits:g}", flush=True
+            f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
+            flush=True,
         )
     if not enough:
-        text = f"error: the slowest link has {slowest:.2f} of {options.least_gigabits:g} gigabits/s"
+        text = f"error: the slowest link has {slowest:.2f} of {options.min_bandwidth_gbps:g} gigabits/s"
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
     return enough
 

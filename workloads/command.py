@@ -106,9 +106,9 @@ def program(spec: JobSpec) -> tuple[str, ...]:
 
 def _links(spec: JobSpec) -> tuple[str, ...]:
     """The check of all links, which then becomes the program that follows."""
-    if spec.least_link_gigabits is None:
+    if spec.min_bandwidth_gbps is None:
         return ()
-    return ("-m", "trainer.network_check", f"--least-gigabits={spec.least_link_gigabits:g}", "--")
+    return ("-m", "trainer.network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
 
 
 def uses_torchrun(spec: JobSpec) -> bool:

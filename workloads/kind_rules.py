@@ -58,7 +58,11 @@ RULES: Mapping[JobKind, KindRules] = MappingProxyType(
             tpu="there is no MPI between TPU hosts",
         ),
         "mx-job": KindRules(
-            suffixes=lambda spec: ("-scheduler-0", f"-server-{spec.servers - 1}", f"-worker-{spec.hosts - 1}"),
+            suffixes=lambda spec: (
+                "-scheduler-0",
+                f"-server-{spec.parameter_servers - 1}",
+                f"-worker-{spec.hosts - 1}",
+            ),
             rendezvous=(),
             tpu="MXNet has no TPU device",
             recipes=False,

@@ -151,7 +151,7 @@ class JobSpec(Section):
         default_factory=default_hosts, json_schema_extra={"default": 1}
     )
     """Number of hosts that train together; for TPUs and elastic jobs it follows from what they say."""
-    servers: Annotated[int, Field(ge=1, le=1000)] = 1
+    parameter_servers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Number of parameter servers of an `mx-job`, beside its hosts and a scheduler."""
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
         default_factory=_default_processes, json_schema_extra={"default": 1}
@@ -182,7 +182,7 @@ class JobSpec(Section):
     themselves. Platform `local` reaches no registry, where any other image is waited for in vain, and builds those of
     Trainyard's own that jobs name: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI (images/horovod), and
     `stores`, an object store for recipes (images/stores)."""
-    least_link_gigabits: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
+    min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
     job fails at once; by default nothing is checked."""
     queue: DnsLabel | None = None
@@ -266,6 +266,6 @@ class JobSpec(Section):
         if self.kind == "mpi-job":
             return (hosts, Demand(hosts=1, per_host=COORDINATOR))
         if self.kind == "mx-job":
-            servers = Demand(hosts=self.servers, per_host=self.resources.capacity)
+            servers = Demand(hosts=self.parameter_servers, per_host=self.resources.capacity)
             return (hosts, servers, Demand(hosts=1, per_host=COORDINATOR))
         return (hosts, Demand(hosts=1, per_host=COORDINATOR)) if self.meeting == "etcd" else (hosts,)

@@ -155,7 +155,7 @@ class EksConfig(Section):
     """Kubernetes namespace of the jobs, made and removed by the stack."""
     kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.36', in quotes")] = DEFAULT_EKS_VERSION
     """Minor version of Kubernetes of the control plane and all nodes; a cluster that stands goes up one at a time."""
-    check_offers: bool = True
+    check_availability: bool = True
     """Whether versions, zones and instance types of a region that Trainyard does not know of (those of 2026-11) are \
 refused."""
     network: EksNetworkConfig = EksNetworkConfig()

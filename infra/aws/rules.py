@@ -61,7 +61,7 @@ DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
 
 def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
-    if config.check_offers and (wrong := unsupported(config.kubernetes_version, today)):
+    if config.check_availability and (wrong := unsupported(config.kubernetes_version, today)):
         yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
 
 
@@ -141,10 +141,10 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     for zone in zones:
         if zone[:-1] != config.region:
             yield Problem(("platform", "zones"), f"{zone} is not in platform.region, {config.region}", list(zones))
-        elif config.check_offers and zone not in known:
+        elif config.check_availability and zone not in known:
             message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
             yield Problem(("platform", "zones"), message + SKIPPED, list(zones))
-    if config.check_offers and not config.zones and config.region in ZONES_BY_ACCOUNT:
+    if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
         message = f"{config.region} gives an account some of its zones only; write yours, two of {', '.join(known)}"
         yield Problem(("platform", "zones"), message, [])
 
@@ -163,7 +163,7 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
 
 def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
     regions = INSTANCE_REGIONS.get(plan.machine.family)
-    if config.check_offers and regions is not None and config.region not in regions:
+    if config.check_availability and regions is not None and config.region not in regions:
         message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
         yield "machine_type", message + SKIPPED, plan.machine.name
 
@@ -187,8 +187,8 @@ eksctl-io/eksctl pull request 8509.
 
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
-    # With check_offers the version's own rule refuses these.
-    if plan.efa and not config.check_offers and minor_of(config.kubernetes_version) < EFA_MINOR:
+    # With check_availability the version's own rule refuses these.
+    if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
         message = (
             f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "
             f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"

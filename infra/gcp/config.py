@@ -213,7 +213,7 @@ class GkeConfig(Section):
     """GKE release channel."""
     kubernetes_version: Annotated[str, matched(_VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None = None
     """Least version of the control plane; by default the channel's own."""
-    check_offers: bool = True
+    check_availability: bool = True
     """Whether versions, regions and zones that Trainyard does not know of (those of 2026-11) are refused."""
     network: GkeNetworkConfig = GkeNetworkConfig()
     """Address ranges."""

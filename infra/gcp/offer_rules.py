@@ -20,7 +20,7 @@ _REGISTRIES = frozenset({"us", "europe", "asia"})
 
 def unknown_zone(config: GkeConfig) -> Problem | None:
     """The platform's zone, where there is none of that name; most other rules then say nothing of use."""
-    if config.check_offers and config.zone not in GCP_ZONES:
+    if config.check_availability and config.zone not in GCP_ZONES:
         return Problem(("platform", "zone"), _no_zone(config.zone), config.zone)
     return None
 
@@ -32,7 +32,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     if location is not None and location.lower() not in places:
         message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
         yield Problem(("platform", "bucket", "location"), message, location)
-    if not config.check_offers:
+    if not config.check_availability:
         return
     version = config.kubernetes_version
     if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):

@@ -22,7 +22,7 @@ from infra.settings.near_keys import unknown_key
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""
 
-SKIPPED = "; `check_offers: false` of the platform skips this"
+SKIPPED = "; `check_availability: false` of the platform skips this"
 """Ends a message that rests on what a cloud was known to offer."""
 
 SECRETS = "secrets"

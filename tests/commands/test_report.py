@@ -69,7 +69,7 @@ def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
     assert allowed.failures == []
 
 
-EKS = {"kind": "eks", "kubernetes_version": "1.35", "check_offers": False}
+EKS = {"kind": "eks", "kubernetes_version": "1.35", "check_availability": False}
 
 
 def eks_report(change: dict[str, Any], **more: Any) -> Report:

@@ -90,7 +90,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
     "zones": [{}, {"zones": ["us-west-2a", "us-west-2d"]}],
     "name": [{}, {"name": "other"}],
     "namespace": [{}, {"namespace": "other"}],
-    "kubernetes_version": [{}, {"kubernetes_version": "1.35", "check_offers": False}],
+    "kubernetes_version": [{}, {"kubernetes_version": "1.35", "check_availability": False}],
     "network.vpc": [{}, {"network": {"vpc": "10.1.0.0/16"}}],
     "network.services": [{}, {"network": {"services": "172.21.0.0/16"}}],
     "network.nat_per_zone": [{}, {"network": {"nat_per_zone": True}}],
@@ -126,7 +126,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": 1, "memory": "4Gi"}}
 """One that runs the trainer image, without which none is built."""
-NO_RESOURCE = {"kind", "check_offers", "pools.check_zones"}
+NO_RESOURCE = {"kind", "check_availability", "pools.check_zones"}
 """Keys that say what is read and refused, not what is made."""
 
 

@@ -202,7 +202,7 @@ def test_a_capacity_block_is_replaced_where_its_nodes_would_be_recycled() -> Non
 
 
 def test_node_groups_have_the_version_of_the_control_plane_and_wait_for_it() -> None:
-    engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35", check_offers=False))
+    engine, _ = graph(eks({"machine_type": "g5.xlarge"}, kubernetes_version="1.35", check_availability=False))
     for record in engine.of_type("nodeGroup:NodeGroup"):
         assert record.inputs["version"] == "1.35"
         assert "cluster-eks" in needs(engine, record.name)

@@ -40,7 +40,7 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
         "image": "example.com/trainer:1",
         "bucket": {"kind": "claim", "size": "20Gi", "storage_class": "standard", "access_mode": "ReadWriteOnce"},
         "operators": "install",
-        "make_namespace": True,
+        "create_namespace": True,
     }
 
 
@@ -153,7 +153,7 @@ def test_existing_cluster(cluster: dict[str, Any]) -> None:
 
 
 def test_a_namespace_that_is_there_is_left_alone(cluster: dict[str, Any]) -> None:
-    engine, exported = program({**cluster, "make_namespace": False, "namespace": "team-a"})
+    engine, exported = program({**cluster, "create_namespace": False, "namespace": "team-a"})
     assert engine.of_type(":Namespace") == []
     assert exported["namespace"] == "team-a"
     assert {each["metadata"]["namespace"] for each in engine.manifests()} == {"team-a"}
@@ -193,7 +193,7 @@ def test_every_key_of_an_existing_cluster_changes_the_plan(cluster: dict[str, An
         "context": "other",
         "kubeconfig": two,
         "namespace": "x",
-        "make_namespace": False,
+        "create_namespace": False,
         "image": "example.com/other",
     }
     claims = {"size": "1Gi", "storage_class": "fast", "access_mode": "ReadWriteMany"}

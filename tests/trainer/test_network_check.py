@@ -30,8 +30,8 @@ def test_allreduce_bandwidth_counts_data_per_rank() -> None:
 
 
 def test_arguments_after_two_dashes_are_the_program() -> None:
-    options = parse(["--least-gigabits=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
-    assert (options.least_gigabits, options.rounds) == (2.5, 5)
+    options = parse(["--min-bandwidth-gbps=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
+    assert (options.min_bandwidth_gbps, options.rounds) == (2.5, 5)
     assert options.program == ("-m", "trainer", "digits", "--rounds=3")
 
 
@@ -40,7 +40,12 @@ def check(least: float, folder: Path) -> Ended:
     after = ("--", "-m", "trainer", "digits", "--epochs=1", f"--bucket=file://{folder}/bucket")
     words = ("--megabytes=2", "--rounds=2", *after)
     with started(
-        *words, recipe=f"--least-gigabits={least}", program="trainer.network_check", hosts=2, processes=2, data=folder
+        *words,
+        recipe=f"--min-bandwidth-gbps={least}",
+        program="trainer.network_check",
+        hosts=2,
+        processes=2,
+        data=folder,
     ) as running:
         return running.end()
 

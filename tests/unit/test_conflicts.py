@@ -29,7 +29,7 @@ specs = st.fixed_dictionaries(
         "processes_per_host": st.integers(1, 4),
         "rendezvous": st.sampled_from(["static", "c10d", "etcd"]),
         "restarts": st.integers(0, 2),
-        "least_link_gigabits": st.just(1),
+        "min_bandwidth_gbps": st.just(1),
         "queue": st.just("research"),
         "torchrun": st.booleans(),
         "suspend": st.booleans(),

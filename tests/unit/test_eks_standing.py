@@ -14,7 +14,7 @@ from tests.commands.platforms import eks
 
 def after(**changes: Any) -> EksConfig:
     """Settings of a cluster that stands with version 1.34."""
-    return eks("train", **{"kubernetes_version": "1.34", "check_offers": False, **changes})
+    return eks("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 
 CLUSTER = standing(after())

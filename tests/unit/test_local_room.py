@@ -68,9 +68,9 @@ def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
 
 
 def test_each_part_of_a_job_is_called_what_it_is() -> None:
-    (servers,) = room({**asking("a", 1, "100m"), "kind": "mx-job", "servers": 20})
+    (servers,) = room({**asking("a", 1, "100m"), "kind": "mx-job", "parameter_servers": 20})
     assert servers.startswith(
-        "trainyard:jobs[0].servers = 20: 20 parameter servers of 100m CPU and 1Gi each do not fit"
+        "trainyard:jobs[0].parameter_servers = 20: 20 parameter servers of 100m CPU and 1Gi each do not fit"
     )
     assert servers.endswith("; write less, or ask for less")
     (etcd,) = room({**asking("a", 2, "1"), "rendezvous": "etcd"})

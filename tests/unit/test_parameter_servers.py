@@ -11,7 +11,7 @@ from tests.unit.test_room import C7, MX, stack
 def test_as_many_parameter_servers_as_a_refusal_says() -> None:
     platform = {"kind": "eks", "pools": C7}
     with pytest.raises(ConfigError, match="write 2 or less"):
-        stack(platform, {**MX, "servers": 3})
-    assert stack(platform, {**MX, "servers": 2}).jobs[0].servers == 2
+        stack(platform, {**MX, "parameter_servers": 3})
+    assert stack(platform, {**MX, "parameter_servers": 2}).jobs[0].parameter_servers == 2
     more = {"kind": "eks", "pools": [{**C7[0], "nodes": 3}]}
-    assert stack(more, {**MX, "servers": 3}).jobs[0].servers == 3
+    assert stack(more, {**MX, "parameter_servers": 3}).jobs[0].parameter_servers == 3

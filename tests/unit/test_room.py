@@ -82,10 +82,10 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         {"kind": "gke", "project": "some-project"},
         [{**T4, "suspend": True}, T4],
     ),
-    "parameter servers": ({"kind": "eks", "pools": C7}, [{**MX, "servers": 2}]),
+    "parameter servers": ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 2}]),
     "parameter servers of GPUs on the system's nodes": (
         {"kind": "gke", "project": "some-project"},
-        [{**MX, **T4, "servers": 3}],
+        [{**MX, **T4, "parameter_servers": 3}],
     ),
     "a launcher beside GPUs": ({"kind": "eks"}, [{**T4, **MPI}]),
     "on the system's nodes": ({"kind": "gke", "project": "some-project", "pools": []}, [{"resources": {"cpu": 2}}]),
@@ -158,9 +158,9 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     ),
     "too many parameter servers": (
         {"kind": "eks", "pools": C7},
-        [{**MX, "servers": 1000}],
+        [{**MX, "parameter_servers": 1000}],
         (
-            "jobs[0].servers = 1000",
+            "jobs[0].parameter_servers = 1000",
             "room for 2 of 1000 parameter servers of 2 CPU",
             "spread evenly",
             "write 2 or less, or give",
@@ -168,8 +168,8 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
     ),
     "parameter servers beside GPUs, which no server may take": (
         {"kind": "gke", "project": "some-project"},
-        [{**MX, **T4, "servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
-        ("jobs[0].servers = 5", "room for 3 of 5 parameter servers", "write 3 or less"),
+        [{**MX, **T4, "parameter_servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
+        ("jobs[0].parameter_servers = 5", "room for 3 of 5 parameter servers", "write 3 or less"),
     ),
     "parameter servers that are larger than the system's nodes": (
         {"kind": "eks"},

@@ -50,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("network.services", "is not for private use"),
     ),
     "EFA without egress to the fabric": (
-        group(**P5) | {"kubernetes_version": "1.32", "check_offers": False},
+        group(**P5) | {"kubernetes_version": "1.32", "check_availability": False},
         ("pools[0].efa", "needs Kubernetes 1.33", "`efa: false`"),
     ),
     "VPC of public addresses": (
@@ -128,7 +128,7 @@ RIGHT: dict[str, dict[str, Any]] = {
     "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
     "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
     "an image that is there": eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
-    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_offers=False),
+    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_availability=False),
     "a region without zone b": eks(region="ap-northeast-1"),
 }
 

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         gke(kubernetes_version="1.36", release_channel="STABLE"),
         ("kubernetes_version", "write 1.35, in quotes", "another release_channel than STABLE"),
     ),
-    "zone that there is not": (gke(zone="us-central1-z"), ("platform.zone", "us-central1-a", "check_offers")),
+    "zone that there is not": (gke(zone="us-central1-z"), ("platform.zone", "us-central1-a", "check_availability")),
     "region that there is not": (gke(zone="us-centrel1-a"), ("platform.zone", "write one of us-central1-a")),
     "zone of a pool that there is not": (
         pool(machine_type="n2-standard-4", zones="us-central1-q"),
@@ -251,8 +251,8 @@ RIGHT: dict[str, dict[str, Any]] = {
     "L4": pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
     "a system pool of the least that does": gke(system_pool={"machine_type": "n1-standard-2"}),
     "no pools": gke(pools=[]),
-    "a version that we do not know of": gke(kubernetes_version="1.40", check_offers=False),
-    "a region that we do not know of": gke(zone="us-north1-a", pools=[], check_offers=False),
+    "a version that we do not know of": gke(kubernetes_version="1.40", check_availability=False),
+    "a region that we do not know of": gke(zone="us-north1-a", pools=[], check_availability=False),
     "a new version in the fast channel": gke(kubernetes_version="1.37", release_channel="RAPID"),
 }
 

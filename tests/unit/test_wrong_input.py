@@ -138,10 +138,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("trainyard:budget = 0:", "must be a number above 0", "`budget: 20`"),
     ),
     "links too fast": (
-        job(least_link_gigabits=200_000),
-        ("above 0 and at most 100000", "`least_link_gigabits: 100000`"),
+        job(min_bandwidth_gbps=200_000),
+        ("above 0 and at most 100000", "`min_bandwidth_gbps: 100000`"),
     ),
-    "link in words": (job(least_link_gigabits="fast"), ("least_link_gigabits", "above 0 and at most 100000")),
+    "link in words": (job(min_bandwidth_gbps="fast"), ("min_bandwidth_gbps", "above 0 and at most 100000")),
     "variable yes": (job(environment={"A": True}), ("environment.A = true:", "put it in quotes")),
     "image with a blank": (job(image="my image"), ('jobs[0].image = "my image":', "image reference")),
     "jobs as a mapping": ({"platform": PLATFORM, "jobs": JOB}, ("trainyard:jobs = {", "must be a list")),
@@ -176,12 +176,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "namespace of others": (platform(namespace="kube-system"), ('namespace = "kube-system":', "stack's own")),
     "name of a cluster": (platform(name="My_Cluster"), ("platform.name", "DNS label: 1 to 32 lower-case")),
     "namespace of the cluster": (
-        cluster(namespace="kube-system", make_namespace=False),
+        cluster(namespace="kube-system", create_namespace=False),
         ('namespace = "kube-system":', "is the namespace of the cluster itself", "write for example 'training'"),
     ),
     "a namespace that a stack would remove": (
         cluster(namespace="default"),
-        ('namespace = "default":', "stack's own", "or add `make_namespace: false` if it is given to you"),
+        ('namespace = "default":', "stack's own", "or add `create_namespace: false` if it is given to you"),
     ),
     "no context": ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, ("platform.context: is missing",)),
     "bucket without kind": (cluster(bucket={}), ("platform.bucket.kind: is missing", "one of claim, url")),
@@ -244,7 +244,7 @@ def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:
 def test_a_namespace_that_is_given(tmp_path: Path, namespace: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: kind}]", encoding="utf-8")
-    given = {"kubeconfig": str(file), "namespace": namespace, "make_namespace": False}
+    given = {"kubeconfig": str(file), "namespace": namespace, "create_namespace": False}
     assert parse(cluster(**given)).platform.namespace == namespace
 
 

@@ -152,14 +152,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
         ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
     ),
-    "servers of another kind": (job(servers=2), ("jobs[0].servers = 2:", "mx-job only")),
+    "servers of another kind": (job(parameter_servers=2), ("jobs[0].parameter_servers = 2:", "mx-job only")),
     "links without torchrun": (
-        job(kind="mpi-job", recipe=None, script="/a.py", least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+        job(kind="mpi-job", recipe=None, script="/a.py", min_bandwidth_gbps=1),
+        ("jobs[0].min_bandwidth_gbps = 1", "torchrun"),
     ),
     "links in an image of one's own": (
-        job(recipe=None, script="/a.py", image="example.com/a:1", least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "trainer's image"),
+        job(recipe=None, script="/a.py", image="example.com/a:1", min_bandwidth_gbps=1),
+        ("jobs[0].min_bandwidth_gbps = 1", "trainer's image"),
     ),
     "rendezvous of another kind": (
         job(kind="train-job", rendezvous="c10d"),
@@ -237,8 +237,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].torchrun = false:", "`processes_per_host: 1`"),
     ),
     "links without a torchrun": (
-        job(recipe=None, script="a.py", torchrun=False, least_link_gigabits=1),
-        ("jobs[0].least_link_gigabits = 1", "torchrun"),
+        job(recipe=None, script="a.py", torchrun=False, min_bandwidth_gbps=1),
+        ("jobs[0].min_bandwidth_gbps = 1", "torchrun"),
     ),
     "suspended in a queue": (job(queue="a", suspend=True), ("jobs[0].suspend = true:", "Kueue suspends")),
 }

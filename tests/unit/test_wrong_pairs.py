@@ -85,8 +85,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(**IMAGENET, flags={"accumulate": "9", "batch_size": 8}),
         ("a batch of 8 into more parts",),
     ),
-    "links of one host": (job(least_link_gigabits=1), ("jobs[0].least_link_gigabits = 1.0:", "here are none")),
-    "links of idle hosts": (job(hosts=2, least_link_gigabits=1, interactive=True), ("here are none",)),
+    "links of one host": (job(min_bandwidth_gbps=1), ("jobs[0].min_bandwidth_gbps = 1.0:", "here are none")),
+    "links of idle hosts": (job(hosts=2, min_bandwidth_gbps=1, interactive=True), ("here are none",)),
     "a bucket without a name": (job(flags={"bucket": "gs://"}), ("jobs[0].flags.bucket", "gs://BUCKET/FOLDER")),
     "an elastic PyTorchJob with etcd": (
         job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),

@@ -35,7 +35,7 @@ class MXJobSpec(Schema):
 def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create the MXJob; returns its name."""
     command = host_command(spec, topology(spec))
-    counts: dict[Role, int] = {"scheduler": SCHEDULERS, "server": spec.servers, "worker": spec.hosts}
+    counts: dict[Role, int] = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
     pods = {role: Pod(command=command, role=role, container=CONTAINER, restart_policy=None) for role in counts}
     return custom_job(
         f"{name}-job",

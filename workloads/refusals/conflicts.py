@@ -143,8 +143,10 @@ def _hosts(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict("hosts", message, spec.hosts)
     elif spec.elastic and spec.hosts != wanted:
         yield Conflict("hosts", f"is elastic.max_hosts, {wanted}, of an elastic job; remove it", spec.hosts)
-    if spec.servers > 1 and spec.kind != "mx-job":
-        yield Conflict("servers", "parameter servers are of kind mx-job only; remove it", spec.servers)
+    if spec.parameter_servers > 1 and spec.kind != "mx-job":
+        yield Conflict(
+            "parameter_servers", "parameter servers are of kind mx-job only; remove it", spec.parameter_servers
+        )
 
 
 def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
@@ -169,17 +171,17 @@ def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _links(spec: JobSpec) -> Iterator[Conflict]:
-    if spec.least_link_gigabits is None:
+    if spec.min_bandwidth_gbps is None:
         return
     if not uses_torchrun(spec):
         message = "is checked by ranks that torchrun starts, and here it starts none; remove it"
-        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
     elif spec.script and spec.image:
         message = "is checked by the trainer's image; remove it, or remove `image`"
-        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
     elif spec.hosts == 1 or spec.interactive:
         message = "is of links between hosts that train, and here are none; remove it"
-        yield Conflict("least_link_gigabits", message, spec.least_link_gigabits)
+        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
 
 
 def _memory(spec: JobSpec) -> Iterator[Conflict]:

@@ -27,7 +27,7 @@ def _pytorch(spec: JobSpec) -> Iterator[str]:
 
 def _mx(spec: JobSpec) -> Iterator[str]:
     yield "-scheduler-0"
-    yield from _numbered("server", spec.servers)
+    yield from _numbered("server", spec.parameter_servers)
     yield from _numbered("worker", spec.hosts)
 
 
