@@ -49,7 +49,8 @@ class Part:
         return found[1]
 
 
-KUBERNETES_RULE = "14 months after its first release: https://kubernetes.io/releases/patch-releases/#support-period"
+KUBERNETES_RULE = "14 months after 1.37.0: https://kubernetes.io/releases/patch-releases/#support-period"
+CONTAINERD_RULE = "at least a year after 2.4.0: https://containerd.io/releases/#support-horizon"
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
 """Support of projects that publish no dates."""
 TORCH_RULE = "fixes come in the newest minor version: https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
@@ -68,9 +69,30 @@ LOCAL = (
         name="Kubernetes",
         package="k8s.io/kubernetes",
         pin="setup/go/kubernetes/go.mod",
-        ends=date(2026, 10, 27),
+        ends=date(2027, 10, 26),
         rule=KUBERNETES_RULE,
     ),
+    Part(
+        name="etcd",
+        package="go.etcd.io/etcd/server/v3",
+        pin="setup/go/kubernetes/go.mod",
+        rule="the two newest minor versions: https://etcd.io/docs/latest/op-guide/versioning/",
+    ),
+    Part(
+        name="containerd",
+        package="github.com/containerd/containerd/v2",
+        pin="setup/go/containerd/go.mod",
+        ends=date(2027, 9, 16),
+        rule=CONTAINERD_RULE,
+    ),
+    Part(
+        name="containerd's shim",
+        package="github.com/containerd/containerd/v2",
+        pin="setup/go/containerd-shim/go.mod",
+        ends=date(2027, 9, 16),
+        rule=CONTAINERD_RULE,
+    ),
+    Part(name="runc", package="github.com/opencontainers/runc", pin="setup/go/runc/go.mod", rule=NEWEST_ONLY),
     Part(
         name="CoreDNS",
         package="github.com/coredns/coredns",
@@ -88,7 +110,13 @@ LOCAL = (
         name="Pulumi CLI",
         package="github.com/pulumi/pulumi/pkg/v3",
         pin="setup/go/pulumi/go.mod",
-        rule="the newest minor version: https://www.pulumi.com/docs/support/",
+        rule=NEWEST_ONLY,
+    ),
+    Part(
+        name="Kubernetes provider, if it is built",
+        package="github.com/pulumi/pulumi-kubernetes/provider/v4",
+        pin="setup/go/pulumi-kubernetes/go.mod",
+        rule=NEWEST_ONLY,
     ),
 )
 OPERATORS = (
@@ -110,7 +138,14 @@ OPERATORS = (
         name="training-operator",
         package="github.com/kubeflow/training-operator",
         pin="setup/go/training-operator/go.mod",
-        rule=NEWEST_ONLY,
+        rule="the last series of its first API; fixes come in the newest release",
+    ),
+    Part(
+        name="training-operator for MXJob",
+        package="github.com/kubeflow/training-operator",
+        pin="setup/go/training-operator-mxjob/go.mod",
+        rule="fixes come in 1.9",
+        reason="1.9 has no MXJob; see [operators](operators.md)",
     ),
 )
 PROGRAM = tuple(
