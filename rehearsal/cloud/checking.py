@@ -9,6 +9,7 @@ from typing import Any
 from rehearsal.cloud import fact_check, schema
 from rehearsal.cloud.fact_diff import input_changes
 from rehearsal.cloud.fact_table import fact_table
+from rehearsal.cloud.fact_values import parts
 from rehearsal.cloud.findings import Finding
 from rehearsal.cloud.kind import Kind
 from rehearsal.cloud.kinds import has_rules, kind_of
@@ -123,6 +124,18 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
         crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
         paths=tuple(sorted(paths)),
     )
+
+
+def path_outside_lists(token: str, path: str) -> str:
+    """Return the part of a path before the elements of a list, set or map, whose indices the table lacks."""
+    table = fact_table(token)
+    found: list[str] = []
+    for key in path.split("."):
+        found.append(key)
+        fact = table.inputs.get(".".join(found)) if table else None
+        if fact is None or parts(fact["type"])[0]:
+            break
+    return ".".join(found)
 
 
 def counted_outputs(token: str) -> list[str]:

@@ -100,7 +100,12 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
         some = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(
-            changes=some, diffs=found.changed, replaces=found.replaced, deleteBeforeReplace=found.deletes_first
+            changes=some,
+            diffs=found.changed,
+            replaces=found.replaced,
+            deleteBeforeReplace=found.deletes_first,
+            detailedDiff=_detailed(token, found),
+            hasDetailedDiff=bool(found.paths),
         )
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
@@ -162,6 +167,16 @@ def _type_of(urn: str) -> str:
 
 def _previewed(inputs: Properties) -> Properties:
     return {key: value for key, value in inputs.items() if not key.startswith("__")}
+
+
+def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:
+    """Return the paths that change, by which the engine applies `replace_on_changes`."""
+    replaced = {checking.path_outside_lists(token, each) for each in found.replaced}
+    kinds = provider_pb2.PropertyDiff.Kind
+    return {
+        path: provider_pb2.PropertyDiff(kind=kinds.UPDATE_REPLACE if path in replaced else kinds.UPDATE, inputDiff=True)
+        for path in (checking.path_outside_lists(token, each) for each in found.paths)
+    }
 
 
 @contextmanager

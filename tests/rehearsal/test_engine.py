@@ -35,6 +35,29 @@ def test_resources_live_and_go(new_stack: NewStack) -> None:
     assert removed.index("gcp:compute/subnetwork:Subnetwork") < removed.index("gcp:compute/network:Network")
 
 
+BUCKET = """
+import pulumi_gcp as gcp
+replaced = ["softDeletePolicy.retentionDurationSeconds"]
+gcp.storage.Bucket("bucket", name="kept", project="some-project", location="us",
+    soft_delete_policy={{"retention_duration_seconds": {seconds}}},
+    lifecycle_rules=[{{"action": {{"type": "Delete"}}, "condition": {{"age": {age}}}}}],
+    opts=ResourceOptions(replace_on_changes=replaced))
+"""
+
+
+def test_replace_on_changes_of_a_nested_input_replaces_for_it_alone(new_stack: NewStack) -> None:
+    stack = new_stack(BUCKET.format(seconds=604800, age=5))
+    stack.up()
+    shown = stack.run("preview", "--diff")
+    assert "1 to update" not in shown
+    stack.write(BUCKET.format(seconds=604800, age=6))
+    shown = stack.run("preview", "--diff")
+    assert "1 to update" in shown
+    assert "replace" not in shown.replace("replaceOnChanges", "")
+    stack.write(BUCKET.format(seconds=691200, age=6))
+    assert "1 to replace" in stack.run("preview", "--diff")
+
+
 def test_a_wrong_input_is_refused_in_the_preview_with_its_rule(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="Upper_Case"))
     shown = stack.run("preview", fails=True)
