@@ -233,7 +233,6 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "systemReserved": {"cpu": f"{kept.millicores}m", "memory": str(kept.memory)},
         "oomScoreAdj": 0,
         "failSwapOn": False,
-        "featureGates": {"KubeletInUserNamespace": True},
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         "nodeStatusUpdateFrequency": "5s",
