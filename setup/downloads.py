@@ -32,7 +32,7 @@ class Downloads:
         self._left = probe_seconds
         self._read_seconds = read_seconds
         self._lock = threading.Lock()
-        self._unreachable = False
+        self._reported = False
 
     def fetch(self, url: str, digest: str, file: Path) -> None:
         """Download `url` into `file` if its checksum is `digest`, in hexadecimal: SHA-512, or SHA-256 if that short.
@@ -64,11 +64,21 @@ class Downloads:
         except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
             raise DownloadError(f"{url}: {error}") from error
 
-    def first_failure(self) -> bool:
-        """Return True the first time only, so that one line reports that the official hosts are not reached."""
+    def probe(self, url: str) -> None:
+        """Ask a server for an answer, whatever it is. Raises DownloadError without one."""
+        try:
+            self._open(url).close()
+        except urllib.error.HTTPError:
+            return
+        except (OSError, http.client.HTTPException) as error:
+            raise DownloadError(f"{url}: {error}") from error
+
+    def report(self, error: DownloadError, say: Callable[[str], None]) -> None:
+        """Say once in a set-up that releases cannot be downloaded, and are built."""
         with self._lock:
-            first, self._unreachable = not self._unreachable, True
-        return first
+            first, self._reported = not self._reported, True
+        if first:
+            say(f"no official release ({error}): building from Go modules")
 
     def _open(self, url: str) -> IO[bytes]:
         """Open `url` within the time that is left for probes.

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from setup.downloads import DownloadError
 from setup.go_programs import EmbeddedFiles, GoProgram
 
 VERSION = "4.25.0"
@@ -40,15 +41,15 @@ def is_there() -> bool:
 
 
 def download(pulumi: str) -> None:
-    """Have Pulumi download the official plugin into its home. Raises OSError if it cannot be had."""
+    """Have Pulumi download the official plugin into its home. Raises DownloadError."""
     words = [pulumi, "plugin", "install", "resource", "kubernetes", VERSION]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
-        raise TimeoutError(f"`{' '.join(words[1:])}` took more than {DOWNLOAD_SECONDS} s") from error
+        raise DownloadError(f"`{' '.join(words[1:])}` took more than {DOWNLOAD_SECONDS} s") from error
     if done.returncode != 0:
         said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise OSError(f"`{' '.join(words[1:])}` failed: {said}")
+        raise DownloadError(f"`{' '.join(words[1:])}` failed: {said}")
 
 
 def home_with_build(checkout: Path) -> Path | None:

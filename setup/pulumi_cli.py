@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-import queue
 import shutil
 import subprocess
-import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from infra.local.settings import cache_folder
 from setup import kubernetes_plugin
+from setup.downloads import DownloadError, Downloads
 from setup.go_programs import GoProgram, build_all
 
-RELEASE_HOST = "get.pulumi.com"
+RELEASE_URL = "https://get.pulumi.com"
 RELEASE_VERSION = "3.255.0"
 RELEASE_DIGESTS = {
     "x64": "cf559568e2c32f7fae56ea3de8ae5fa48973ba8c5aa9dd2b3dc0c8898fe50dba",
     "arm64": "699fbc6ea848d997e9b3645487f108d27b1b55ec807c7576406131e6e080f0e3",
 }
 """SHA-256 of the release's archives, as its checksum file gives them."""
-ANSWER_SECONDS = 5.0
-"""Time for the host's answer, the look-up of its name included."""
-
 BUILT_VERSION = "3.274.1"
 BUILT = GoProgram(
     module="pulumi",
@@ -106,47 +99,20 @@ def _machines_cli() -> bool:
     return folder not in (release_folder(), BUILT.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
 
 
-def get_pulumi(progress: Callable[[str], None]) -> None:
+def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
     """Get the CLI and the Kubernetes plugin: the official ones, or builds if they cannot be downloaded."""
-    problem = problem_with(f"https://{RELEASE_HOST}/")
-    if not problem:
-        try:
-            if not has_cli():
-                fetch_release()
-            if not kubernetes_plugin.is_there():
-                kubernetes_plugin.download(_cli())
-        except (OSError, ValueError) as error:
-            problem = str(error)
-    missing = {f"Pulumi {BUILT_VERSION}": BUILT} if not has_cli() else {}
-    if not kubernetes_plugin.is_there():
-        missing[f"pulumi-kubernetes {kubernetes_plugin.VERSION}"] = kubernetes_plugin.BUILT
-    if missing:
-        progress(f"no official download ({problem}): building {' and '.join(missing)} from Go modules")
-        build_all(list(missing.values()))
-
-
-def problem_with(url: str) -> str:
-    """Return why a server does not answer, "" if it does; takes ANSWER_SECONDS at most.
-
-    In a thread, because the look-up of a name has no time-out.
-    """
-    answers: queue.Queue[str] = queue.Queue()
-
-    def ask() -> None:
-        try:
-            urllib.request.urlopen(url, timeout=ANSWER_SECONDS).close()
-            answers.put("")
-        except urllib.error.HTTPError as error:
-            error.close()
-            answers.put("")
-        except OSError as error:
-            answers.put(f"{url}: {error}")
-
-    threading.Thread(target=ask, daemon=True).start()
     try:
-        return answers.get(timeout=ANSWER_SECONDS)
-    except queue.Empty:
-        return f"{url}: no answer in {ANSWER_SECONDS:.0f} s"
+        downloads.probe(RELEASE_URL)
+        if not has_cli():
+            fetch_release(downloads)
+        if not kubernetes_plugin.is_there():
+            kubernetes_plugin.download(_cli())
+    except DownloadError as error:
+        downloads.report(error, progress)
+    missing = [] if has_cli() else [BUILT]
+    if not kubernetes_plugin.is_there():
+        missing.append(kubernetes_plugin.BUILT)
+    build_all(missing)
 
 
 def _cli() -> str:
@@ -154,20 +120,15 @@ def _cli() -> str:
     return next((str(folder / "pulumi") for folder in cli_folders()), "pulumi")
 
 
-def fetch_release() -> None:
-    """Download the official release, check its digest and unpack it. Raises OSError or ValueError."""
+def fetch_release(downloads: Downloads) -> None:
+    """Download the official release, check its digest and unpack it. Raises DownloadError."""
     machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine())
     if machine is None:
-        raise ValueError(f"no release for {platform.machine()}")
-    url = f"https://{RELEASE_HOST}/releases/sdk/pulumi-v{RELEASE_VERSION}-linux-{machine}.tar.gz"
+        raise DownloadError(f"no release for {platform.machine()}")
     archive = cache_folder() / "pulumi.tar.gz"
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as reply, archive.open("wb") as file:
-        shutil.copyfileobj(reply, file)
+    url = f"{RELEASE_URL}/releases/sdk/pulumi-v{RELEASE_VERSION}-linux-{machine}.tar.gz"
+    downloads.fetch(url, RELEASE_DIGESTS[machine], archive)
     try:
-        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-        if digest != RELEASE_DIGESTS[machine]:
-            raise ValueError(f"{url} has SHA-256 {digest}, not {RELEASE_DIGESTS[machine]}")
         draft = release_folder().with_name(release_folder().name + ".new")
         if draft.exists():
             shutil.rmtree(draft)

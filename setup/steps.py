@@ -81,10 +81,10 @@ def steps(
 
     `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
     """
-    pulumi = Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi, first_minutes=PULUMI_MINUTES)
+    downloads = Downloads()
+    pulumi = _pulumi(downloads)
     if not cluster:
         return [pulumi, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
-    downloads = Downloads()
     return [
         _debian(),
         # First of the Go programs: without it no image gets into the store.
@@ -122,6 +122,15 @@ def _debian() -> Step:
     )
 
 
+def _pulumi(downloads: Downloads) -> Step:
+    return Step(
+        name="Pulumi",
+        is_done=pulumi_cli.is_complete,
+        do=lambda say: pulumi_cli.get_pulumi(downloads, say),
+        first_minutes=PULUMI_MINUTES,
+    )
+
+
 def _has_runtime() -> bool:
     return all(program.is_built() for program in RUNTIME)
 
@@ -154,8 +163,7 @@ def _build(
     programs: Sequence[go_programs.GoProgram], error: DownloadError, downloads: Downloads, say: Callable[[str], None]
 ) -> None:
     """Build programs that cannot be downloaded."""
-    if downloads.first_failure():
-        say(f"no official release ({error}): building from Go modules")
+    downloads.report(error, say)
     go_programs.build_all(programs)
 
 
@@ -179,10 +187,11 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [GCS_SERVER] if platform == "gke" else []
+    downloads = Downloads()
     return [
         _debian(),
-        Step(name="Pulumi", is_done=pulumi_cli.is_complete, do=pulumi_cli.get_pulumi, first_minutes=PULUMI_MINUTES),
-        _kubernetes(Downloads()),
+        _pulumi(downloads),
+        _kubernetes(downloads),
         Step(
             name="what a rehearsal runs, from its Go modules",
             is_done=lambda: all(program.is_built() for program in programs),

@@ -21,8 +21,9 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 from commands.environment import stack_environment
 from commands.review.recording import Record
 from rehearsal.cloud.values import from_wire, reveal, to_wire
+from setup.downloads import DownloadError, Downloads
 from setup.plugin_protocol import CHANNEL_OPTIONS
-from setup.pulumi_cli import RELEASE_HOST, has_cli, problem_with
+from setup.pulumi_cli import RELEASE_URL, has_cli
 
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
 CLOSED_PROXY = "http://127.0.0.1:9"
@@ -63,8 +64,10 @@ def installed(package: str) -> Path:
         return program
     if not has_cli():
         raise PluginMissing("there is no `pulumi` here to install it; `make setup` gets one")
-    if problem := problem_with(f"https://{RELEASE_HOST}/"):
-        raise PluginMissing(f"it cannot be downloaded ({problem})")
+    try:
+        Downloads().probe(RELEASE_URL)
+    except DownloadError as error:
+        raise PluginMissing(f"it cannot be downloaded ({error})") from error
     words = ["pulumi", "plugin", "install", "resource", package, version]
     try:
         done = subprocess.run(

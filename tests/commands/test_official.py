@@ -126,12 +126,12 @@ def test_warning_is_shown_and_does_not_fail(home: Home) -> None:
 
 def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
-    monkeypatch.setattr(plugin, "RELEASE_HOST", "plugins.invalid")
+    monkeypatch.setattr(plugin, "RELEASE_URL", "https://plugins.invalid")
     monkeypatch.setattr(plugin, "has_cli", lambda: True)
     olds = recorded(STACK, ())
     found = review_by_plugins(olds, olds, ())
     [line] = found.missing
-    assert line.startswith(f"gcp {VERSION}: it cannot be downloaded (https://plugins.invalid/: ")
+    assert line.startswith(f"gcp {VERSION}: it cannot be downloaded (https://plugins.invalid: ")
     assert found.failures == []
     assert "**Not checked** by gcp" in "\n".join(found.lines())
 

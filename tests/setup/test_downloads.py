@@ -123,9 +123,18 @@ def test_a_host_that_refuses_at_once_leaves_time_for_the_next(url: str, tmp_path
     assert (tmp_path / "release").read_bytes() == CONTENT
 
 
+def test_probe_takes_any_answer_of_a_server(url: str, silent: str) -> None:
+    downloads = Downloads(probe_seconds=0.3)
+    downloads.probe(f"{url}/missing")
+    with pytest.raises(DownloadError, match="no answer"):
+        downloads.probe(silent)
+
+
 def test_only_the_first_failure_is_reported() -> None:
-    downloads = Downloads()
-    assert [downloads.first_failure() for _ in range(3)] == [True, False, False]
+    downloads, lines = Downloads(), list[str]()
+    for reason in ("first", "second"):
+        downloads.report(DownloadError(reason), lines.append)
+    assert lines == ["no official release (first): building from Go modules"]
 
 
 CHANGELOG = """

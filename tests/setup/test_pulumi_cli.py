@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import http.server
-import io
 import socket
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from setup import kubernetes_plugin, pulumi_cli
+from setup.downloads import DownloadError, Downloads
+from setup.go_programs import GoProgram
 
 
 def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
@@ -96,83 +95,72 @@ def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None
     assert "language" in pulumi_cli.missing_hosts()
 
 
-@pytest.mark.usefixtures("bare")
-def test_release_with_another_digest_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(urllib.request, "urlopen", lambda *_args, **_named: io.BytesIO(b"not the release"))
-    with pytest.raises(ValueError, match="has SHA-256"):
-        pulumi_cli.fetch_release()
+class Host(http.server.BaseHTTPRequestHandler):
+    """Answers each request with a file that is not the release."""
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"not the release")
+
+    def log_message(self, *_words: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server in the place of Pulumi's own, which answers."""
+    with http.server.HTTPServer(("127.0.0.1", 0), Host) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        monkeypatch.setattr(pulumi_cli, "RELEASE_URL", f"http://127.0.0.1:{found.server_port}")
+        yield
+        found.shutdown()
+
+
+@pytest.mark.usefixtures("bare", "host")
+def test_release_with_another_digest_is_refused() -> None:
+    with pytest.raises(DownloadError, match="has sha256"):
+        pulumi_cli.fetch_release(Downloads())
     assert not pulumi_cli.release_folder().exists()
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
-    """A server that knows no page."""
-    with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{found.server_port}/"
-        found.shutdown()
-
-
-def test_server_that_answers_anything_has_no_problem(server: str) -> None:
-    assert pulumi_cli.problem_with(server) == ""
-
-
-def test_server_that_is_not_there_is_a_problem_at_once() -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    begun = time.monotonic()
-    assert "Connection refused" in pulumi_cli.problem_with(f"http://127.0.0.1:{port}/")
-    assert time.monotonic() - begun < 2
-
-
-def test_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_cli, "ANSWER_SECONDS", 0.3)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        begun = time.monotonic()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        assert pulumi_cli.problem_with(url).startswith(url)
-        assert time.monotonic() - begun < 2
-
-
-@pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines of progress of a set-up whose builds are instant and whose official host does not answer."""
+    """Lines of progress of a set-up whose builds are instant and whose official host refuses connections."""
 
-    def build(programs: list[pulumi_cli.GoProgram]) -> None:
+    def build(programs: list[GoProgram]) -> None:
         for each in programs:
             program(each.folder, each.binary)
             (each.folder / "sources").write_text(each.sources, encoding="ascii")
 
     monkeypatch.setattr(pulumi_cli, "build_all", build)
-    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "no answer")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setattr(pulumi_cli, "RELEASE_URL", f"http://127.0.0.1:{closed.getsockname()[1]}")
     return []
 
 
 @pytest.mark.usefixtures("bare")
 def test_what_cannot_be_downloaded_is_built_after_one_line(lines: list[str]) -> None:
     assert not pulumi_cli.is_complete()
-    pulumi_cli.get_pulumi(lines.append)
+    pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.is_complete()
-    names = f"Pulumi {pulumi_cli.BUILT_VERSION} and pulumi-kubernetes {kubernetes_plugin.VERSION}"
-    assert lines == [f"no official download (no answer): building {names} from Go modules"]
+    [line] = lines
+    assert "Connection refused" in line
+    assert line.endswith("building from Go modules")
 
 
 def test_plugin_alone_is_built_for_a_cli_of_the_machine(bare: Path, lines: list[str]) -> None:
     program(bare / "bin", "pulumi")
-    pulumi_cli.get_pulumi(lines.append)
-    assert lines == [
-        f"no official download (no answer): building pulumi-kubernetes {kubernetes_plugin.VERSION} from Go modules"
-    ]
+    pulumi_cli.get_pulumi(Downloads(), lines.append)
+    assert kubernetes_plugin.BUILT.is_built()
     assert not pulumi_cli.BUILT.is_built()
 
 
 def test_official_plugin_is_downloaded_where_the_host_answers(
-    bare: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch
+    lines: list[str], bare: Path, request: pytest.FixtureRequest
 ) -> None:
-    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "")
+    request.getfixturevalue("host")
     folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{kubernetes_plugin.VERSION}"
     install = f'[ "$*" = "plugin install resource kubernetes {kubernetes_plugin.VERSION}" ] || exit 1\n'
     program(
@@ -180,16 +168,16 @@ def test_official_plugin_is_downloaded_where_the_host_answers(
         "pulumi",
         f"#!/bin/sh\n{install}/bin/mkdir -p {folder} && : > {folder}/{kubernetes_plugin.PROGRAM}\n",
     )
-    pulumi_cli.get_pulumi(lines.append)
+    pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.is_complete()
     assert lines == []
     assert kubernetes_plugin.home_with_build(bare) is None
 
 
-def test_plugin_that_fails_to_download_is_built(bare: Path, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_cli, "problem_with", lambda _url: "")
+def test_plugin_that_fails_to_download_is_built(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue("host")
     program(bare / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
-    pulumi_cli.get_pulumi(lines.append)
+    pulumi_cli.get_pulumi(Downloads(), lines.append)
     [line] = lines
-    assert "failed: error: 403): building pulumi-kubernetes" in line
+    assert "failed: error: 403): building from Go modules" in line
     assert kubernetes_plugin.BUILT.is_built()
