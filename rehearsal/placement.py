@@ -44,7 +44,7 @@ class Pod:
     why_pending: str
     """What the scheduler says."""
     provisioning_request: str
-    """The request for nodes that it consumes; empty for none. GKE keeps other pods off queued nodes."""
+    """Name of the request for nodes that it consumes; empty for none."""
 
 
 def pods(settings: ClusterSettings) -> list[Pod]:

@@ -120,11 +120,11 @@ def test_jobs_of_queues_have_their_turn() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["pytorch-job", "train-job"])
-def test_queued_nodes_are_asked_for_all_at_once(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "named"), [("pytorch-job", 1), ("train-job", 2)])
+def test_queued_nodes_are_asked_for_all_at_once(kind: str, named: int, tmp_path: Path) -> None:
     """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does.
 
-    The pods name that request, without which GKE keeps them off its nodes.
+    Hosts name that request. Kueue asks once for a master and its workers and names the request to the master alone.
     """
     stack = tmp_path / "stack.yaml"
     text = (STACKS / "queued-provisioning.yaml").read_text(encoding="utf-8")
@@ -133,8 +133,10 @@ def test_queued_nodes_are_asked_for_all_at_once(kind: str, tmp_path: Path) -> No
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
     hosts = [pod for pod in report["pods"] if pod["job"] == "large"]
     assert [pools[pod["node"]] for pod in hosts] == ["a2", "a2"]
-    (request,) = {pod["provisioning_request"] for pod in hosts}
-    assert request.startswith(f"{kind.replace('-', '')}-large-")
+    requests = [pod["provisioning_request"] for pod in hosts if pod["provisioning_request"]]
+    assert len(requests) == named
+    assert requests[0].startswith(f"{kind.replace('-', '')}-large-")
+    assert set(requests) == {requests[0]}
     assert report["waited"] == []
 
 
