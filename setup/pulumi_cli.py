@@ -28,7 +28,7 @@ RELEASE_DIGESTS = {
 ANSWER_SECONDS = 5.0
 """Time for the host's answer, the look-up of its name included."""
 
-BUILT_VERSION = "3.274.1"
+BUILT_VERSION = "3.245.0"
 BUILT = GoProgram(
     module="pulumi",
     package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
