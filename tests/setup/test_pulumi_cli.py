@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from setup import kubernetes_plugin, pulumi_cli
+from setup.go_programs import GoProgram
 
 
 def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
@@ -141,7 +142,7 @@ def test_server_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Lines of progress of a set-up whose builds are instant and whose official host does not answer."""
 
-    def build(programs: list[pulumi_cli.GoProgram]) -> None:
+    def build(programs: list[GoProgram]) -> None:
         for each in programs:
             program(each.folder, each.binary)
             (each.folder / "sources").write_text(each.sources, encoding="ascii")
