@@ -67,12 +67,15 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
     """Return those that the cluster has; none if it does not answer, because `pulumi up` then says why."""
     files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
-    settings, load = Configuration(), load_kube_config
+    settings = Configuration()
     settings.retries = False
+    # Any: the functions have no annotations.
+    load: Any = load_kube_config
+    client: Any = DynamicClient
     try:
         load(files, context=platform.context, client_configuration=settings)
         with tempfile.TemporaryDirectory() as folder:
-            cluster = DynamicClient(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
+            cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
             return [each for each in wanted if _is_there(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError):
         return []

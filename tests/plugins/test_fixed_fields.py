@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from commands.review.recording import Record
 from setup.kubernetes_plugin import installed_program
 from tests.plugins.api_server import ApiServer
 
-VALUES: dict[str, tuple[Any, Any]] = {
+VALUES: Mapping[str, Sequence[Any]] = {
     ".binaryData": ({"a": "eA=="}, {"a": "eQ=="}),
     ".data": ({"a": "eA=="}, {"a": "eQ=="}),
     ".metadata.labels": ({"a": "x"}, {"a": "y"}),
