@@ -13,6 +13,8 @@ from setup.go_modules import read_files
 from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
 
+PROGRAM_MINUTES = 2
+"""What the build of one operator takes on two quiet cores."""
 PACKAGE = "tool"
 """The package that a go.mod's `tool` line names."""
 
@@ -44,6 +46,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
                 name=f"programs of {listed} from Go modules",
                 is_done=lambda: all(program.is_built() for program in programs),
                 do=lambda _say: build_all(programs),
+                first_minutes=PROGRAM_MINUTES * len(programs),
             ),
             Step(
                 name=f"images of {listed}",

@@ -59,7 +59,7 @@ KWOK = go_programs.GoProgram(
 )
 DEBIAN, DIGITS = "Debian packages", "handwritten digits"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
-RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES = 2, 6, 5
+RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 2, 6, 5, 4
 """What the builds take on two quiet cores."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
@@ -108,6 +108,7 @@ def steps(
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda say: _store(trainer_image_reference(), say),
             after=[DEBIAN, DIGITS, RUNTIME_STEP],
+            first_minutes=IMAGE_MINUTES,
         ),
         *(_own_image(name) for name in sorted(own_images)),
         *operator_steps.steps(operators, cluster=True),
@@ -196,6 +197,7 @@ def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = F
             name="what a rehearsal runs, from its Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
             do=lambda _say: go_programs.build_all(programs),
+            first_minutes=operator_steps.PROGRAM_MINUTES * len(programs),
         ),
         *([_digits()] if image else []),
         *operator_steps.steps(operators, cluster=False),
