@@ -40,7 +40,7 @@ class Client:
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
         """Return the decoded answer. Raises ApiUnavailable without an answer and for each error of the server."""
         text = json.dumps(body).encode() if body is not None else None
-        headers = {"Content-Type": content, "Accept": JSON}
+        headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})
         was_open = hasattr(self._thread, "connection")
         try:
             try:
