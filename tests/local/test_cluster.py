@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -100,8 +101,8 @@ def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> 
     assert millicores == [share + ROOM.millicores] * 2
 
 
-def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings) -> None:
-    assert request(cluster, "GET", "/version")["gitVersion"] == f"v{KUBERNETES_VERSION}"
+def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+    assert json.loads(kubectl("get", "--raw", "/version"))["gitVersion"] == f"v{KUBERNETES_VERSION}"
     for node in request(cluster, "GET", "/api/v1/nodes")["items"]:
         about = node["status"]["nodeInfo"]
         assert about["kubeletVersion"] == f"v{KUBERNETES_VERSION}"
