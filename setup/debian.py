@@ -1,4 +1,4 @@
-"""Debian packages that the local cluster needs: only those whose program is not here already."""
+"""Debian packages of the local cluster. Only packages whose programs are missing are installed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PACKAGES = {
     "mount": "mount",
     "debootstrap": "debootstrap",
 }
-"""Program and the Debian package that brings it."""
+"""Program -> its Debian package."""
 C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
-"""Program and package of what compiles runc, whose first steps in a container are in C."""
+"""Program -> package of the compiler for runc, which is partly written in C."""
 CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
-"""File and the Debian package that brings it."""
+"""File -> its Debian package."""
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
-"""File and package of what runc is compiled against."""
+"""File -> package with headers for runc."""
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 
 
 def missing_packages(*, compiler: bool = False) -> list[str]:
-    """Return the Debian packages that are still to be installed; `compiler` adds what compiles runc."""
+    """Return the Debian packages to install. `compiler` adds the compiler for runc."""
     from infra.local.image_builder import find_builder
 
     programs, files = (PACKAGES | C_PACKAGES, CNI | C_FILES) if compiler else (PACKAGES, CNI)
@@ -43,7 +43,7 @@ def missing_packages(*, compiler: bool = False) -> list[str]:
 
 
 def install(packages: list[str]) -> None:
-    """Install `packages`, starting no service that they bring; raises naming them where apt-get is missing."""
+    """Install `packages` without starting their services. Raises RuntimeError if there is no apt-get."""
     if not shutil.which("apt-get"):
         raise RuntimeError(f"install what these Debian packages bring, then run this again: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -59,7 +59,7 @@ def install(packages: list[str]) -> None:
 
 @contextmanager
 def _services_stay_off() -> Iterator[None]:
-    """Debian's own switch against starting services on install: we run the programs, the machine does not."""
+    """Keep Debian from starting services on install, by its policy-rc.d."""
     if NO_SERVICES.exists():
         yield
         return

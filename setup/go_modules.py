@@ -22,7 +22,7 @@ ANSWER_SECONDS = 60
 
 
 def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """The files called `names` of a module. Raises RuntimeError where it cannot be had or is another one."""
+    """Return the files called `names` of a module. Raises RuntimeError for a failed download or a wrong checksum."""
     expected = _checksum(module, version, go_sum)
     url = f"{proxy()}/{_escaped(module)}/@v/{_escaped(version)}.zip"
     with tempfile.TemporaryFile() as archive:
@@ -39,13 +39,13 @@ def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) ->
 
 
 def proxy() -> str:
-    """The module proxy: the first of `$GOPROXY` that is a URL, else Go's own."""
+    """Return the module proxy: the first URL in `$GOPROXY`, else Go's own proxy."""
     listed = re.split(r"[,|]", os.environ.get("GOPROXY", ""))
     return next((each.rstrip("/") for each in listed if each.startswith(("https://", "http://"))), DEFAULT_PROXY)
 
 
 def archive_checksum(archive: IO[bytes]) -> str:
-    """The checksum of a module's archive as go.sum writes it."""
+    """Return the checksum of a module's archive as go.sum writes it."""
     with zipfile.ZipFile(archive) as members:
         lines = [f"{_digest(members, name)}  {name}\n" for name in sorted(members.namelist())]
     return f"h1:{base64.b64encode(hashlib.sha256(''.join(lines).encode()).digest()).decode()}"
@@ -65,5 +65,5 @@ def _checksum(module: str, version: str, go_sum: Path) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As the proxy wants capitals: https://go.dev/ref/mod#module-cache."""
+    """Return a path or version with capitals escaped: https://go.dev/ref/mod#module-cache."""
     return re.sub(r"[A-Z]", lambda found: f"!{found[0].lower()}", text)

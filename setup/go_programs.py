@@ -17,14 +17,14 @@ from infra.local.settings import cache_folder
 
 MODULES = Path(__file__).resolve().parent / "go"
 OLDEST_GO = (1, 26, 6)
-"""What the go.mod of the newest program asks for."""
+"""Go version that the newest go.mod requires."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
-"""What debuggers read is not written, as the linker would leave it out; and but for the standard library no function
-is put into its callers, which takes a quarter of a build's time and gives a sixth of the programs' speed."""
+"""Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
+Inlining costs a quarter of a build's time and gives a sixth of the programs' speed."""
 PAUSE_MODULE = "pause"
-"""One that requires no other."""
+"""Folder of a module without requirements."""
 MOST_COMPILER_BYTES = 1200 << 20
-"""What one compiler may use before it collects garbage, which costs a tenth of a build."""
+"""Memory of one compiler before it collects garbage. Collecting takes a tenth of a build's time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class EmbeddedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class GoProgram:
-    """One binary and the names it is called by."""
+    """Binary of a Go module, and the names that it is called by."""
 
     module: str
     """Folder below setup/go."""
@@ -65,7 +65,7 @@ class GoProgram:
 
     @property
     def folder(self) -> Path:
-        """Where the binary and its links lie."""
+        """Folder of the binary and its links."""
         return cache_folder() / "bin" / self.module
 
     @property
@@ -79,7 +79,7 @@ class GoProgram:
         return digest.hexdigest()
 
     def is_built(self) -> bool:
-        """Whether the binary in the cache is of the present sources."""
+        """Return True if the binary in the cache was built from the current sources."""
         try:
             return (self.folder / "sources").read_text(encoding="ascii") == self.sources
         except FileNotFoundError:
@@ -202,13 +202,13 @@ def _compiler_bytes() -> int:
 
 
 def toolchain_folder() -> Path:
-    """Where the Go toolchain of the Python package index lies, if it was needed."""
+    """Return the folder for the Go toolchain from the Python package index."""
     pins = (MODULES.parent / "go-toolchain.txt").read_bytes()
     return cache_folder() / f"go-{hashlib.sha256(pins).hexdigest()[:12]}"
 
 
 def go() -> str:
-    """The `go` to build with: the machine's own where it is new enough, else ours; raises where there is neither."""
+    """Return the `go` to build with: the machine's own if new enough, else the installed one. Raises RuntimeError."""
     for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
         if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:
             return candidate
@@ -216,7 +216,7 @@ def go() -> str:
 
 
 def has_go() -> bool:
-    """Whether a toolchain that is new enough is here."""
+    """Return True if this machine has a Go that is new enough."""
     try:
         return bool(go())
     except RuntimeError:

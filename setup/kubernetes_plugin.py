@@ -11,7 +11,7 @@ from setup.downloads import DownloadError
 from setup.go_programs import EmbeddedFiles, GoProgram
 
 VERSION = "4.25.0"
-"""The version of the Python package. Pulumi asks for the plugin of just that version."""
+"""Version of the Python package. Pulumi requires the plugin of exactly this version."""
 MODULE = "github.com/pulumi/pulumi-kubernetes/provider/v4"
 PROGRAM = "pulumi-resource-kubernetes"
 BUILT = GoProgram(

@@ -1,4 +1,4 @@
-"""What set-up does for the operators that a stack's jobs need: their objects, their programs, their images."""
+"""Set-up steps of operators: their objects, programs and images."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
 
 PROGRAM_MINUTES = 2
-"""What the build of one operator takes on two quiet cores."""
+"""Minutes to build one operator on two quiet cores."""
 PACKAGE = "tool"
-"""The package that a go.mod's `tool` line names."""
+"""Package pattern for the `tool` line of a go.mod."""
 
 Document = dict[str, Any]
 
 
 def program_of(name: str) -> GoProgram:
-    """The operator called `name`, as set-up builds it."""
+    """Return the Go program of the operator called `name`."""
     return GoProgram(module=name, package=PACKAGE, binary=name)
 
 
 def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
-    """The steps for the operators called `names` and those that they require; `cluster` adds programs and images."""
+    """Return the steps for operators and those that they require. `cluster` adds programs and images."""
     releases = needed_releases(names)
     if not releases:
         return []
@@ -58,7 +58,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
 
 
 def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
-    """What is taken from the module's files: nothing for kinds that are not installed."""
+    """Return the objects to install from a module's files, without those of kinds that are not installed."""
     definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
     role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
@@ -111,7 +111,7 @@ def _definition(document: Document) -> Document:
 
 
 def _without_prose(schema: Any) -> Any:
-    """A JSON schema without the descriptions of its types; a property of that name stays."""
+    """Return a JSON schema without descriptions of types. A property called `description` stays."""
     if isinstance(schema, list):
         return [_without_prose(each) for each in schema]
     if not isinstance(schema, dict):
@@ -143,12 +143,12 @@ def _with_own_names(rule: Document, release: Release) -> Document:
 
 
 def _resources(webhook: Document) -> set[str]:
-    """Plural names of what a webhook is asked about."""
+    """Return the plural names of the resources that a webhook admits."""
     return {each.partition("/")[0] for rule in webhook["rules"] for each in rule["resources"]}
 
 
 def _of_its_own(webhook: Document, label: str | None) -> Document:
-    """A webhook for a resource of others that is asked about those that carry the label."""
+    """Return a webhook for other projects' resources, limited to those with the label."""
     if label is None:
         raise ValueError(f"webhook {webhook['name']} would be asked about every such object of the cluster")
     return {**webhook, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}

@@ -1,4 +1,4 @@
-"""How a plugin serves Pulumi's protocol to the engine that started it, and speaks back to it."""
+"""Pulumi's plugin protocol: a server for the engine that started the plugin, and a client of that engine."""
 
 import os
 import signal

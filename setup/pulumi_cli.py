@@ -1,4 +1,4 @@
-"""The Pulumi CLI and its plugins: those on PATH win, then the official release, then builds from Go modules."""
+"""Pulumi CLI and plugins: from PATH, else the official release, else built from Go modules."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 
 
 def release_folder() -> Path:
-    """Where the official release is unpacked."""
+    """Return the folder of the official release."""
     return cache_folder() / "bin" / f"pulumi-release-{RELEASE_VERSION}"
 
 
 def cli_folders() -> list[Path]:
-    """Folders with a Pulumi CLI of ours; empty where the machine has its own."""
+    """Return the folders with an installed Pulumi CLI; none if the machine has its own."""
     if _machines_cli():
         return []
     return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
@@ -86,12 +86,12 @@ def is_complete() -> bool:
 
 
 def has_cli() -> bool:
-    """Whether there is a CLI to use."""
+    """Return True if there is a CLI to use."""
     return _machines_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
 
 
 def _machines_cli() -> bool:
-    """Whether PATH has a CLI that is not ours; in the shell of `make shell` it has ours."""
+    """Return True if PATH has a CLI that set-up did not install. In `make shell`, PATH has set-up's."""
     own = shutil.which("pulumi")
     if own is None:
         return False
@@ -158,5 +158,5 @@ def _has_plugin(program: str, plugin: str) -> bool:
 
 
 def _is_stand_in(program: Path) -> bool:
-    """Whether a program is a stand-in, of this checkout or another: in the shell of `make shell` they are on PATH."""
+    """Return True for a stand-in of any checkout. In `make shell`, stand-ins are on PATH."""
     return program.resolve().parts[-5:-2] == STAND_INS.parts[-3:]

@@ -1,4 +1,4 @@
-"""The local cluster's programs as their projects release them, for machines that reach the projects' hosts."""
+"""Released binaries of the local cluster's programs, for machines that reach the projects' hosts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ KUBERNETES_PROGRAMS = (
     "kube-proxy",
     "kubectl",
 )
-"""What the local cluster runs of Kubernetes' own archive."""
+"""Programs that the local cluster uses from Kubernetes' own archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One file that a project releases."""
+    """File that a project releases."""
 
     url: str
     """Address of the file."""

@@ -1,4 +1,4 @@
-"""What must be true of this machine before `pulumi up`, in order, each with its own way to make it so."""
+"""Set-up steps that a stack needs on this machine before `pulumi up`, in order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RUNC = go_programs.GoProgram(
     c_tags=["seccomp", "urfave_cli_no_docs"],
 )
 RUNTIME = [CONTAINERD, CONTAINERD_SHIM, RUNC]
-"""What runs containers. Debian 12's containerd and runc are releases that their projects no longer repair."""
+"""Programs that run containers. The projects of Debian 12's containerd and runc no longer fix those releases."""
 KWOK_VERSION = "0.8.0"
 KWOK = go_programs.GoProgram(
     module="kwok",
@@ -60,13 +60,13 @@ KWOK = go_programs.GoProgram(
 DEBIAN, DIGITS = "Debian packages", "handwritten digits"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 2, 6, 5, 4
-"""What the builds take on two quiet cores."""
+"""Minutes that the builds take on two quiet cores."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
 
 
 def npm_folder() -> Path:
-    """Where npm is installed for a machine that has none."""
+    """Return the folder for npm, if the machine has none."""
     return cache_folder() / "npm"
 
 
@@ -77,9 +77,9 @@ def steps(
     operators: frozenset[str] = frozenset(),
     own_images: frozenset[str] = frozenset(),
 ) -> list[Step]:
-    """The steps for a stack whose jobs need `operators` and `own_images`, which are Trainyard's beside the trainer's.
+    """Return the steps for a stack whose jobs need `operators`, and `own_images` of Trainyard next to the trainer's.
 
-    `cluster` adds what the cluster on this machine needs, `image` what a trainer image is built from for a cloud.
+    `cluster` adds the steps of the local cluster, `image` those for a trainer image that a cloud stack builds.
     """
     downloads = Downloads()
     pulumi = _pulumi(downloads)
@@ -169,7 +169,7 @@ def _build(
 
 
 def _own_image(name: str) -> Step:
-    """Before the cluster starts: its nodes have what is stored by then at no cost."""
+    """Return the step of an image. It runs before the cluster starts, whose nodes then get the image as hard links."""
     return Step(
         name=f"image {name}",
         is_done=lambda: own_image_reference(name) in stored_references(),
@@ -182,9 +182,9 @@ def _digits(after: Collection[str] | None = None) -> Step:
 
 
 def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = False) -> list[Step]:
-    """The steps for the rehearsal of a stack of that platform whose jobs need `operators`: no image is built or pulled.
+    """Return the steps for the rehearsal of a stack of a platform. A rehearsal builds and pulls no image.
 
-    `image` adds what the folder is made of from which a trainer image would be built.
+    `image` adds the files from which a trainer image would be built.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [GCS_SERVER] if platform == "gke" else []

@@ -1,4 +1,4 @@
-"""The object stores of tests and rehearsals: an S3 server in a Python environment of its own, and Google's in Go."""
+"""Object stores of tests and rehearsals: an S3 server in a separate Python environment, and fake-gcs-server."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GCS_SERVER = GoProgram(module="fake-gcs-server", package="github.com/fsouza/fake
 
 
 def s3_server() -> Path:
-    """The S3 server's program, installed where it is not there yet."""
+    """Return the S3 server's program. Installs it if it is missing."""
     subprocess.run([str(PROJECT / "setup" / "python"), ENVIRONMENT, REQUIREMENTS], cwd=PROJECT, check=True)
     return PROJECT / ENVIRONMENT / "bin" / "moto_server"
 
 
 def gcs_server() -> Path:
-    """The program of Google's, which set-up builds."""
+    """Return the program of fake-gcs-server, which set-up builds."""
     return GCS_SERVER.folder / GCS_SERVER.binary

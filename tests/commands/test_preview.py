@@ -81,7 +81,7 @@ def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
     assert "Stack eks passes" in said.out
     assert "Before: commit " in said.out
     assert "objects of" not in said.out
-    assert "objects of training-operator, mpi-operator" in said.err
+    assert "objects of training-operator, training-operator-mxjob, mpi-operator" in said.err
 
 
 def test_without_a_module_proxy_it_says_what_to_do(
