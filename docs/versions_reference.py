@@ -50,7 +50,7 @@ class Part:
 
 
 KUBERNETES_RULE = "14 months after 1.37.0: https://kubernetes.io/releases/patch-releases/#support-period"
-CONTAINERD_RULE = "at least a year after 2.4.0: https://containerd.io/releases/#support-horizon"
+CONTAINERD_RULE = "https://github.com/containerd/containerd/blob/v2.4.2/RELEASES.md"
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
 """Support of projects that publish no dates."""
 TORCH_RULE = "fixes come in the newest minor version: https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
@@ -82,14 +82,14 @@ LOCAL = (
         name="containerd",
         package="github.com/containerd/containerd/v2",
         pin="setup/go/containerd/go.mod",
-        ends=date(2027, 9, 16),
+        ends=date(2027, 5, 16),
         rule=CONTAINERD_RULE,
     ),
     Part(
         name="containerd's shim",
         package="github.com/containerd/containerd/v2",
         pin="setup/go/containerd-shim/go.mod",
-        ends=date(2027, 9, 16),
+        ends=date(2027, 5, 16),
         rule=CONTAINERD_RULE,
     ),
     Part(name="runc", package="github.com/opencontainers/runc", pin="setup/go/runc/go.mod", rule=NEWEST_ONLY),
