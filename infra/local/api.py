@@ -36,6 +36,7 @@ class Client:
         self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
         self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
         self._thread = threading.local()
+        self._opened: list[HTTPSConnection] = []
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
         """Return the decoded answer. Raises ApiUnavailable without an answer and for each error of the server."""
@@ -61,17 +62,19 @@ class Client:
         if not hasattr(self._thread, "connection"):
             connection = HTTPSConnection(self._address, timeout=ANSWER_SECONDS, context=self._context)
             self._thread.connection = connection
+            self._opened.append(connection)
         try:
             self._thread.connection.request(method, path, text, headers)
             with self._thread.connection.getresponse() as reply:
                 return reply.status, reply.read()
         except BaseException:
-            self.close()
+            # The next request opens it again.
+            self._thread.connection.close()
             raise
 
     def close(self) -> None:
-        """Close this thread's connection; the next request opens another."""
-        if connection := self._thread.__dict__.pop("connection", None):
+        """Close the connections of all threads."""
+        for connection in self._opened:
             connection.close()
 
 

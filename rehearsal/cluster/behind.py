@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,11 @@ def stop(settings: ClusterSettings) -> None:
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
     """Have just these nodes in the pool that the label's value names; several requests at once, for large pools."""
-    api = Client(settings)
+    with closing(Client(settings)) as api:
+        _set_nodes(api, label, pool, wanted)
+
+
+def _set_nodes(api: Client, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
     existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
     known = {node["metadata"]["name"] for node in existing}
     names = {node["metadata"]["name"] for node in wanted}
