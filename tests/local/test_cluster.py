@@ -113,6 +113,16 @@ def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings, kube
     assert any(line.startswith("libseccomp:") for line in lines)
 
 
+@pytest.mark.usefixtures("cluster")
+def test_pull_from_a_registry_fails_at_once_and_does_not_keep_the_pod(kubectl: Kubectl) -> None:
+    document = pod("pulled", "tests-0")
+    document["spec"]["containers"][0]["image"] = "registry.example.com/absent:1"
+    kubectl("apply", "--server-side", "-f", "-", document=document)
+    path = "jsonpath={.status.containerStatuses[0].state.waiting.message}"
+    wait_for("the pull fails", lambda: "connection refused" in kubectl("get", "pod", "pulled", "-o", path))
+    kubectl("delete", "pod", "pulled", "--wait=true")
+
+
 def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> None:
     lifecycle.stop(settings)
     assert "/pytest-of-" not in str(settings.folder)
