@@ -205,6 +205,9 @@ def test_status_says_why(faults: Faults, kind: JobKind) -> None:
     if table()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
     else:
-        # Pods that are made again and again are gone before anyone asks.
-        job, pods = faults.seen(kind, "memory")
-        assert any("137: " in note and "raise `resources.memory`" in note for note in faults.notes(job, pods).values())
+        # Between two pods of a host there is none to ask about.
+        def is_explained() -> bool:
+            notes = faults.notes(*faults.seen(kind, "memory")).values()
+            return any("137: " in note and "raise `resources.memory`" in note for note in notes)
+
+        wait_for("the end of a pod before is explained", is_explained)
