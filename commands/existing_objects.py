@@ -24,12 +24,13 @@ from commands.review.recording import Record
 from commands.stack import pulumi
 from infra.config import KubeconfigConfig
 from infra.kubeconfig import kubeconfig_files
+from infra.make_command import make_command
 from stack_config import StackConfig
 
 Identity = tuple[str, str, str, str]
 """API version, kind, namespace (or "") and name."""
 REMEDIES = {
-    "Namespace": "`make_namespace: false` uses a namespace that is there",
+    "Namespace": "`create_namespace: false` uses a namespace that is there",
     "CustomResourceDefinition": "`operators: present` uses the operators that are there",
 }
 
@@ -93,7 +94,8 @@ def _line(found: Identity, stack: str) -> str:
     _version, kind, namespace, name = found
     where = f"{namespace}/{name}" if namespace else name
     remedy = REMEDIES.get(kind, "choose another name")
+    up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
     return (
-        f"{kind} {where} is in the cluster already, and is not of stack {stack}: `make up` would take it over and "
-        f"`make down` delete it; {remedy}, or delete it first"
+        f"{kind} {where} is in the cluster already, and is not of stack {stack}: {up} would take it over and {down} "
+        f"delete it; {remedy}, or delete it first"
     )
