@@ -314,8 +314,8 @@ def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
 def check_histories(start: Callable[[int, str, int], Run], where: str, *, examples: int) -> None:
     """Run histories, each in a separate folder."""
     numbers = count()
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # hypothesis has no type for it
-        lambda: Histories(f"{where}/{next(numbers)}", start),
+    run_state_machine_as_test(
+        lambda: Histories(f"{where}/{next(numbers)}", start),  # type: ignore[arg-type]  # takes any factory
         settings=settings(
             max_examples=examples * (20 if ALL else 1),
             stateful_step_count=12,

@@ -241,7 +241,9 @@ def test_two_starts_never_hold_the_lock_at_once_although_a_stop_removes_its_file
 
 def port_problem(port: int) -> str:
     """Return what is wrong with a cluster's port on this machine, whose disk may be too full as well."""
-    (found,) = [each for each in check_machine(stack_cluster("/checkout", "other", port=port)) if "platform.port" in each]
+    (found,) = [
+        each for each in check_machine(stack_cluster("/checkout", "other", port=port)) if "platform.port" in each
+    ]
     return found
 
 
