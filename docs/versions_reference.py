@@ -154,7 +154,7 @@ PROGRAM = tuple(
         ("pulumi", NEWEST_ONLY),
         ("pulumi-gcp", NEWEST_ONLY),
         ("pulumi-aws", NEWEST_ONLY),
-        ("pulumi-kubernetes", NEWEST_ONLY),
+        ("pulumi-kubernetes", f"{NEWEST_ONLY}; this is the newest whose provider can be built from a Go module"),
         ("pulumi-docker-build", NEWEST_ONLY),
         ("kubernetes", NEWEST_ONLY),
         ("cryptography", NEWEST_ONLY),
