@@ -22,21 +22,6 @@ UNKNOWNS = frozenset(
     }
 )
 
-UNDERSCORED = {
-    f"x-kubernetes-{name}": f"x_kubernetes_{name.replace('-', '_')}"
-    for name in (
-        "embedded-resource",
-        "int-or-string",
-        "list-map-keys",
-        "list-type",
-        "map-type",
-        "preserve-unknown-fields",
-        "validations",
-    )
-}
-"""Keys of a CRD's schema that Pulumi's SDKs cannot spell with dashes."""
-DASHED = {underscored: dashed for dashed, underscored in UNDERSCORED.items()}
-
 
 class Unknown:
     """The one value that stands for whatever an apply will tell."""
@@ -111,31 +96,4 @@ def reveal(value: Any) -> Any:
         return {key: reveal(element) for key, element in value.items()}
     if isinstance(value, list):
         return [reveal(element) for element in value]
-    return value
-
-
-def has_secret(value: Any) -> bool:
-    """Whether a secret lies anywhere in it."""
-    if isinstance(value, dict):
-        return any(has_secret(element) for element in value.values())
-    if isinstance(value, list):
-        return any(has_secret(element) for element in value)
-    return isinstance(value, Secret)
-
-
-def has_unknown(value: Any) -> bool:
-    """Whether anything in it is not known yet."""
-    if isinstance(value, dict):
-        return any(has_unknown(element) for element in value.values())
-    if isinstance(value, list):
-        return any(has_unknown(element) for element in value)
-    return isinstance(value, Unknown)
-
-
-def rename_keys(value: Any, names: Mapping[str, str]) -> Any:
-    """A copy with the keys in `names` renamed, however deep they lie."""
-    if isinstance(value, dict):
-        return {names.get(key, key): rename_keys(element, names) for key, element in value.items()}
-    if isinstance(value, list):
-        return [rename_keys(element, names) for element in value]
     return value
