@@ -15,7 +15,7 @@ from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
 from commands.interrupts import finished_unless_repeated, run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, reset_state, stack_exists
+from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, remove_provider_files, reset_state, stack_exists
 from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig
@@ -112,6 +112,7 @@ def take_down(stack: str) -> int:
     """Destroy and look; returns the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
+    remove_provider_files(stack)
     set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # Its `up` may have died before the cluster was in the stack's state, or the state is lost.

@@ -6,6 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
+from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
 from setup.kubernetes_plugin import credentials_folder, home_with_build
 from setup.pulumi_cli import path_folders
@@ -13,6 +14,8 @@ from setup.pulumi_cli import path_folders
 PROJECT = Path(__file__).resolve().parents[1]
 STATE = PROJECT / ".trainyard"
 """What this checkout keeps: the Pulumi state of stacks without another backend, and the passphrase of their secrets."""
+PROVIDER_FILES = STATE / "provider"
+"""Temporary files of Pulumi's Kubernetes provider, in a folder for each run of a command."""
 
 
 def passphrase_file() -> Path:
@@ -45,6 +48,8 @@ def stack_environment() -> dict[str, str]:
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
     environment[TAKE_OVER_VARIABLE] = "true"
+    PROVIDER_FILES.mkdir(mode=0o700, parents=True, exist_ok=True)
+    environment[PROVIDER_TMPDIR] = str(PROVIDER_FILES)
     cluster = stack_cluster(str(PROJECT), environment.get("STACK", "local"))
     # Also if the kubeconfig itself is missing: kubectl must not turn to the cluster of ~/.kube/config.
     if "KUBECONFIG" not in environment and cluster.folder.exists():

@@ -21,7 +21,7 @@ from urllib3.exceptions import HTTPError
 from commands.environment import PROJECT
 from commands.review.recorded import recorded_file
 from commands.review.recording import Record
-from commands.stack import pulumi
+from commands.stack import PulumiFailed, pulumi
 from infra.config import KubeconfigConfig
 from infra.kubeconfig import kubeconfig_files
 from infra.make_command import make_command
@@ -66,7 +66,7 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 
 
 def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
-    """Return those that the cluster has; none if it does not answer, because `pulumi up` then says why."""
+    """Return those that the cluster has. Raises PulumiFailed if the cluster does not answer."""
     files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
     settings = Configuration()
     settings.retries = False
@@ -78,8 +78,16 @@ def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Ide
         with tempfile.TemporaryDirectory() as folder:
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
             return [each for each in wanted if _is_there(cluster, *each)]
-    except (ConfigException, DynamicApiError, HTTPError, OSError):
-        return []
+    except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
+        raise PulumiFailed(
+            f"context = {platform.context}: the cluster did not answer, so its existing objects are not known: "
+            f"{_first_line(error)}; nothing was changed; run the command again when `kubectl --context "
+            f"{platform.context} get namespaces` answers"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:

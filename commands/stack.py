@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from commands import backend_lock, checkpoint
-from commands.environment import PROJECT, stack_environment
+from commands.environment import PROJECT, PROVIDER_FILES, stack_environment
 from commands.errors import PulumiFailed as PulumiFailed
 from commands.errors import StackBusy
 from commands.interrupts import Child, Interrupted, held, run_child
 from commands.orphans import RUN, end_orphans, run_mark
 from commands.stack_lock import only_command
+from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
@@ -48,12 +51,12 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     stack = _stack_of(words)
     # Without a terminal on its input Pulumi shows lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
-    with held(), settings_without_salt():
+    with held(), settings_without_salt(), provider_files(stack) as folder:
         done = run_child(
             ["pulumi", *words, *colour],
             name="Pulumi",
             cwd=PROJECT,
-            env=stack_environment() | {RUN: run_mark(PROJECT, stack)},
+            env=stack_environment() | {RUN: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
             quiet=quiet,
             keeps_errors=True,
             ignores_at_start=True,
@@ -67,6 +70,24 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         detail = f":\n{done.stderr.strip()}" if quiet else ""
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
     return done.stdout
+
+
+@contextmanager
+def provider_files(stack: str) -> Iterator[str]:
+    """Yield a folder for the files that the Kubernetes provider writes in one run, and remove it."""
+    folder = PROVIDER_FILES / stack
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder) as found:
+            yield found
+    finally:
+        with suppress(OSError):  # Another run of the stack has files there.
+            folder.rmdir()
+
+
+def remove_provider_files(stack: str) -> None:
+    """Remove the provider's files of runs that were killed."""
+    shutil.rmtree(PROVIDER_FILES / stack, ignore_errors=True)
 
 
 def _stack_of(words: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.config import ClaimConfig, KubeconfigConfig
-from infra.kubeconfig import kubeconfig_files
+from infra.kubeconfig import PROVIDER_ENVIRONMENT, kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import CLAIM_URL, Platform
 
@@ -17,7 +17,12 @@ def use_existing_cluster(config: KubeconfigConfig) -> Platform:
     """The cluster of a kubeconfig's context, with a namespace for the jobs."""
     files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
     path = files if config.kubeconfig else None
-    provider = pulumi_kubernetes.Provider("kubernetes", kubeconfig=path, context=config.context)
+    provider = pulumi_kubernetes.Provider(
+        "kubernetes",
+        kubeconfig=path,
+        context=config.context,
+        opts=pulumi.ResourceOptions(env_var_mappings=PROVIDER_ENVIRONMENT),
+    )
     claim, url = None, CLAIM_URL
     if isinstance(config.bucket, ClaimConfig):
         claim = BucketClaim(

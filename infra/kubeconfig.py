@@ -1,9 +1,17 @@
-"""Reads which contexts a kubeconfig has, to refuse a wrong one before anything is tried. No Pulumi."""
+"""Kubeconfig files: which ones kubectl reads, their contexts, and the copies that Pulumi's provider writes. No Pulumi."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+PROVIDER_TMPDIR = "TRAINYARD_PROVIDER_TMPDIR"
+"""Environment variable with the folder for temporary files of Pulumi's Kubernetes provider.
+
+The provider writes the kubeconfig of each cluster into a temporary file and does not remove it.
+"""
+PROVIDER_ENVIRONMENT = {PROVIDER_TMPDIR: "TMPDIR"}
+"""`env_var_mappings` of each Kubernetes provider. Other processes of an update keep their own TMPDIR."""
 
 
 def kubeconfig_files(path: str | None) -> list[Path]:

@@ -15,6 +15,7 @@ import yaml
 
 from commands import orphans
 from commands.environment import PROJECT, stack_environment
+from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import ClusterSettings, cache_folder
 
 FIRST_PORT = 16821
@@ -105,10 +106,13 @@ def environment(folder: Path) -> dict[str, str]:
     }
     backend = backend_folder(folder)
     backend.mkdir(parents=True, exist_ok=True)
+    provider = folder / "provider"
+    provider.mkdir(mode=0o700, exist_ok=True)
     return found | {
         "PATH": os.pathsep.join([str(PROJECT / "rehearsal" / "bin"), found["PATH"]]),
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
+        PROVIDER_TMPDIR: str(provider),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from setup.go_programs import remove_objects
 from setup.interrupted import end_children_on_signals
 from setup.progress import run_steps
 from setup.steps import rehearsal_steps, steps
@@ -34,6 +35,7 @@ def main() -> int:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster
             run_steps(steps(cluster=cluster, image=arguments.image, operators=operators, own_images=own))
+        remove_objects()
     except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)
         return 1

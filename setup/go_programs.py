@@ -23,8 +23,9 @@ FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false
 Inlining costs a quarter of a build's time and gives a sixth of the programs' speed."""
 PAUSE_MODULE = "pause"
 """Folder of a module without requirements."""
-MOST_COMPILER_BYTES = 1200 << 20
-"""Memory of one compiler before it collects garbage. Collecting takes a tenth of a build's time."""
+MOST_COMPILER_BYTES = 2600 << 20
+"""Memory of one compiler before it collects garbage. The largest package compiles in 45 s with half of this, in 20 s
+with this, and in 17 s with twice as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +126,9 @@ class GoProgram:
 
 
 def build_all(programs: Sequence[GoProgram]) -> None:
-    """Build those of the programs that are not built; they share modules and objects, which then leave the disk."""
+    """Build those of the programs that are not built. Their modules and objects stay until `remove_objects`."""
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with (cache_folder() / "go-build.lock").open("w", encoding="ascii") as lock:
-        # Another build's modules and objects are not removed under it.
+    with _lock_file().open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not has_go():
             install_go()
@@ -136,7 +136,22 @@ def build_all(programs: Sequence[GoProgram]) -> None:
             if not program.is_built():
                 _begin_with_standard_library()
                 program.build()
+
+
+def remove_objects() -> None:
+    """Remove the modules and objects of all builds, unless another process builds now: it removes them later."""
+    if not _work_folder().exists():
+        return
+    with _lock_file().open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
         shutil.rmtree(_work_folder(), ignore_errors=True)
+
+
+def _lock_file() -> Path:
+    return cache_folder() / "go-build.lock"
 
 
 def _begin_with_standard_library() -> None:
@@ -179,8 +194,8 @@ def _work_folder() -> Path:
 def build_environment() -> dict[str, str]:
     """Environment of `go build`.
 
-    Modules and objects (5 GB for Kubernetes) go to a folder of ours, kept while a build is unfinished so that the next
-    attempt goes on, and removed once it is done; the user's own Go folders stay as they are.
+    Modules and objects go to a folder in the cache, because the programs share hundreds of packages. An interrupted
+    set-up continues with them. The user's own Go folders are not used.
     """
     return {
         **os.environ,

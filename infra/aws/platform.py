@@ -10,6 +10,7 @@ from infra.aws.cluster import context_name
 from infra.aws.config import EksConfig
 from infra.aws.device_plugins import DevicePlugins, DevicePluginsArgs
 from infra.image.cloud_image import trainer_images
+from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
@@ -25,7 +26,9 @@ def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
         "kubernetes",
         kubeconfig=cloud.cluster.kubeconfig,
         cluster_identifier=control_plane.arn,
-        opts=pulumi.ResourceOptions(depends_on=[cloud.system], deleted_with=control_plane),
+        opts=pulumi.ResourceOptions(
+            depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
+        ),
     )
     inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
     plugins = DevicePluginsArgs(

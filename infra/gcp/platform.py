@@ -12,6 +12,7 @@ from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
 from infra.gcp.config import GkeConfig
 from infra.gcp.host_folder import HostFolder, HostFolderArgs
 from infra.image.cloud_image import trainer_images
+from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
@@ -28,7 +29,9 @@ def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
         "kubernetes",
         kubeconfig=cloud.cluster.kubeconfig,
         cluster_identifier=control_plane.id,
-        opts=pulumi.ResourceOptions(depends_on=[cloud.system], deleted_with=control_plane),
+        opts=pulumi.ResourceOptions(
+            depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
+        ),
     )
     inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
     for fabric, made in cloud.fabrics:

@@ -6,6 +6,7 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.config import LocalConfig
+from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local.cluster import LocalCluster
 from infra.local.machine import LocalMachine
 from infra.local.programs import BUCKET_IN_NODE
@@ -57,6 +58,6 @@ def _provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
         opts=pulumi.ResourceOptions(
             deleted_with=cluster.processes,
             # Everything in this cluster is the stack's: fields that an interrupted `up` has set are no conflict.
-            env_var_mappings={TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
+            env_var_mappings=PROVIDER_ENVIRONMENT | {TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
         ),
     )

@@ -11,6 +11,7 @@ import pytest
 from commands import stack, stack_lock
 from commands.errors import StackBusy, StateBroken
 from commands.interrupts import Child
+from infra.kubeconfig import PROVIDER_TMPDIR
 
 SALT = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
 """Of a passphrase that nobody knows."""
@@ -99,6 +100,35 @@ def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
     with pytest.raises(stack.PulumiFailed, match="set-up did not get one"):
         stack.stack_exists("dev")
+
+
+def test_pulumi_provider_files_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: list[Path] = []
+
+    def run_child(_words: Sequence[str], *, env: dict[str, str], **_: object) -> Child:
+        seen.append(Path(env[PROVIDER_TMPDIR]))
+        assert seen[-1].is_dir()
+        (seen[-1] / "kubeconfig1").touch()
+        return Child(status=0, stdout="", stderr="", is_stopped=False)
+
+    monkeypatch.setattr(stack, "run_child", run_child)
+    monkeypatch.setattr(stack, "PROVIDER_FILES", tmp_path)
+    for _ in range(2):
+        stack.pulumi("preview", "--stack", "dev")
+    assert len(set(seen)) == 2
+    assert all(folder.parent == tmp_path / "dev" for folder in seen)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_remove_provider_files_after_a_kill_leaves_other_stacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(stack, "PROVIDER_FILES", tmp_path)
+    for name in ("dev", "other"):
+        (tmp_path / name / "run").mkdir(parents=True)
+        (tmp_path / name / "run" / "kubeconfig1").touch()
+    stack.remove_provider_files("dev")
+    assert [folder.name for folder in tmp_path.iterdir()] == ["other"]
 
 
 @pytest.fixture

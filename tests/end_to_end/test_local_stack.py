@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -174,6 +175,10 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
 
 
 def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checkout) -> None:
+    server = re.findall(r"server: (\S+)", checkout.cluster.kubeconfig.read_text(encoding="utf-8"))[0]
     assert "nothing is left" in checkout.run("make", "down")
     assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert list((checkout.folder / ".trainyard" / "provider").iterdir()) == []
+    copies = Path(tempfile.gettempdir()).glob("kubeconfig*")
+    assert [file for file in copies if server in file.read_text(encoding="utf-8")] == []
     assert "nothing to do" in checkout.run("make", "down")

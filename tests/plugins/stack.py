@@ -10,24 +10,29 @@ from typing import Any
 from kubernetes import client, config
 
 from commands.environment import stack_environment
+from infra.kubeconfig import PROVIDER_ENVIRONMENT, PROVIDER_TMPDIR
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PREAMBLE = """
+PREAMBLE = f"""
 import os
 import pulumi
 import pulumi_kubernetes as k8s
 
 namespace = os.environ["TEST_NAMESPACE"]
 config = pulumi.Config()
-cluster = k8s.Provider("cluster", kubeconfig=os.environ["TEST_KUBECONFIG"])
+cluster = k8s.Provider(
+    "cluster",
+    kubeconfig=os.environ["TEST_KUBECONFIG"],
+    opts=pulumi.ResourceOptions(env_var_mappings={PROVIDER_ENVIRONMENT}),
+)
 on = pulumi.ResourceOptions(provider=cluster)
 
 def edit(name, default):
-    return type(default)(os.environ.get(f"EDIT_{name}", default))
+    return type(default)(os.environ.get(f"EDIT_{{name}}", default))
 
 def meta(name=None, **more):
-    return {"namespace": namespace, **({"name": name} if name else {}), **more}
+    return {{"namespace": namespace, **({{"name": name}} if name else {{}}), **more}}
 """
 
 
@@ -45,6 +50,8 @@ class Stack:
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "plugins", "runtime": runtime}))
         (self.folder / "__main__.py").write_text(PREAMBLE + text)
         (self.folder / "backend").mkdir(exist_ok=True)
+        for name in ("tmp", "provider"):
+            (self.folder / name).mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
         """What a command sees: no downloads, and the edits that the program asks for."""
@@ -53,6 +60,8 @@ class Stack:
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
             "PULUMI_CONFIG_PASSPHRASE": "for tests",
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+            "TMPDIR": str(self.folder / "tmp"),
+            PROVIDER_TMPDIR: str(self.folder / "provider"),
             "TEST_NAMESPACE": self.namespace,
             "TEST_KUBECONFIG": str(self.kubeconfig),
             **{f"EDIT_{name}": str(value) for name, value in edits.items()},

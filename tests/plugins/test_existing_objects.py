@@ -67,12 +67,13 @@ def test_only_what_is_there_is_found(platform: KubeconfigConfig, api_server: Api
         core.delete_namespace(NAMESPACE)
 
 
-def test_cluster_that_does_not_answer_has_nothing(platform: KubeconfigConfig, tmp_path: Path) -> None:
+def test_cluster_without_an_answer_stops_the_command(platform: KubeconfigConfig, tmp_path: Path) -> None:
     content = yaml.safe_load(Path(str(platform.kubeconfig)).read_text(encoding="utf-8"))
     content["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    assert existing([CRD], platform.model_copy(update={"kubeconfig": str(file)})) == []
+    with pytest.raises(PulumiFailed, match=r"context = test: the cluster did not answer.*Connection refused"):
+        existing([CRD], platform.model_copy(update={"kubeconfig": str(file)}))
 
 
 def test_objects_of_the_program_and_of_the_state_have_the_same_identity(api_server: ApiServer, tmp_path: Path) -> None:

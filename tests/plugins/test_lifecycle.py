@@ -79,6 +79,14 @@ def test_provider_of_the_local_cluster_takes_fields_over(new_stack: NewStack) ->
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "ours"}
 
 
+def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> None:
+    stack = new_stack(SETTINGS)
+    stack.up()
+    stack.run("destroy", "--yes", "--skip-preview")
+    assert list((stack.folder / "provider").glob("kubeconfig*"))
+    assert not list((stack.folder / "tmp").glob("kubeconfig*"))
+
+
 def test_object_that_exists_is_taken_over_and_goes_with_the_stack(new_stack: NewStack) -> None:
     """Why commands/existing_objects.py looks first."""
     stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))

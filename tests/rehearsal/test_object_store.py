@@ -12,7 +12,7 @@ from rehearsal.cloud.lifecycle import Cloud, Refused
 from rehearsal.cloud.state import Record, new_state
 from rehearsal.cluster.effects import ClusterEffects
 from rehearsal.object_store import ObjectStore, StoreError, running, store_of
-from setup.go_programs import build_all
+from setup.go_programs import build_all, remove_objects
 from setup.stores import GCS_SERVER
 
 TYPES = {"gke": "gcp:storage/bucket:Bucket", "eks": "aws:s3/bucket:Bucket"}
@@ -59,6 +59,7 @@ def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]
     """An empty cloud whose buckets are real."""
     if request.param == "gke":
         build_all([GCS_SERVER])
+        remove_objects()
     with running(request.param) as settings:
         yield Buckets(request.param, tmp_path, settings)
 

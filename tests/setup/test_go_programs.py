@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.local.settings import cache_folder
-from setup.go_programs import MODULES, EmbeddedFiles, GoProgram, build_all
+from setup.go_programs import MODULES, EmbeddedFiles, GoProgram, build_all, remove_objects
 
 COMPILER = """#!/bin/sh
 if [ "$1" = version ]; then echo go version go1.26.8 linux/amd64; exit; fi
@@ -45,8 +46,23 @@ def test_the_standard_library_is_compiled_once_for_all_programs(calls: Path) -> 
         build_all([program])
     assert [line.split()[-1] for line in calls.read_text().splitlines()] == ["std", ".", "."]
     assert all(program.is_built() for program in PROGRAMS)
+
+
+def test_remove_objects_keeps_programs_and_standard_library(calls: Path) -> None:  # noqa: ARG001  (sets the cache)
+    for program in PROGRAMS:
+        build_all([program])
+        assert (cache_folder() / "go-build" / "objects").is_dir()
+    remove_objects()
     [kept] = [each.name for each in cache_folder().iterdir() if each.name not in ("bin", "go-build.lock")]
     assert kept.startswith("go-std-")
+
+
+def test_remove_objects_while_another_process_builds_removes_nothing(calls: Path) -> None:  # noqa: ARG001  (same)
+    build_all(PROGRAMS)
+    with (cache_folder() / "go-build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove_objects()
+    assert (cache_folder() / "go-build").is_dir()
 
 
 def test_embedded_files_of_another_module_lie_next_to_the_main_package(calls: Path) -> None:
@@ -89,7 +105,7 @@ def test_program_with_other_tags_is_not_built() -> None:
 
 
 @pytest.mark.usefixtures("calls")
-@pytest.mark.parametrize(("gigabytes", "processors", "mebibytes"), [(24, 2, 1200), (16, 16, 512), (4, 4, 512)])
+@pytest.mark.parametrize(("gigabytes", "processors", "mebibytes"), [(24, 2, 2600), (16, 16, 512), (4, 4, 512)])
 def test_compilers_that_run_at_once_leave_half_of_the_memory(
     gigabytes: int, processors: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
