@@ -20,8 +20,9 @@ from infra.aws.config import EksConfig
 from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER, own_images
-from infra.settings.problems import ConfigError, Problem, problems_of
-from infra.settings.problems import Path as KeyPath
+from infra.settings.problem import Path as KeyPath
+from infra.settings.problem import Problem
+from infra.settings.problems import ConfigError, problems_of
 from infra.settings.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
@@ -218,7 +219,7 @@ def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
         try:
             expanded += recipe_jobs(job) if isinstance(job, str) else [job]
         except ValueError as error:
-            raise ConfigError([Problem(("jobs", index), str(error), job)]) from error
+            raise ConfigError([Problem("stack.jobs.unknown_recipe", ("jobs", index), str(error), job)]) from error
     return {**values, "jobs": expanded}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic_core import PydanticUndefined
 
@@ -13,9 +13,9 @@ from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
-from infra.room.fit import Ask, Misfit, misfits, places, rooms
+from infra.room.fit import Ask, misfits, places, rooms
 from infra.room.pool_room import PoolRoom
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 from infra.settings.scalars import Section
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
@@ -44,14 +44,19 @@ class _Part:
     runs: bool
     """Whether they are there at once: they wait for no queue, and nobody has suspended them."""
 
-    def problem(self, jobs: Jobs, message: str, key: str = "") -> Problem:
+    def problem(self, jobs: Jobs, code: str, message: str, key: str = "") -> Problem:
         """What is wrong with them, and where."""
-        path = (key or self.key).split(".")
-        value: object = jobs[self.job]
-        for each in path:
-            value = getattr(value, each)
-        shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
-        return Problem(("jobs", self.job, *path), message, shown)
+        return _with_value(jobs, Problem(code, ("jobs", self.job, *(key or self.key).split(".")), message))
+
+
+def _with_value(jobs: Jobs, problem: Problem) -> Problem:
+    """Return the problem of a job with the value that is at its path."""
+    index, *keys = problem.path[1:]
+    value: object = jobs[int(index)]
+    for key in keys:
+        value = getattr(value, str(key))
+    shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
+    return replace(problem, value=shown)
 
 
 def _parts(jobs: Jobs) -> list[_Part]:
@@ -71,15 +76,14 @@ def _parts_of(index: int, job: JobSpec) -> list[_Part]:
 
 def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
     """The jobs that a cloud platform has no nodes for."""
-    hosts = {part.job: part for part in _parts(jobs) if part.what == HOSTS}
-    return [hosts[each.job].problem(jobs, each.message, each.key) for each in misfits(platform, _asks(jobs))]
+    return [_with_value(jobs, each) for each in misfits(platform, _asks(jobs))]
 
 
 def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
     """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
     asks = _asks(jobs)
     pools = zip(asks, places(platform, asks), strict=True)
-    return {jobs[ask.job].name: pool for ask, pool in pools if not (ask.beside or isinstance(pool, Misfit))}
+    return {jobs[ask.job].name: pool for ask, pool in pools if not (ask.beside or isinstance(pool, Problem))}
 
 
 def queue_rooms(platform: PlatformConfig, jobs: Jobs) -> list[PoolRoom]:
@@ -124,11 +128,11 @@ def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Probl
             continue
         if not fit:
             message = f"no node has room for a host of {ask.per_host}: {offer}; ask for less"
-            found.append(part.problem(jobs, message, "resources"))
+            found.append(part.problem(jobs, "capacity.local.host_too_large", message, "resources"))
             continue
         remedy = f"write `{part.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
         message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
-        found.append(part.problem(jobs, message))
+        found.append(part.problem(jobs, "capacity.local.hosts_too_many", message))
     return found or _crowded(jobs, platform, node)
 
 
@@ -149,7 +153,7 @@ def _crowded(jobs: Jobs, platform: LocalConfig, node: Capacity) -> list[Problem]
         if late is not None:
             part = group[late]
             message = f"{_said(part, group[:late])}: {platform.nodes} nodes offer {node} each; {_less(part)}"
-            return [part.problem(jobs, message)]
+            return [part.problem(jobs, "capacity.local.no_room_beside", message)]
     return []
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pydantic_core import PydanticUndefined
-
 from infra import rules
 from infra.aws.config import EksConfig
 from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
@@ -16,11 +14,11 @@ from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.make_command import make_command
 from infra.settings.clear_secrets import in_variables, looks_random, shape
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 from stack_room import Jobs, shortage, without_room
 from workloads import own_script
 from workloads.refusals.buckets import bucket_conflicts
-from workloads.refusals.conflicts import Conflict, conflicts
+from workloads.refusals.conflicts import conflicts
 from workloads.refusals.images import ImageOffer, image_conflicts
 from workloads.refusals.taken_names import shared
 from workloads.spec import JobSpec
@@ -39,24 +37,26 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
         path = ("jobs", index)
         first = names.setdefault(job.name, index)
         if first != index:
-            found.append(Problem((*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name))
+            found.append(
+                Problem(
+                    "job.name.taken", (*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name
+                )
+            )
         # What runs a job is asked where it is clear what the job is.
         for each in [*conflicts(job), *_without_accelerators(platform, job)] or _not_offered(platform, job):
-            value = PydanticUndefined if each.value is None else each.value
-            found.append(Problem((*path, *each.key.split(".")), each.message, value))
-    for index, each in shared(jobs):
-        found.append(Problem(("jobs", index, *each.key.split(".")), each.message, each.value))
+            found.append(each.below(*path))
+    found += [each.below("jobs", index) for index, each in shared(jobs)]
     # Only where each value is right is there an answer to whether the jobs fit.
     return found or without_room(platform, jobs)
 
 
-def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
+def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Problem]:
     if job.accelerator and isinstance(platform, LocalConfig):
         message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
-        yield Conflict("accelerator", message, job.accelerator)
+        yield Problem("job.accelerator.local", ("accelerator",), message, job.accelerator)
 
 
-def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Conflict]:
+def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Problem]:
     """What a job asks for that its platform does not have, and another may."""
     yield from image_conflicts(job, _images(platform))
     if scheme := _object_store(platform):
@@ -89,16 +89,22 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
             if name not in secrets:
                 # What was put in the place of its name is not shown.
                 command = _stored("NAME" if looks_random(name) else name)
-                found.append(Problem(path, f"names no secret of this stack; run {command} in {make_command('shell')}"))
+                found.append(
+                    Problem(
+                        "job.secrets.unknown",
+                        path,
+                        f"names no secret of this stack; run {command} in {make_command('shell')}",
+                    )
+                )
             elif not secrets[name]:
                 remedy = f"run {_stored(name)} in {make_command('shell')}"
                 message = f"the stack's settings have {SECRETS}:{name} in clear; {remedy}"
-                found.append(Problem(path, message))
+                found.append(Problem("job.secrets.in_clear", path, message))
     named = {name for job in jobs for name in job.secrets.values()}
     for name, encrypted in secrets.items():
         if not encrypted and name not in named:
             message = f"is in clear; run {_stored(name)} in {make_command('shell')}, or remove it, which no job names"
-            found.append(Problem((name,), message, namespace=SECRETS))
+            found.append(Problem("stack.secrets.in_clear", (name,), message, namespace=SECRETS))
     return found
 
 
@@ -111,7 +117,8 @@ def others_in_clear(settings: Mapping[str, object]) -> list[Problem]:
         if namespace not in ("trainyard", SECRETS):
             message = f"in clear; run `pulumi config set --secret {key}` in {make_command('shell')}"
             found += [
-                Problem((name,), f"is {what} {message}", namespace=namespace) for _, what in in_variables({name: value})
+                Problem("stack.setting.in_clear", (name,), f"is {what} {message}", namespace=namespace)
+                for _, what in in_variables({name: value})
             ]
     return found
 
@@ -126,7 +133,7 @@ def never_ended(platform: PlatformConfig, ttl_hours: float | None) -> list[Probl
     if ttl_hours is None or not getattr(platform, "deletion_protection", False):
         return []
     message = "is for a stack that may be destroyed; remove it, or `deletion_protection` of the platform"
-    return [Problem(("ttl_hours",), message, ttl_hours)]
+    return [Problem("stack.ttl_hours.protected", ("ttl_hours",), message, ttl_hours)]
 
 
 def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
@@ -148,13 +155,13 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         if not own_script.is_here(job.script):
             if job.image is None and (here := own_script.remedy(job.script, CHECKOUT)):
                 message = f"is a file of this checkout, and not of the image; write {here}"
-                found.append(Problem(("jobs", index, "script"), message, job.script))
+                found.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
             if secret := shape(own_script.read(job.script, CHECKOUT).text):
                 raise ValueError(f"has {secret} in clear; let it read a variable, and write `secrets:` in the job")
         except ValueError as error:
-            found.append(Problem(("jobs", index, "script"), str(error), job.script))
+            found.append(Problem("job.script.unreadable", ("jobs", index, "script"), str(error), job.script))
     return found
 
 
@@ -175,4 +182,4 @@ def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
             if names
             else f"there is no context in {place}; set platform.kubeconfig to the file that has it"
         )
-    return [Problem(("platform", key), message, value)]
+    return [Problem("kubeconfig.context.unknown", ("platform", key), message, value)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, collapse_addresses
 
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 
 EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
 """Ranges of documentation, which nobody has: https://www.rfc-editor.org/rfc/rfc5737"""
@@ -18,7 +18,12 @@ def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
         what = "is the whole internet" if ranges[widest].prefixlen == 0 else "is with the others the whole internet"
         message = f"{what}; write the ranges that you use, or none"
-        yield Problem(("platform", "authorized_networks", widest), message, networks[widest])
+        yield Problem(
+            "cloud.authorized_networks.open_to_all",
+            ("platform", "authorized_networks", widest),
+            message,
+            networks[widest],
+        )
 
 
 def examples(networks: Sequence[str]) -> list[str]:

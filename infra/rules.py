@@ -8,7 +8,7 @@ from infra.config import KubeconfigConfig, PlatformConfig
 from infra.gcp import rules as gcp
 from infra.gcp.config import GkeConfig
 from infra.image.rules import image_problems
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 from infra.settings.scalars import not_made_here
 
 
@@ -22,7 +22,10 @@ def contradictions(platform: PlatformConfig) -> list[Problem]:
     if message := not_made_here(made):
         return [
             Problem(
-                ("platform", "namespace"), f"{message}, or add `create_namespace: false` if it is given to you", made
+                "kubeconfig.namespace.reserved",
+                ("platform", "namespace"),
+                f"{message}, or add `create_namespace: false` if it is given to you",
+                made,
             )
         ]
     return []

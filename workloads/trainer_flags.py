@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from infra.settings.problem import Problem
+
 FlagKind = Literal[
     "integer", "number", "switch", "choice", "text", "bucket", "folder", "steps", "model", "digits", "images"
 ]
@@ -119,8 +121,8 @@ ALIASES: Mapping[str, str] = MappingProxyType({"num_epochs": "epochs", "lr": "le
 Values = Mapping[str, str | int | float | bool]
 
 
-def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Iterator[tuple[str, str]]:
-    """Name and message of each flag that the trainer would refuse: unknown, given twice, or of a wrong value.
+def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Iterator[Problem]:
+    """Return a problem for each flag that the trainer would refuse: unknown, given twice, or of a wrong value.
 
     Which models an image of the user's own has nobody here knows.
     """
@@ -128,13 +130,18 @@ def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Ite
     for written, value in flags.items():
         name = _name(written, known)
         if name not in known:
-            yield written, _unknown(recipe, written, known)
+            yield Problem("job.flags.unknown", ("flags", written), _unknown(recipe, written, known), value)
         elif name in seen:
-            yield written, f"is the same flag as {seen[name]}; write one of the two"
+            yield Problem(
+                "job.flags.duplicate",
+                ("flags", written),
+                f"is the same flag as {seen[name]}; write one of the two",
+                value,
+            )
         elif own_image and known[name].kind == "model":
             pass
         elif wanted := _wrong(known[name], value):
-            yield written, f"must be {wanted}"
+            yield Problem("job.flags.wrong_value", ("flags", written), f"must be {wanted}", value)
         seen.setdefault(name, written)
 
 

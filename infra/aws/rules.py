@@ -14,17 +14,15 @@ from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.eks_nodes import held_addresses
 from infra.hardware.eks_versions import unsupported
 from infra.hardware.versions import minor_of
-from infra.settings.problems import SKIPPED, Path, Problem
-
-Found = Iterator[tuple[str, str, object]]
-"""Key, message and value of what is wrong with a pool."""
+from infra.settings.problem import Path, Problem
+from infra.settings.problems import SKIPPED
 
 
 def problems(config: EksConfig) -> list[Problem]:
     """Everything that is wrong with the settings of an EKS platform."""
     if config.region not in ZONES:
         message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
-        return [Problem(("platform", "region"), message, config.region)]
+        return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
     found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     found += [*_bucket(config), *_admins(config)]
     names: dict[str, int] = {}
@@ -33,14 +31,16 @@ def problems(config: EksConfig) -> list[Problem]:
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
             other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
-            found.append(Problem((*path, "name"), f"is {other} name too; names must differ", pool.name))
+            found.append(
+                Problem("eks.pool.name_taken", (*path, "name"), f"is {other} name too; names must differ", pool.name)
+            )
         try:
             plan = group_plan(config, pool)
         except ValueError as error:
-            found.append(Problem((*path, "machine_type"), str(error), pool.machine_type))
+            found.append(Problem("eks.pool.machine_unknown", (*path, "machine_type"), str(error), pool.machine_type))
             continue
         for rule in (_region, _zones, _fabric, _placement, _capacity):
-            found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plan)]
+            found += [each.below(*path) for each in rule(config, pool, plan)]
     return found
 
 
@@ -62,7 +62,12 @@ DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
 def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
     if config.check_availability and (wrong := unsupported(config.kubernetes_version, today)):
-        yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, config.kubernetes_version)
+        yield Problem(
+            "eks.kubernetes_version.not_offered",
+            ("platform", "kubernetes_version"),
+            wrong + SKIPPED,
+            config.kubernetes_version,
+        )
 
 
 def _bucket(config: EksConfig) -> Iterator[Problem]:
@@ -70,18 +75,20 @@ def _bucket(config: EksConfig) -> Iterator[Problem]:
     name = config.bucket.name or ""
     if name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", "--x-s3")):
         message = "has a prefix or suffix that S3 keeps for itself; write another name"
-        yield Problem(("platform", "bucket", "name"), message, name)
+        yield Problem("eks.bucket.name_reserved", ("platform", "bucket", "name"), message, name)
     if not name and len(config.name) > (limit := BUCKET_NAME_LIMIT - len(DEFAULT_BUCKET_SUFFIX)):
         message = (
             f"makes the bucket NAME{DEFAULT_BUCKET_SUFFIX}, which is too long; write `bucket.name`, or at most {limit}"
         )
-        yield Problem(("platform", "name"), message, config.name)
+        yield Problem("eks.name.too_long_for_bucket", ("platform", "name"), message, config.name)
 
 
 def _admins(config: EksConfig) -> Iterator[Problem]:
     for index, principal in enumerate(config.admins):
         if principal in config.admins[:index]:
-            yield Problem(("platform", "admins", index), "is there twice; remove one", principal)
+            yield Problem(
+                "eks.admins.duplicate", ("platform", "admins", index), "is there twice; remove one", principal
+            )
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -91,20 +98,27 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     if 16 <= vpc.prefixlen <= 18:
         yield from _room(config, vpc)
     else:
-        yield Problem((*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
+        yield Problem("eks.network.vpc_size", (*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
     if not 12 <= services.prefixlen <= 24:
-        yield Problem((*path, "services"), "must be a /12 to /24", str(services))
+        yield Problem("eks.network.services_size", (*path, "services"), "must be a /12 to /24", str(services))
     for key, network, ranges in (("vpc", vpc, VPC_RANGES), ("services", services, SERVICE_RANGES)):
         if not any(network.subnet_of(each) for each in ranges):
             message = f"is not for private use; write a range in {', '.join(map(str, ranges))}"
-            yield Problem((*path, key), message, str(network))
+            yield Problem("eks.network.public", (*path, key), message, str(network))
     if vpc.overlaps(services):
-        yield Problem((*path, "services"), f"overlaps network.vpc, {vpc}; write ranges that do not", str(services))
+        yield Problem(
+            "eks.network.overlap",
+            (*path, "services"),
+            f"overlaps network.vpc, {vpc}; write ranges that do not",
+            str(services),
+        )
     yield from open_to_all(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not examples([str(network)]):
             message = "is private; the public endpoint takes public ranges alone: write that of your way out, or none"
-            yield Problem(("platform", "authorized_networks", index), message, str(network))
+            yield Problem(
+                "eks.authorized_networks.private", ("platform", "authorized_networks", index), message, str(network)
+            )
 
 
 def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
@@ -128,7 +142,7 @@ def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
                 f"leaves {room} addresses in each zone, and the {sum(count for _, count in counts)} nodes in {zone} "
                 f"hold {held}, those of two network interfaces each; write a larger range or fewer nodes"
             )
-            yield Problem(("platform", "network", "vpc"), message, str(vpc))
+            yield Problem("eks.network.too_few_addresses", ("platform", "network", "vpc"), message, str(vpc))
             return
 
 
@@ -136,17 +150,22 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     zones = config.all_zones
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
         message = "must be two or three different zones"
-        yield Problem(("platform", "zones"), message, list(zones))
+        yield Problem("eks.zones.count", ("platform", "zones"), message, list(zones))
     known = ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
-            yield Problem(("platform", "zones"), f"{zone} is not in platform.region, {config.region}", list(zones))
+            yield Problem(
+                "eks.zones.other_region",
+                ("platform", "zones"),
+                f"{zone} is not in platform.region, {config.region}",
+                list(zones),
+            )
         elif config.check_availability and zone not in known:
             message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
-            yield Problem(("platform", "zones"), message + SKIPPED, list(zones))
+            yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIPPED, list(zones))
     if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
         message = f"{config.region} gives an account some of its zones only; write yours, two of {', '.join(known)}"
-        yield Problem(("platform", "zones"), message, [])
+        yield Problem("eks.zones.by_account", ("platform", "zones"), message, [])
 
 
 def _system_pool(config: EksConfig) -> Iterator[Problem]:
@@ -155,26 +174,28 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
     try:
         machine = ec2_machine(name)
     except ValueError as error:
-        yield Problem(path, str(error), name)
+        yield Problem("eks.system_pool.machine_unknown", path, str(error), name)
         return
     if machine.gpus:
-        yield Problem(path, "carries GPUs; write a CPU instance type such as m7i.large", name)
+        yield Problem(
+            "eks.system_pool.has_gpus", path, "carries GPUs; write a CPU instance type such as m7i.large", name
+        )
 
 
-def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     regions = INSTANCE_REGIONS.get(plan.machine.family)
     if config.check_availability and regions is not None and config.region not in regions:
         message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
-        yield "machine_type", message + SKIPPED, plan.machine.name
+        yield Problem("eks.pool.machine_not_in_region", ("machine_type",), message + SKIPPED, plan.machine.name)
 
 
-def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     outside = [zone for zone in plan.zones if zone not in config.all_zones]
     if outside:
         message = f"{outside[0]} is not a zone of the platform; write some of {', '.join(config.all_zones)}"
-        yield "zones", message, list(pool.zones)
+        yield Problem("eks.pool.zones_outside_platform", ("zones",), message, list(pool.zones))
     if len(set(plan.zones)) != len(plan.zones):
-        yield "zones", "names a zone twice", list(pool.zones)
+        yield Problem("eks.pool.zones_duplicate", ("zones",), "names a zone twice", list(pool.zones))
 
 
 EFA_MINOR = 33
@@ -185,7 +206,7 @@ eksctl-io/eksctl pull request 8509.
 """
 
 
-def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
     # With check_availability the version's own rule refuses these.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
@@ -193,39 +214,61 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Foun
             f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "
             f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"
         )
-        yield "efa", message, True
+        yield Problem("eks.pool.efa_version", ("efa",), message, True)
     if pool.efa and not plan.machine.efa_interfaces:
         near = [
             each.name for each in EC2_MACHINES.values() if each.efa_interfaces and each.family == plan.machine.family
         ]
         some = ", ".join(near) or "p4d.24xlarge, p5.48xlarge"
-        yield "efa", f"{plan.machine.name} has no EFA; remove it or write a type that has it, such as {some}", True
+        yield Problem(
+            "eks.pool.efa_machine",
+            ("efa",),
+            f"{plan.machine.name} has no EFA; remove it or write a type that has it, such as {some}",
+            True,
+        )
     if plan.efa and len(plan.zones) > 1:
-        yield "zones", "EFA works inside one zone; write one", list(pool.zones)
+        yield Problem("eks.pool.efa_zones", ("zones",), "EFA works inside one zone; write one", list(pool.zones))
 
 
-def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
     if not pool.placement_group:
         return
     if plan.capacity_block:
-        yield "placement_group", "a capacity block is placed closely by itself; remove it", True
+        yield Problem(
+            "eks.pool.placement_capacity_block",
+            ("placement_group",),
+            "a capacity block is placed closely by itself; remove it",
+            True,
+        )
     elif plan.reservation:
         message = (
             "a reservation has no capacity in a new placement group, which the stack would make; remove it, and make "
             "the reservation in a group of yours if its nodes must be close"
         )
-        yield "placement_group", message, True
+        yield Problem("eks.pool.placement_reservation", ("placement_group",), message, True)
     elif len(plan.zones) > 1:
-        yield "zones", "a cluster placement group is in one zone; write one", list(pool.zones)
+        yield Problem(
+            "eks.pool.placement_zones",
+            ("zones",),
+            "a cluster placement group is in one zone; write one",
+            list(pool.zones),
+        )
 
 
-def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Found:
+def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
     if plan.capacity_block and not plan.machine.capacity_block:
         some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
-        yield "capacity", f"{plan.machine.name} has no capacity blocks; they are for {some}", pool.capacity
+        yield Problem(
+            "eks.pool.capacity_block_machine",
+            ("capacity",),
+            f"{plan.machine.name} has no capacity blocks; they are for {some}",
+            pool.capacity,
+        )
     if plan.reservation and len(plan.zones) > 1:
-        yield "zones", "a reservation is in one zone; write that one", list(pool.zones)
+        yield Problem(
+            "eks.pool.reservation_zones", ("zones",), "a reservation is in one zone; write that one", list(pool.zones)
+        )
     if plan.reservation and not pool.zones:
-        yield "zones", "write the zone of the reservation", []
+        yield Problem("eks.pool.reservation_without_zone", ("zones",), "write the zone of the reservation", [])

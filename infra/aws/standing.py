@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from infra.aws.config import EksConfig
 from infra.hardware.versions import minor_of
-from infra.settings.problems import Path, Problem
+from infra.settings.problem import Path, Problem
 
 START_OVER = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
 
@@ -44,13 +44,13 @@ def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem
     found = []
     if cluster.vpc != config.network.vpc:
         message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {START_OVER}"
-        found.append(Problem(("platform", "network", "vpc"), message, config.network.vpc))
+        found.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
         message = (
             f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {START_OVER}"
         )
-        found.append(Problem(("platform", "zones"), message, list(config.all_zones)))
+        found.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
     return [*found, *_version(cluster.version, config.kubernetes_version)]
 
 
@@ -67,10 +67,10 @@ def _version(now: str, asked: str) -> Iterator[Problem]:
             f"is {steps} minor versions above the cluster's, {now}, and EKS takes one at a time; write '{step}', bring "
             "the stack up with all its nodes, and then write the next"
         )
-        yield Problem(path, message, asked)
+        yield Problem("eks.kubernetes_version.skipped", path, message, asked)
     elif steps < 0:
         message = (
             f"is below the cluster's version, {now}, and EKS does not go back; write '{now}' or the next minor version "
             "(EKS upgrades a cluster by itself when standard support of its version ends)"
         )
-        yield Problem(path, message, asked)
+        yield Problem("eks.kubernetes_version.downgrade", path, message, asked)

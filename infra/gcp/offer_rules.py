@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from infra.gcp.config import GkeConfig
 from infra.hardware.versions import unoffered
 from infra.hardware.zones import GCP_REGIONS, GCP_ZONES
-from infra.settings.problems import SKIPPED, Path, Problem
+from infra.settings.problem import Path, Problem
+from infra.settings.problems import SKIPPED
 
 MULTI_REGIONS = ("US", "EU", "ASIA")
 _DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})
@@ -21,7 +22,7 @@ _REGISTRIES = frozenset({"us", "europe", "asia"})
 def unknown_zone(config: GkeConfig) -> Problem | None:
     """The platform's zone, where there is none of that name; most other rules then say nothing of use."""
     if config.check_availability and config.zone not in GCP_ZONES:
-        return Problem(("platform", "zone"), _no_zone(config.zone), config.zone)
+        return Problem("gke.zone.unknown", ("platform", "zone"), _no_zone(config.zone), config.zone)
     return None
 
 
@@ -31,20 +32,26 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
     if location is not None and location.lower() not in places:
         message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
-        yield Problem(("platform", "bucket", "location"), message, location)
+        yield Problem("gke.bucket.location_unknown", ("platform", "bucket", "location"), message, location)
     if not config.check_availability:
         return
     version = config.kubernetes_version
     if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):
-        yield Problem(("platform", "kubernetes_version"), wrong + SKIPPED, version)
+        yield Problem(
+            "gke.kubernetes_version.not_offered", ("platform", "kubernetes_version"), wrong + SKIPPED, version
+        )
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:
         message = f"{place} is no location of a registry; write a region such as {config.region}, or us, europe, asia"
-        yield Problem(("platform", "registry", "host"), message + SKIPPED, host)
+        yield Problem("gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIPPED, host)
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index, "zones")
-        yield from (Problem(path, _no_zone(zone), list(pool.zones)) for zone in pool.zones if zone not in GCP_ZONES)
+        yield from (
+            Problem("gke.pool.zone_unknown", path, _no_zone(zone), list(pool.zones))
+            for zone in pool.zones
+            if zone not in GCP_ZONES
+        )
 
 
 def _no_zone(zone: str) -> str:

@@ -9,7 +9,7 @@ from itertools import combinations
 from infra.authorized_networks import open_to_all
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_OF_A_SYSTEM_NODE = 256
@@ -24,14 +24,16 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
     for one, other in combinations(ranges, 2):
         if ranges[one].overlaps(ranges[other]):
             message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
-            yield Problem(("platform", "network", other), message, str(ranges[other]))
+            yield Problem("gke.network.overlap", ("platform", "network", other), message, str(ranges[other]))
     for key, network in ranges.items():
         if not network.is_private:
             message = "is not for private use (RFC 1918); write a range in 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16"
-            yield Problem(("platform", "network", key), message, str(network))
+            yield Problem("gke.network.public", ("platform", "network", key), message, str(network))
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
-            yield Problem(("platform", "network", key), f"must be a /{length}", str(ranges[key]))
+            yield Problem(
+                "gke.network.fixed_size", ("platform", "network", key), f"must be a /{length}", str(ranges[key])
+            )
     yield from _reserved(ranges)
     yield from _room(config, ranges)
     yield from open_to_all(config.authorized_networks)
@@ -42,11 +44,11 @@ def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
     for key, network in ranges.items():
         if network.overlaps(DOCKER_BRIDGE):
             message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
-            yield Problem(("platform", "network", key), message, str(network))
+            yield Problem("gke.network.docker_bridge", ("platform", "network", key), message, str(network))
     for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
         if not shortest <= ranges[key].prefixlen <= longest:
             message = f"must be a /{shortest} to /{longest}"
-            yield Problem(("platform", "network", key), message, str(ranges[key]))
+            yield Problem("gke.network.size", ("platform", "network", key), message, str(ranges[key]))
 
 
 def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
@@ -63,4 +65,4 @@ def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem
     ):
         if wanted > room:
             message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
-            yield Problem(("platform", "network", key), message, str(ranges[key]))
+            yield Problem("gke.network.too_few_addresses", ("platform", "network", key), message, str(ranges[key]))

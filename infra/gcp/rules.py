@@ -20,7 +20,7 @@ from infra.gcp.system_rules import system_pool_problems
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import minor_of
 from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
-from infra.settings.problems import Path, Problem
+from infra.settings.problem import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
 """GPU families that flex-start and queued provisioning have: the accelerator-optimised ones.
@@ -31,8 +31,6 @@ NO_FLEX_START = ("v4",)
 """TPU generations that flex-start does not have; source as above."""
 SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
 """https://cloud.google.com/compute/docs/general-purpose-machines and .../accelerator-optimized-machines, their disks"""
-Found = Iterator[tuple[str, str, object]]
-"""Key, message and value of what is wrong with a pool."""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
@@ -53,18 +51,22 @@ def problems(config: GkeConfig) -> list[Problem]:
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
             other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
-            found.append(Problem((*path, "name"), f"is {other} name too; names must differ", pool.name))
+            found.append(
+                Problem("gke.pool.name_taken", (*path, "name"), f"is {other} name too; names must differ", pool.name)
+            )
         if not pool.capacity:
-            found.append(Problem((*path, "capacity"), "is empty; write for example on-demand", []))
+            found.append(
+                Problem("gke.pool.capacity_empty", (*path, "capacity"), "is empty; write for example on-demand", [])
+            )
             continue
         try:
             plans = pool_plans(config, pool)
         except HardwareError as error:
-            found.append(Problem((*path, error.key), str(error), getattr(pool, error.key)))
+            found.append(Problem("gke.pool.hardware", (*path, error.key), str(error), getattr(pool, error.key)))
             continue
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
-            found += [Problem((*path, key), message, value) for key, message, value in rule(config, pool, plans)]
+            found += [each.below(*path) for each in rule(config, pool, plans)]
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
         alike = len({name for name, _ in fabrics}) == 1
@@ -72,7 +74,7 @@ def problems(config: GkeConfig) -> list[Problem]:
         message = f"{machine} in {zone} needs networks that differ from those of another zone or type; write {what}"
         value: object = sorted({place for _, place in fabrics}) if alike else machine
         key = "zones" if alike else "machine_type"
-        found.append(Problem(("platform", "pools", index, key), message, value))
+        found.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
     return found
 
 
@@ -82,7 +84,12 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
         message = f"{config.registry.host} is a repository by itself; remove it, or write a host on pkg.dev"
-        yield Problem(("platform", "registry", "repository"), message, config.registry.repository)
+        yield Problem(
+            "gke.registry.repository_of_gcr",
+            ("platform", "registry", "repository"),
+            message,
+            config.registry.repository,
+        )
     named = name or config.name
     if named.startswith("goog") or "google" in named or "g00gle" in named:
         keys = ("bucket", "name") if name else ("name",)
@@ -90,10 +97,10 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
         message = (
             f"begins with `goog` or is like `google`, which Cloud Storage keeps for itself; {what}write another name"
         )
-        yield Problem(("platform", *keys), message, named)
+        yield Problem("gke.bucket.name_reserved", ("platform", *keys), message, named)
     if key and key.split("/")[3] != config.region:
         message = f"is in {key.split('/')[3]}; the key of a cluster is in its region: write one in {config.region}"
-        yield Problem(("platform", "secrets_key"), message, key)
+        yield Problem("gke.secrets_key.other_region", ("platform", "secrets_key"), message, key)
 
 
 def _maintenance(config: GkeConfig) -> Iterator[Problem]:
@@ -101,57 +108,72 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
     given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
     if given < 48:
         message = f"gives {given} hours in four weeks; GKE asks for 48: write more days or more hours"
-        yield Problem(("platform", "maintenance", "days"), message, list(config.maintenance.days))
+        yield Problem(
+            "gke.maintenance.too_short", ("platform", "maintenance", "days"), message, list(config.maintenance.days)
+        )
 
 
-def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
     written, found = pool.model_fields_set, slice_of(pool)
     if found is None:
         if pool.topology is not None:
-            yield "topology", "is for TPUs; remove it or write a TPU as accelerator", pool.topology
+            yield Problem(
+                "gke.pool.topology_without_tpu",
+                ("topology",),
+                "is for TPUs; remove it or write a TPU as accelerator",
+                pool.topology,
+            )
         if pool.slices != 1:
-            yield "slices", "is for TPUs; write `nodes` instead", pool.slices
+            yield Problem("gke.pool.slices_without_tpu", ("slices",), "is for TPUs; write `nodes` instead", pool.slices)
         if plans[0].machine.tpu_chips:
             tpu = plans[0].machine.family
             message = f"is a host of TPU {tpu}; write `accelerator: {tpu}-...`, or {tpu} with `topology`, in its place"
-            yield "machine_type", message, pool.machine_type
+            yield Problem("gke.pool.machine_of_tpu", ("machine_type",), message, pool.machine_type)
         return
     if "nodes" in written and pool.nodes != (total := found.hosts * pool.slices):
         message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or leave it out"
-        yield "nodes", message, pool.nodes
+        yield Problem("gke.pool.nodes_of_slice", ("nodes",), message, pool.nodes)
     if "machine_type" in written and pool.machine_type != found.machine_type:
         message = f"{found.accelerator_type} is made of {found.machine_type}; write that or leave it out"
-        yield "machine_type", message, pool.machine_type
+        yield Problem("gke.pool.machine_of_slice", ("machine_type",), message, pool.machine_type)
     if "accelerators_per_node" in written and pool.accelerators_per_node != found.chips_per_host:
         message = f"each host of {found.accelerator_type} has {found.chips_per_host} chips; leave it out"
-        yield "accelerators_per_node", message, pool.accelerators_per_node
+        yield Problem("gke.pool.chips_of_slice", ("accelerators_per_node",), message, pool.accelerators_per_node)
     if found.hosts > 1 and pool.min_nodes not in (None, 0, found.hosts):
         message = f"a slice is all or nothing; write 0, or {found.hosts} for nodes that stay"
-        yield "min_nodes", message, pool.min_nodes
+        yield Problem("gke.pool.part_of_slice", ("min_nodes",), message, pool.min_nodes)
 
 
-def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Found:
+def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Iterator[Problem]:
     _machine, gpu, _number = hardware_of(pool)
     if gpu is None and "gpu_driver" in pool.model_fields_set:
-        yield "gpu_driver", "this pool has no GPU; remove it", pool.gpu_driver
+        yield Problem(
+            "gke.pool.driver_without_gpu", ("gpu_driver",), "this pool has no GPU; remove it", pool.gpu_driver
+        )
     if gpu is None and slice_of(pool) is None and "accelerators_per_node" in pool.model_fields_set:
-        yield (
-            "accelerators_per_node",
+        yield Problem(
+            "gke.pool.count_without_accelerator",
+            ("accelerators_per_node",),
             "this pool has no accelerator; write one or remove it",
             pool.accelerators_per_node,
         )
 
 
-def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Zones are in the cluster's region and have the accelerator; sources in infra/hardware/zones.py"""
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):
-        yield "zones", "names a zone twice", list(zones)
+        yield Problem("gke.pool.zones_duplicate", ("zones",), "names a zone twice", list(zones))
     outside = [zone for zone in zones if zone.rpartition("-")[0] != config.region]
     if outside:
-        yield "zones", f"{outside[0]} is not in {config.region}, the region of platform.zone", list(zones)
+        yield Problem(
+            "gke.pool.zones_other_region",
+            ("zones",),
+            f"{outside[0]} is not in {config.region}, the region of platform.zone",
+            list(zones),
+        )
     known = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
     name = plan.tpu.generation if plan.tpu else plan.gpu
     if known is None or not pool.check_zones:
@@ -159,13 +181,13 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     lacking = [zone for zone in zones if zone not in known and zone in GCP_ZONES]
     if lacking:
         message = f"{lacking[0]} has no {name}; it is in {_near(lacking[0], known)}; `check_zones: false` skips this"
-        yield "zones", message, list(zones)
+        yield Problem("gke.pool.zones_lack_accelerator", ("zones",), message, list(zones))
     flexible = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
     if flexible and "flex-start" in pool.capacity and (zone := next((z for z in zones if z not in flexible), None)):
         message = (
             f"flex-start has {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
         )
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.flex_start_zone", ("capacity",), message, list(pool.capacity))
 
 
 def _near(zone: str, known: frozenset[str]) -> str:
@@ -176,29 +198,41 @@ def _near(zone: str, known: frozenset[str]) -> str:
     return ", ".join(sorted(known))
 
 
-def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     if pool.min_nodes is not None and pool.min_nodes > (most := plans[0].nodes):
-        yield "min_nodes", f"must be at most the number of nodes, {most}", pool.min_nodes
+        yield Problem(
+            "gke.pool.min_above_nodes", ("min_nodes",), f"must be at most the number of nodes, {most}", pool.min_nodes
+        )
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
-        yield "nodes", f"must be a multiple of {zones}, the number of zones, in a pool that does not scale", pool.nodes
+        yield Problem(
+            "gke.pool.nodes_of_zones",
+            ("nodes",),
+            f"must be a multiple of {zones}, the number of zones, in a pool that does not scale",
+            pool.nodes,
+        )
     if pool.min_nodes and plans[0].ladder:
-        yield "min_nodes", "several capacities or zones are tried from 0; write 0 or leave it out", pool.min_nodes
+        yield Problem(
+            "gke.pool.min_with_fallback",
+            ("min_nodes",),
+            "several capacities or zones are tried from 0; write 0 or leave it out",
+            pool.min_nodes,
+        )
 
 
-def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
     https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
     plan = plans[0]
     if len(set(pool.capacity)) != len(pool.capacity):
-        yield "capacity", "names one way twice", list(pool.capacity)
+        yield Problem("gke.pool.capacity_duplicate", ("capacity",), "names one way twice", list(pool.capacity))
     reserved = [index for index, rung in enumerate(pool.capacity) if rung.startswith("reservation")]
     if "spot" in pool.capacity and reserved and pool.capacity.index("spot") < max(reserved):
         message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.spot_before_reservation", ("capacity",), message, list(pool.capacity))
     if "queued" in pool.capacity and len(pool.capacity) > 1:
         message = "queued nodes come when Kueue asks for them, not in turn with others; write queued alone"
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.queued_with_others", ("capacity",), message, list(pool.capacity))
     dynamic = [rung for rung in pool.capacity if rung in ("flex-start", "queued")]
     if not dynamic:
         return
@@ -207,52 +241,85 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             f"{plan.machine.name} has no {dynamic[0]}: it is for GPUs of {', '.join(FLEX_START_FAMILIES)} and TPUs; "
             "write on-demand, spot or reservation:NAME"
         )
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
     if plan.tpu is not None and "queued" in dynamic:
-        yield "capacity", "queued provisioning is for GPUs; write flex-start", list(pool.capacity)
+        yield Problem(
+            "gke.pool.queued_tpu",
+            ("capacity",),
+            "queued provisioning is for GPUs; write flex-start",
+            list(pool.capacity),
+        )
     if plan.tpu is not None and plan.tpu.generation in NO_FLEX_START:
         message = f"{plan.tpu.generation} has no flex-start; write on-demand, spot or reservation:NAME"
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.flex_start_tpu", ("capacity",), message, list(pool.capacity))
     least = 33 if plan.tpu else 32
     if config.kubernetes_version and minor_of(config.kubernetes_version) < least:
         message = f"{dynamic[0]} needs platform.kubernetes_version 1.{least} or newer"
-        yield "capacity", message, list(pool.capacity)
+        yield Problem("gke.pool.capacity_of_version", ("capacity",), message, list(pool.capacity))
     if pool.min_nodes:
-        yield "min_nodes", f"{dynamic[0]} starts from 0; write 0 or leave it out", pool.min_nodes
+        yield Problem(
+            "gke.pool.min_with_flex_start",
+            ("min_nodes",),
+            f"{dynamic[0]} starts from 0; write 0 or leave it out",
+            pool.min_nodes,
+        )
 
 
-def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
     plan = plans[0]
     if not pool.compact:
         return
     if plan.tpu is not None:
-        yield "compact", "the topology places a TPU slice; remove it", True
+        yield Problem("gke.pool.compact_tpu", ("compact",), "the topology places a TPU slice; remove it", True)
     elif plan.machine.family in NEVER_COMPACT_FAMILIES:
-        yield "compact", f"{plan.machine.family.upper()} takes no compact placement; remove it", True
+        yield Problem(
+            "gke.pool.compact_machine",
+            ("compact",),
+            f"{plan.machine.family.upper()} takes no compact placement; remove it",
+            True,
+        )
     elif any(rung.startswith("reservation") for rung in pool.capacity):
-        yield "compact", "a reservation brings its own placement; remove it", True
+        yield Problem(
+            "gke.pool.compact_reservation", ("compact",), "a reservation brings its own placement; remove it", True
+        )
     elif any(each.flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
-        yield "compact", "flex-start and queued nodes cannot be placed compactly; remove it", True
+        yield Problem(
+            "gke.pool.compact_flex_start",
+            ("compact",),
+            "flex-start and queued nodes cannot be placed compactly; remove it",
+            True,
+        )
 
 
-def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     family, written = plans[0].machine.family, "disk_type" in pool.model_fields_set
     if written and family in HYPERDISK_ONLY_FAMILIES and pool.disk_type != "hyperdisk-balanced":
-        yield (
-            "disk_type",
+        yield Problem(
+            "gke.pool.disk_hyperdisk_only",
+            ("disk_type",),
             f"{plans[0].machine.name} takes hyperdisk-balanced only; write that or leave it out",
             pool.disk_type,
         )
     if pool.disk_type == "hyperdisk-balanced" and family in ("n1", "e2", "a2-highgpu", "a2-ultragpu", "v4", "v5e"):
-        yield "disk_type", f"{plans[0].machine.name} takes no Hyperdisk; write pd-ssd or pd-balanced", pool.disk_type
+        yield Problem(
+            "gke.pool.disk_no_hyperdisk",
+            ("disk_type",),
+            f"{plans[0].machine.name} takes no Hyperdisk; write pd-ssd or pd-balanced",
+            pool.disk_type,
+        )
     if pool.disk_type == "pd-standard" and family in SSD_ONLY_FAMILIES:
-        yield "disk_type", f"{plans[0].machine.name} takes no pd-standard; write pd-ssd or pd-balanced", pool.disk_type
+        yield Problem(
+            "gke.pool.disk_ssd_only",
+            ("disk_type",),
+            f"{plans[0].machine.name} takes no pd-standard; write pd-ssd or pd-balanced",
+            pool.disk_type,
+        )
 
 
-def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Found:
+def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     longest = max((plan.name for plan in plans), key=len)
     if len(longest) > POOL_NAME_LIMIT:
         message = f"makes the node pool {longest} of {len(longest)} characters; at most {POOL_NAME_LIMIT}: shorten it"
-        yield "name", message, pool.name
+        yield Problem("gke.pool.name_too_long", ("name",), message, pool.name)

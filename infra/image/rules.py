@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra.image.config import ImageConfig
-from infra.settings.problems import Problem
+from infra.settings.problem import Problem
 
 OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
 
@@ -17,7 +17,12 @@ def image_problems(image: ImageConfig) -> Iterator[Problem]:
             if key in image.model_fields_set:
                 message = "says how the image is built, and with `prebuilt` none is; remove one of the two"
                 value = getattr(image, key)
-                yield Problem(("platform", "image", key), message, list(value) if key == "platforms" else value)
+                yield Problem(
+                    "image.prebuilt.build_key",
+                    ("platform", "image", key),
+                    message,
+                    list(value) if key == "platforms" else value,
+                )
     elif "linux/amd64" not in image.platforms:
         message = "every machine type that Trainyard knows is x86-64; add linux/amd64"
-        yield Problem(("platform", "image", "platforms"), message, list(image.platforms))
+        yield Problem("image.platforms.no_amd64", ("platform", "image", "platforms"), message, list(image.platforms))

@@ -15,6 +15,7 @@ from infra.naming import POOL_LABEL
 from infra.room.offers import SYSTEM, Nodes, NodeState, Offer, offers_of
 from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
+from infra.settings.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,24 +45,12 @@ class Ask:
     of several pools too."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Misfit:
-    """Why a job has no room."""
-
-    job: int
-    """Index of the job."""
-    key: str
-    """Key of the job that has to change."""
-    message: str
-    """What there is and what to do."""
-
-
-def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Misfit]:
+def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Problem]:
     """The jobs that have no room on a cloud platform, each by itself or else with those before it."""
-    return [each for each in places(platform, asks) if isinstance(each, Misfit)]
+    return [each for each in places(platform, asks) if isinstance(each, Problem)]
 
 
-def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit | None]:
+def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem | None]:
     """The pool that each job runs in, or why it has none; None on a platform without pools, and for pods of any pool.
 
     A job is in one pool: of those with room, the one with the smallest nodes. Of several ways to get the same nodes
@@ -81,8 +70,8 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Misfit |
         if ask.suspended:
             by_itself, alone[ask.job] = _settled(ask, offers, alone.get(ask.job) or _whole(offers))
             # Where it has room beside the others it gets that, so that it can go on there.
-            found[index] = by_itself if isinstance(place, Misfit) or isinstance(by_itself, Misfit) else place
-        elif isinstance(place, Misfit):
+            found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
+        elif isinstance(place, Problem):
             found[index] = _settled(ask, offers, running)[0]
         else:
             found[index], free = place, left
@@ -119,14 +108,19 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
     return sorted(found, key=lambda each: each.pool != SYSTEM)
 
 
+def _problem(code: str, ask: Ask, key: str, message: str) -> Problem:
+    """Return why a job has no room, at the key of the job that has to change."""
+    return Problem(code, ("jobs", ask.job, *key.split(".")), message)
+
+
 def _whole(offers: Sequence[Offer]) -> list[Nodes]:
     """Nodes that nothing runs on."""
     return [Counter({offer.whole: offer.nodes}) for offer in offers]
 
 
-def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Misfit | None], list[Nodes]]:
+def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Problem | None], list[Nodes]]:
     """Where each job goes that waits for nothing, and what they leave of each offer."""
-    found: dict[int, int | Misfit | None] = {}
+    found: dict[int, int | Problem | None] = {}
     free = _whole(offers)
     for index, ask in enumerate(asks):
         if not (ask.queue or ask.suspended):
@@ -134,17 +128,17 @@ def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, in
     return found, free
 
 
-def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Misfit | None, list[Nodes]]:
+def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Problem | None, list[Nodes]]:
     """Where a job goes, None for several pools, and what it leaves of each offer."""
     if ask.beside:
         return _spread(ask, offers, free)
     place = _place(ask, offers, free)
-    if isinstance(place, Misfit):
+    if isinstance(place, Problem):
         return place, free
     return place, [_after(nodes, ask) if index == place else nodes for index, nodes in enumerate(free)]
 
 
-def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Misfit | None, list[Nodes]]:
+def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """The same for pods that say no pool.
 
     They are spread over all nodes that they may be on: none has more than one above the node that has the fewest.
@@ -168,11 +162,11 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Misfi
     return None, left
 
 
-def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Misfit:
+def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
     """Where a job goes."""
     matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
     if not matching:
-        return Misfit(job=ask.job, key="accelerator", message=_none_has(ask, offers))
+        return _problem("capacity.job.accelerator_not_in_pools", ask, "accelerator", _none_has(ask, offers))
     large = [place for place in matching if _hosts_on(offers[place].whole, ask)]
     if not large:
         return _too_large(ask, [offers[place] for place in matching], _forgotten(ask, offers))
@@ -189,7 +183,7 @@ def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Mi
 
     best = min(roomy, key=cost)
     if offers[best].queued and not ask.queue:
-        return Misfit(job=ask.job, key="queue", message=_without_queue(offers[best]))
+        return _problem("capacity.job.queue_missing", ask, "queue", _without_queue(offers[best]))
     return best
 
 
@@ -254,16 +248,16 @@ def _none_has(ask: Ask, offers: Sequence[Offer]) -> str:
     return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 
-def _too_large(ask: Ask, offers: Sequence[Offer], hint: str) -> Misfit:
+def _too_large(ask: Ask, offers: Sequence[Offer], hint: str) -> Problem:
     best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
     if ask.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
         message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
-        return Misfit(job=ask.job, key="accelerators_per_host", message=message)
+        return _problem("capacity.job.accelerators_too_many", ask, "accelerators_per_host", message)
     message = f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
-    return Misfit(job=ask.job, key="resources", message=f"{message}; ask for less{hint}")
+    return _problem("capacity.job.host_too_large", ask, "resources", f"{message}; ask for less{hint}")
 
 
-def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Misfit:
+def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Problem:
     key, unit, left = ask.key, "host", f"has room for {hosts} more such hosts"
     if offer.tpu is not None:
         hosts //= offer.tpu.hosts
@@ -273,15 +267,15 @@ def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Misfit:
         message = f"pool {offer.pool} has no room left for such a {unit}; take a job away, {more}"
     else:
         message = f"pool {offer.pool} {left}; write {hosts} or less, {more}"
-    return Misfit(job=ask.job, key=key, message=message)
+    return _problem("capacity.job.pool_full", ask, key, message)
 
 
-def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Misfit:
+def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Problem:
     """Why pods of a job that are no hosts have no room."""
     if not _hosts_on(largest.whole, ask):
         node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
         message = f"{ask.beside} of {ask.per_host} each do not fit on {node}; ask for less, or take larger nodes"
-        return Misfit(job=ask.job, key="resources", message=message)
+        return _problem("capacity.job.part_too_large", ask, "resources", message)
     what = (
         f"{ask.hosts} {ask.beside} of {ask.per_host} each" if ask.hosts > 1 else f"its {ask.beside} of {ask.per_host}"
     )
@@ -290,7 +284,7 @@ def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Misfit:
     else:
         message = f"have no room for {what} beside all else; take a job away, ask for less,"
     message = f"the nodes without accelerators {message} or give a pool of them more nodes"
-    return Misfit(job=ask.job, key=ask.key, message=message)
+    return _problem("capacity.job.no_room_beside", ask, ask.key, message)
 
 
 def _without_queue(offer: Offer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,18 +14,23 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from infra.settings.clear_secrets import is_in
 from infra.settings.field_sentences import field_sentences
 from infra.settings.near_keys import unknown_key
-
-LONGEST_VALUE = 60
-"""Characters of a value that a line shows."""
+from infra.settings.problem import Path, Problem
 
 SKIPPED = "; `check_availability: false` of the platform skips this"
 """Ends a message that rests on what a cloud was known to offer."""
 
 SECRETS = "secrets"
 """Key of the settings whose values are never shown."""
+
+CODES = {
+    "extra_forbidden": "unknown_key",
+    "union_tag_not_found": "missing_kind",
+    "union_tag_invalid": "unknown_kind",
+    "value_error": "invalid",
+}
+"""Pydantic's error types that have other names in codes."""
 
 BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
@@ -43,8 +47,6 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UNITS = {"seconds": 1, "hours": 3600}
 """Of the keys that end so."""
 
-Path = tuple[str | int, ...]
-
 
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message has one line for each problem."""
@@ -52,36 +54,6 @@ class ConfigError(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong."""
-
-    path: Path
-    """Keys and indices from the top of the configuration."""
-    message: str
-    """What is allowed and what to do."""
-    value: object = PydanticUndefined
-    """What is there; undefined when nothing is."""
-    namespace: str = "trainyard"
-    """What the keys of the stack's file begin with."""
-
-    def __str__(self) -> str:
-        keys = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in self.path)[1:]
-        key = f"{self.namespace}:{keys}"
-        # A secret at a wrong place is not to be in a log as well.
-        if self.value is PydanticUndefined or is_in(self.value, str(self.path[-1]) if self.path else ""):
-            return f"{key}: {self.message}"
-        shown = json.dumps(self.value, default=str)
-        if len(shown) > LONGEST_VALUE:
-            shown = f"{shown[: LONGEST_VALUE - 3]}..."
-        return f"{key} = {shown}: {self.message}"
-
-
-def _shown(key: str) -> str:
-    """A key; `DB_PASSWORD:hunter2`, where a blank is missing, has a secret in it."""
-    return "..." if is_in(key.replace(":", ": ")) else key
 
 
 def problems_of(
@@ -100,26 +72,27 @@ def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path,
     """One problem, in our words."""
     place = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    code = f"settings.{CODES.get(kind, kind)}"
     if SECRETS in place.path:
         # Whoever writes a secret in the place of its name should not find it in a log as well.
         value = PydanticUndefined
     if kind == "missing":
-        return Problem(place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
+        return Problem(code, place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
     if kind == "extra_forbidden":
-        return Problem(place.path, unknown_key(str(place.path[-1]), place.siblings), value)
+        return Problem(code, place.path, unknown_key(str(place.path[-1]), place.siblings), value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         found = context.get("tag", PydanticUndefined)
         start = "is missing" if found is PydanticUndefined else "is unknown"
         tags = ", ".join(filter(None, map(_tag, place.sections)))
-        return Problem((*place.path, "kind"), f"{start}; write one of {tags}", found)
+        return Problem(code, (*place.path, "kind"), f"{start}; write one of {tags}", found)
     if kind == "string_type" and _is_number(value):
         text = written.get(place.path, "")
-        return Problem(place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
+        return Problem(code, place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
     message = _allowed(kind, str(error["msg"]), context, place, value)
     if error["loc"][-1] == "[key]":
         # What is wrong with a key says the path; the value is another.
-        return Problem(place.path, f"the name {message}")
-    return Problem(place.path, message, value)
+        return Problem(f"settings.key.{CODES.get(kind, kind)}", place.path, f"the name {message}")
+    return Problem(code, place.path, message, value)
 
 
 @dataclass(frozen=True)

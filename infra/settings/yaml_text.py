@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from infra.settings.clear_secrets import is_in
-from infra.settings.problems import Path, Problem
+from infra.settings.problem import Path, Problem
 
 MOST_VALUES = 50_000
 """Values that a file may have, what its aliases stand for counted each time."""
@@ -180,13 +180,17 @@ def changed(each: Written) -> Problem | None:
     """What is wrong with a value that is read as another than it is written; None for one that is not."""
     key, is_text = each.path[-1], not set(TEXTS).isdisjoint(each.path[-2:])
     if each.tag == "binary":
-        return Problem(each.path, "is read as bytes; write the text itself, in quotes")
+        return Problem("yaml.value.binary", each.path, "is read as bytes; write the text itself, in quotes")
     if each.tag == "bool":
         message = f"{each.text} is read as {each.value} or as a text; write true or false, or put it in quotes"
-        return None if each.text.lower() in BOOLEANS else Problem(each.path, message.lower())
+        return None if each.text.lower() in BOOLEANS else Problem("yaml.value.bool", each.path, message.lower())
     if each.value is None:
         what = "date" if each.tag == "timestamp" else "number that can be read"
-        return Problem(each.path, f"is no {what}; put it in quotes where it is a text, or write a shorter one")
+        return Problem(
+            "yaml.value.unreadable",
+            each.path,
+            f"is no {what}; put it in quotes where it is a text, or write a shorter one",
+        )
     is_date = each.tag == "timestamp"
     if not is_date and (str(each.value) == each.text if is_text else _is_decimal(each)):
         return None
@@ -195,7 +199,7 @@ def changed(each: Written) -> Problem | None:
     read = other if each.is_shown else "is read as another than is written"
     quoted = f"put it in quotes: {entry}" if each.is_shown else "put it in quotes"
     decimal = "" if is_text or is_date else "write a number in decimal, without 0 in front; if it is a text, "
-    return Problem(each.path, f"{read}; {decimal}{quoted}")
+    return Problem("yaml.value.changed", each.path, f"{read}; {decimal}{quoted}")
 
 
 def _is_decimal(each: Written) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.unit import test_wrong_eks, test_wrong_gke
 
 PROJECT = Path(__file__).parents[2]
-REFUSED = test_wrong_gke.CASES | test_wrong_eks.CASES
+REFUSED = {*test_wrong_gke.CASES, *test_wrong_gke.CODES, *test_wrong_eks.CASES, *test_wrong_eks.CODES}
 TEXT = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
 
 

@@ -45,9 +45,8 @@ def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
     longest = "a" * longest_name(spec)
     assert len(longest + longest_suffix(spec)) == 63
     assert all(check_label(longest + suffix) for suffix in RULES[kind].suffixes(spec))
-    assert [each.key for each in conflicts(JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts))] == [
-        "name"
-    ]
+    too_long = JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts)
+    assert [each.code for each in conflicts(too_long)] == ["job.name.too_long"]
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
@@ -55,7 +54,7 @@ def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
 def test_every_spec_is_refused_with_a_reason_or_rendered(values: dict[str, Any]) -> None:
     spec = JobSpec.model_validate(values)
     problems = conflicts(spec)
-    assert all(each.key.split(".")[0] in JobSpec.model_fields and each.message for each in problems)
+    assert all(each.path[0] in JobSpec.model_fields and each.message for each in problems)
     if not problems:
         found = manifests(spec, ON_TPUS if spec.tpu else ON_GPUS)
         assert all(check_label(each["metadata"].get("name", "a")) for each in found)

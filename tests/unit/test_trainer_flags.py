@@ -21,7 +21,7 @@ EVERY = [(recipe, name) for recipe, flags in FLAGS.items() for name in flags]
 
 
 def refused(recipe: str, **flags: Any) -> list[str]:
-    return [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
+    return [f"{each.path[-1]}: {each.message}" for each in flag_problems(recipe, flags)]
 
 
 BESIDE = {
@@ -199,7 +199,7 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
     ],
 )
 def test_refused(recipe: str, flags: dict[str, Any], said: str) -> None:
-    (line,) = [f"{name}: {message}" for name, message in flag_problems(recipe, flags)]
+    (line,) = [f"{each.path[-1]}: {each.message}" for each in flag_problems(recipe, flags)]
     assert line.startswith(said)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from stack_config import parse
+from tests.problems import refused
 from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group
 from tests.unit.refused import assert_refused_in_one_line
 
@@ -35,19 +36,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("kubernetes_version", "left standard support on 2026-07-29", "0.60 USD an hour", DEFAULT_EKS_VERSION),
     ),
     "zones of another region": (eks(zones=["us-east-1a", "us-west-2b"]), ("platform.zones", "us-east-1a is not in")),
-    "one zone": (eks(zones=["us-west-2a"]), ("platform.zones", "two or three")),
-    "services inside the VPC": (eks(network={"services": "10.0.0.0/20"}), ("network.services", "overlaps network.vpc")),
     "services in a range for benchmarks": (
         eks(network={"services": "198.18.0.0/16"}),
         ("network.services", "is not for private use", "10.0.0.0/8"),
-    ),
-    "services on the loopback": (
-        eks(network={"services": "127.0.0.0/16"}),
-        ("network.services", "is not for private use"),
-    ),
-    "services in carrier-grade NAT": (
-        eks(network={"services": "100.64.0.0/16"}),
-        ("network.services", "is not for private use"),
     ),
     "EFA without egress to the fabric": (
         group(**P5) | {"kubernetes_version": "1.32", "check_availability": False},
@@ -58,22 +49,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("network.vpc", "is not for private use", "100.64.0.0/10"),
     ),
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
-    "EKS open to all": (eks(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
-    "EKS open to all in two halves": (
-        eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
-        ("authorized_networks[0]", "with the others the whole internet"),
-    ),
-    "EKS open to a private range": (
-        eks(authorized_networks=["10.1.0.0/16"]),
-        ('authorized_networks[0] = "10.1.0.0/16"', "is private", "your way out"),
-    ),
     "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
     "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "S3 keeps for itself")),
     "name too long for the bucket's": (eks(name="a" * 60), ("platform.name", "at most 48", "`bucket.name`")),
-    "admin twice": (
-        eks(admins=["arn:aws:iam::123456789012:role/a"] * 2),
-        ("platform.admins[1]", "is there twice"),
-    ),
     "more nodes than addresses": (
         group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
         ("network.vpc", "leaves 4091 addresses in each zone", "the 5001 nodes in us-west-2a hold 100020"),
@@ -86,41 +64,88 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         eks(kubernetes_version=1.36),
         ("kubernetes_version = 1.36", "`kubernetes_version: '1.36'`"),
     ),
-    "unknown instance": (group(machine_type="p5.large"), ("pools[0].machine_type", "not a machine type")),
     "EFA on a type without": (group(machine_type="g5.xlarge", efa=True), ("efa", "g5.xlarge has no EFA", "g5.8xlarge")),
-    "EFA in two zones": (group(**P5, zones=["us-west-2a", "us-west-2b"]), ("zones", "EFA works inside one zone")),
     "zone outside the VPC": (group(**P5, zones="us-west-2d"), ("zones", "us-west-2d is not a zone of the platform")),
-    "block of a type without": (
-        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
-        ("capacity", "no capacity blocks"),
-    ),
-    "placement in a block": (
-        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
-        ("placement_group", "by itself"),
-    ),
-    "new placement group for a reservation": (
-        group(**P5, capacity=RESERVATION, zones="us-west-2a", placement_group=True),
-        ("placement_group", "no capacity in a new placement group"),
-    ),
-    "reservation without zone": (group(**P5, capacity=RESERVATION), ("zones", "the zone of the reservation")),
     "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
     "two capacities on AWS": (
         group(capacity=["spot", "on-demand"]),
         ("pools[0].capacity", "has one", "`capacity: spot`, and a further pool"),
     ),
     "S3 bucket with dots": (eks(bucket={"name": "a.example.com"}), ("bucket.name", "no dots")),
-    "GPUs for the system": (eks(system_pool={"machine_type": "g5.xlarge"}), ("system_pool", "carries GPUs")),
+}
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "one zone": (eks(zones=["us-west-2a"]), ("eks.zones.count", "platform.zones")),
+    "services inside the VPC": (
+        eks(network={"services": "10.0.0.0/20"}),
+        ("eks.network.overlap", "platform.network.services"),
+    ),
+    "services on the loopback": (
+        eks(network={"services": "127.0.0.0/16"}),
+        ("eks.network.public", "platform.network.services"),
+    ),
+    "services in carrier-grade NAT": (
+        eks(network={"services": "100.64.0.0/16"}),
+        ("eks.network.public", "platform.network.services"),
+    ),
+    "EKS open to all": (
+        eks(authorized_networks=["0.0.0.0/0"]),
+        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+    ),
+    "EKS open to all in two halves": (
+        eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
+        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+    ),
+    "EKS open to a private range": (
+        eks(authorized_networks=["10.1.0.0/16"]),
+        ("eks.authorized_networks.private", "platform.authorized_networks.0"),
+    ),
+    "admin twice": (
+        eks(admins=["arn:aws:iam::123456789012:role/a"] * 2),
+        ("eks.admins.duplicate", "platform.admins.1"),
+    ),
+    "unknown instance": (group(machine_type="p5.large"), ("eks.pool.machine_unknown", "platform.pools.0.machine_type")),
+    "EFA in two zones": (
+        group(**P5, zones=["us-west-2a", "us-west-2b"]),
+        ("eks.pool.efa_zones", "platform.pools.0.zones"),
+    ),
+    "block of a type without": (
+        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
+        ("eks.pool.capacity_block_machine", "platform.pools.0.capacity"),
+    ),
+    "placement in a block": (
+        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
+        ("eks.pool.placement_capacity_block", "platform.pools.0.placement_group"),
+    ),
+    "new placement group for a reservation": (
+        group(**P5, capacity=RESERVATION, zones="us-west-2a", placement_group=True),
+        ("eks.pool.placement_reservation", "platform.pools.0.placement_group"),
+    ),
+    "reservation without zone": (
+        group(**P5, capacity=RESERVATION),
+        ("eks.pool.reservation_without_zone", "platform.pools.0.zones"),
+    ),
+    "GPUs for the system": (
+        eks(system_pool={"machine_type": "g5.xlarge"}),
+        ("eks.system_pool.has_gpus", "platform.system_pool.machine_type"),
+    ),
     "spread out placement": (
         group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),
-        ("zones", "one zone"),
+        ("eks.pool.placement_zones", "platform.pools.0.zones"),
     ),
 }
+"""Settings with the code and path of what is wrong with them."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     platform, parts = CASES[name]
     assert_refused_in_one_line(({"platform": platform, "jobs": []}, ("trainyard:platform.", *parts)))
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused({"platform": values, "jobs": []}) == [problem]
 
 
 RIGHT: dict[str, dict[str, Any]] = {

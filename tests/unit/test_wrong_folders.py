@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stack_config import parse
+from tests.problems import refused
 from tests.unit.refused import assert_refused_in_one_line, cloud, job
 
 ELASTIC = {"min_hosts": 1, "max_hosts": 2}
@@ -24,28 +25,37 @@ def bucket(url: str, **changes: Any) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a bucket at the top": (
-        bucket("file:///checkpoints"),
-        ('jobs[0].flags.bucket = "file:///checkpoints": is read-only in pods; remove it',),
-    ),
-    "a bucket beside the bucket": (bucket("file:///bucket/../runs"), ("is read-only in pods",)),
-    "a bucket whose name begins so": (bucket("file:///bucket2"), ("is read-only in pods",)),
-    "a bucket of a platform without a mount": (cloud(flags={"bucket": "file:///home/me"}), ("is read-only in pods",)),
     "a bucket of each host": (
         bucket("file:///tmp/ck", hosts=2),
         ("jobs[0].flags.bucket", "each of the 2 hosts has for itself", "remove it"),
     ),
     "a bucket of each elastic host": (bucket("file:///dev/shm/ck", elastic=ELASTIC), ("each of the 2 hosts",)),
-    "a cache at the top": (cached("/cache"), ('flags.cache_dir = "/cache": is no folder that pods can write', "/tmp")),
-    "a cache in the image": (cached("/opt/trainyard/cache"), ("write one in /tmp or /dev/shm, or remove it",)),
-    "a cache next to the program": (cached("cache"), ("write one in /tmp or /dev/shm",)),
-    "a cache in a bucket": (cached("s3://team/cache"), ("write one in /tmp or /dev/shm",)),
 }
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "a bucket at the top": (bucket("file:///checkpoints"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
+    "a bucket beside the bucket": (bucket("file:///bucket/../runs"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
+    "a bucket whose name begins so": (bucket("file:///bucket2"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
+    "a bucket of a platform without a mount": (
+        cloud(flags={"bucket": "file:///home/me"}),
+        ("job.bucket.read_only", "jobs.0.flags.bucket"),
+    ),
+    "a cache at the top": (cached("/cache"), ("job.cache_dir.read_only", "jobs.0.flags.cache_dir")),
+    "a cache in the image": (cached("/opt/trainyard/cache"), ("job.cache_dir.read_only", "jobs.0.flags.cache_dir")),
+    "a cache next to the program": (cached("cache"), ("job.cache_dir.read_only", "jobs.0.flags.cache_dir")),
+    "a cache in a bucket": (cached("s3://team/cache"), ("job.cache_dir.read_only", "jobs.0.flags.cache_dir")),
+}
+"""Settings with the code and path of what is wrong with them."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused(values) == [problem]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 from infra.settings.problems import ConfigError
 from stack_config import parse
+from tests.problems import refused
 from tests.unit.cloud_settings import A3, gke, pool, tpu
 from tests.unit.refused import assert_refused_in_one_line
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    # Single values
     "no project": ({"kind": "gke"}, ("platform.project: is missing", "add `project:")),
     "project in capitals": (gke(project="My_Project"), ("platform.project", "id of a project")),
     "zone without letter": (gke(zone="us-central1"), ('platform.zone = "us-central1"', "us-central1-a")),
@@ -36,16 +36,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         pool(machine_type="n2-standard-4", zones="us-central1-q"),
         ("pools[0].zones", "us-central1-q is no zone", "us-central1-a"),
     ),
-    "registry on Mars": (gke(registry={"host": "mars-docker.pkg.dev"}), ("registry.host", "mars is no location")),
-    "bucket in a region that there is not": (gke(bucket={"location": "europe-west99"}), ("bucket.location", "is no")),
     "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "stack's own")),
     "misspelt key of GKE": (
         gke(machine_type="x"),
         ("platform.machine_type", "unknown key", "allowed here: kind, proj"),
     ),
     "misspelt key of a pool": (pool(machin_type="x"), ("platform.pools[0].machin_type", "write machine_type")),
-    "bucket like Google": (gke(bucket={"name": "my-google-bucket"}), ("bucket.name", "keeps for itself")),
-    "bucket that begins with goog": (gke(bucket={"name": "goog-data"}), ("bucket.name", "keeps for itself")),
     "bucket on Mars": (gke(bucket={"location": "mars"}), ("bucket.location", "us-central1, or US, EU, ASIA")),
     "bucket nowhere": (gke(bucket={"location": ""}), ('bucket.location = ""', "us-central1, or US, EU, ASIA")),
     "key of another region": (
@@ -85,11 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
     "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168", "`max_run_hours: 168`")),
     "no pool name": (gke(pools=[{}]), ("platform.pools[0].name: is missing", "add `name: gpus`")),
-    # Contradictions
-    "pods overlap nodes": (gke(network={"pods": "10.0.0.0/14"}), ("network.pods", "overlaps network.nodes")),
-    "services overlap pods": (gke(network={"services": "10.64.0.0/20"}), ("network.services", "overlaps network.pods")),
     "control plane /24": (gke(network={"control_plane": "172.16.0.0/24"}), ("network.control_plane", "must be a /28")),
-    "public range": (gke(network={"nodes": "8.8.0.0/20"}), ("network.nodes", "private use")),
     "subnet too small": (
         gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
         ("network.nodes", "has 12 addresses, and up to 23 nodes take 23"),
@@ -98,15 +90,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         gke(network={"pods": "10.64.0.0/24"}),
         ("network.pods", "has 256 addresses, and up to 5 nodes take 896"),
     ),
-    "open to all": (gke(authorized_networks=["0.0.0.0/0"]), ("authorized_networks[0]", "whole internet")),
     "namespace of the operators": (gke(namespace="trainyard-operators"), ("platform.namespace", "stack's own")),
     "host of a TPU without its TPU": (
         pool(machine_type="ct5p-hightpu-4t"),
         ('pools[0].machine_type = "ct5p-hightpu-4t"', "is a host of TPU v5p", "write `accelerator: v5p-...`"),
-    ),
-    "system pool with GPUs": (
-        gke(system_pool={"machine_type": "g2-standard-4"}),
-        ("system_pool", "carries accelerators"),
     ),
     "system pool of one CPU": (
         gke(system_pool={"machine_type": "n1-standard-1"}),
@@ -123,7 +110,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "too little maintenance": (gke(maintenance={"days": ["SA"], "hours": 4}), ("maintenance.days", "GKE asks for 48")),
     "two pools of one name": (gke(pools=[{"name": "a"}, {"name": "a"}]), ("pools[1].name", "pools[0]", "must differ")),
-    "pool called system": (gke(pools=[{"name": "system"}]), ("pools[0].name", "the system pool's")),
     "pool name too long with suffix": (
         gke(pools=[{"name": "a" * 35, "capacity": ["reservation:r", "spot"], **A3}]),
         ("pools[0].name", "at most 40"),
@@ -139,7 +125,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "four GPUs of an A3": (pool(**A3, accelerators_per_node=4), ("accelerators_per_node = 4", "exactly 8")),
     "unknown GPU": (pool(accelerator="nvidia-t4"), ("pools[0].accelerator", "is no accelerator", "nvidia-tesla-t4")),
     "unknown machine": (pool(machine_type="n1-standard-5"), ("machine_type", "n1-standard-4")),
-    "driver without GPU": (pool(machine_type="n2-standard-4", gpu_driver="latest"), ("gpu_driver", "has no GPU")),
     "V100 in a zone without": (
         pool(accelerator="nvidia-tesla-v100", platform_zone="us-east4-a"),
         ("pools[0].zones", "us-east4-a has no nvidia-tesla-v100", "check_zones"),
@@ -153,20 +138,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("pools[0].zones", "us-central1-f has no nvidia-l4; it is in us-central1-a, us-central1-b, us-central1-c;"),
     ),
     "zone of another region": (pool(zones=["us-east1-c"]), ("pools[0].zones", "not in us-central1")),
-    "zone twice": (pool(zones=["us-central1-a", "us-central1-a"]), ("pools[0].zones", "twice")),
     "three nodes in two zones": (
         pool(nodes=3, zones=["us-central1-a", "us-central1-b"]),
         ("pools[0].nodes = 3", "multiple of 2"),
     ),
     "secrets without a key": (gke(secrets_key="mine"), ("platform.secrets_key", "cryptoKeys")),
     "more at least than at most": (pool(min_nodes=3), ("min_nodes = 3", "at most the number of nodes, 2")),
-    "spot before reservation": (pool(capacity=["spot", "reservation:r"]), ("capacity", "reservation first")),
-    "one capacity twice": (pool(capacity=["spot", "spot"]), ("capacity", "twice")),
-    "no capacity": (pool(capacity=[]), ("pools[0].capacity", "is empty")),
-    "flex-start on CPU": (pool(machine_type="n2-standard-4", capacity="flex-start"), ("capacity", "it is for GPUs")),
     "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "it is for GPUs of g2", "write on-demand, spot")),
     "services of four addresses": (gke(network={"services": "10.32.0.0/30"}), ("network.services", "/16 to /27")),
-    "nodes on the bridge": (gke(network={"nodes": "172.17.0.0/20"}), ("network.nodes", "the bridge of containers")),
     "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
     "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
     "flex-start on an old cluster": (
@@ -174,38 +153,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("capacity", "1.32 or newer"),
     ),
     "compact N1": (pool(compact=True), ("pools[0].compact", "N1 takes no compact placement")),
-    "compact reservation": (pool(**A3, compact=True, capacity="reservation:r"), ("compact", "brings its own")),
-    "compact flex-start": (pool(**A3, compact=True, capacity="flex-start"), ("compact", "cannot be placed")),
-    "SSD on H200": (
-        pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
-        ("disk_type", "takes hyperdisk-balanced only"),
-    ),
-    "Hyperdisk on N1": (pool(disk_type="hyperdisk-balanced"), ("disk_type", "takes no Hyperdisk")),
-    "hard disk under L4": (
-        pool(machine_type="g2-standard-8", disk_type="pd-standard"),
-        ("disk_type", "no pd-standard"),
-    ),
-    "hard disk under C3": (pool(machine_type="c3-standard-8", disk_type="pd-standard"), ("disk_type", "write pd-ssd")),
-    "topology for a GPU": (pool(topology="2x2"), ("pools[0].topology", "is for TPUs")),
-    "slices of a GPU": (pool(slices=2), ("pools[0].slices", "write `nodes`")),
-    "a build beside a prebuilt image": (
-        gke(image={"prebuilt": f"a/b@sha256:{'0' * 64}", "git_branch": "dev"}),
-        ("image.git_branch", "remove one of the two"),
-    ),
     "an image that no node runs": (gke(image={"platforms": "linux/arm64"}), ("image.platforms", "add linux/amd64")),
-    "repository of gcr.io": (gke(registry={"repository": "mine"}), ("registry.repository", "a repository by itself")),
-    "queued in turn with spot": (pool(**A3, capacity=["queued", "spot"]), ("capacity", "write queued alone")),
-    "A3 in two zones": (
-        pool(**A3, capacity="spot", zones=["us-central1-a", "us-central1-b"]),
-        ("pools[0].zones", "write one zone for all pools"),
-    ),
-    "bucket named after Google by default": (gke(name="goog-dist"), ("platform.name", "the bucket's default name")),
     "machine type of the other cloud": (pool(machine_type="p5.48xlarge"), ("machine_type", "families: a2-highgpu")),
     "machine type of a size that there is not": (
         gke(system_pool={"machine_type": "e2-micro"}),
         ("system_pool.machine_type", "write one of e2-standard-2, e2-standard-4"),
     ),
-    # TPUs
     "TPU pool in capitals": (pool(accelerator="V5P-32"), ("pools[0].accelerator", "write v5p-32;")),
     "TPU in a zone without": (tpu("v4-32", "us-central1-a"), ("pools[0].zones", "has no v4; it is in us-central2-b")),
     "topology of other chips": (tpu("v4-32", "us-central2-b", topology="2x2x2"), ("topology", "8 chips", "16")),
@@ -217,18 +170,132 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         tpu("v4-32", "us-central2-b", machine_type="ct5p-hightpu-4t"),
         ("machine_type", "ct4p-hightpu-4t"),
     ),
-    "half a slice stays": (tpu("v4-32", "us-central2-b", min_nodes=2), ("min_nodes = 2", "all or nothing")),
     "flex-start v4": (tpu("v4-32", "us-central2-b", capacity="flex-start"), ("capacity", "v4 has no flex-start")),
     "flex-start v5e elsewhere": (tpu("v5litepod-16", "us-west1-c", capacity="flex-start"), ("capacity", "us-west4-a")),
-    "queued TPU": (tpu("v6e-16", "us-east5-a", capacity="queued"), ("capacity", "is for GPUs")),
-    "compact TPU": (tpu("v6e-16", "us-east5-a", compact=True), ("compact", "the topology places")),
 }
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "registry on Mars": (
+        gke(registry={"host": "mars-docker.pkg.dev"}),
+        ("gke.registry.location_unknown", "platform.registry.host"),
+    ),
+    "bucket in a region that there is not": (
+        gke(bucket={"location": "europe-west99"}),
+        ("gke.bucket.location_unknown", "platform.bucket.location"),
+    ),
+    "bucket like Google": (
+        gke(bucket={"name": "my-google-bucket"}),
+        ("gke.bucket.name_reserved", "platform.bucket.name"),
+    ),
+    "bucket that begins with goog": (
+        gke(bucket={"name": "goog-data"}),
+        ("gke.bucket.name_reserved", "platform.bucket.name"),
+    ),
+    "pods overlap nodes": (gke(network={"pods": "10.0.0.0/14"}), ("gke.network.overlap", "platform.network.pods")),
+    "services overlap pods": (
+        gke(network={"services": "10.64.0.0/20"}),
+        ("gke.network.overlap", "platform.network.services"),
+    ),
+    "public range": (gke(network={"nodes": "8.8.0.0/20"}), ("gke.network.public", "platform.network.nodes")),
+    "open to all": (
+        gke(authorized_networks=["0.0.0.0/0"]),
+        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+    ),
+    "system pool with GPUs": (
+        gke(system_pool={"machine_type": "g2-standard-4"}),
+        ("gke.system_pool.has_accelerators", "platform.system_pool.machine_type"),
+    ),
+    "pool called system": (gke(pools=[{"name": "system"}]), ("gke.pool.name_taken", "platform.pools.0.name")),
+    "driver without GPU": (
+        pool(machine_type="n2-standard-4", gpu_driver="latest"),
+        ("gke.pool.driver_without_gpu", "platform.pools.0.gpu_driver"),
+    ),
+    "zone twice": (
+        pool(zones=["us-central1-a", "us-central1-a"]),
+        ("gke.pool.zones_duplicate", "platform.pools.0.zones"),
+    ),
+    "spot before reservation": (
+        pool(capacity=["spot", "reservation:r"]),
+        ("gke.pool.spot_before_reservation", "platform.pools.0.capacity"),
+    ),
+    "one capacity twice": (
+        pool(capacity=["spot", "spot"]),
+        ("gke.pool.capacity_duplicate", "platform.pools.0.capacity"),
+    ),
+    "no capacity": (pool(capacity=[]), ("gke.pool.capacity_empty", "platform.pools.0.capacity")),
+    "flex-start on CPU": (
+        pool(machine_type="n2-standard-4", capacity="flex-start"),
+        ("gke.pool.capacity_of_machine", "platform.pools.0.capacity"),
+    ),
+    "nodes on the bridge": (
+        gke(network={"nodes": "172.17.0.0/20"}),
+        ("gke.network.docker_bridge", "platform.network.nodes"),
+    ),
+    "compact reservation": (
+        pool(**A3, compact=True, capacity="reservation:r"),
+        ("gke.pool.compact_reservation", "platform.pools.0.compact"),
+    ),
+    "compact flex-start": (
+        pool(**A3, compact=True, capacity="flex-start"),
+        ("gke.pool.compact_flex_start", "platform.pools.0.compact"),
+    ),
+    "SSD on H200": (
+        pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
+        ("gke.pool.disk_hyperdisk_only", "platform.pools.0.disk_type"),
+    ),
+    "Hyperdisk on N1": (
+        pool(disk_type="hyperdisk-balanced"),
+        ("gke.pool.disk_no_hyperdisk", "platform.pools.0.disk_type"),
+    ),
+    "hard disk under L4": (
+        pool(machine_type="g2-standard-8", disk_type="pd-standard"),
+        ("gke.pool.disk_ssd_only", "platform.pools.0.disk_type"),
+    ),
+    "hard disk under C3": (
+        pool(machine_type="c3-standard-8", disk_type="pd-standard"),
+        ("gke.pool.disk_ssd_only", "platform.pools.0.disk_type"),
+    ),
+    "topology for a GPU": (pool(topology="2x2"), ("gke.pool.topology_without_tpu", "platform.pools.0.topology")),
+    "slices of a GPU": (pool(slices=2), ("gke.pool.slices_without_tpu", "platform.pools.0.slices")),
+    "a build beside a prebuilt image": (
+        gke(image={"prebuilt": f"a/b@sha256:{'0' * 64}", "git_branch": "dev"}),
+        ("image.prebuilt.build_key", "platform.image.git_branch"),
+    ),
+    "repository of gcr.io": (
+        gke(registry={"repository": "mine"}),
+        ("gke.registry.repository_of_gcr", "platform.registry.repository"),
+    ),
+    "queued in turn with spot": (
+        pool(**A3, capacity=["queued", "spot"]),
+        ("gke.pool.queued_with_others", "platform.pools.0.capacity"),
+    ),
+    "A3 in two zones": (
+        pool(**A3, capacity="spot", zones=["us-central1-a", "us-central1-b"]),
+        ("gke.pool.fabrics_differ", "platform.pools.0.zones"),
+    ),
+    "bucket named after Google by default": (gke(name="goog-dist"), ("gke.bucket.name_reserved", "platform.name")),
+    "half a slice stays": (
+        tpu("v4-32", "us-central2-b", min_nodes=2),
+        ("gke.pool.part_of_slice", "platform.pools.0.min_nodes"),
+    ),
+    "queued TPU": (
+        tpu("v6e-16", "us-east5-a", capacity="queued"),
+        ("gke.pool.queued_tpu", "platform.pools.0.capacity"),
+    ),
+    "compact TPU": (tpu("v6e-16", "us-east5-a", compact=True), ("gke.pool.compact_tpu", "platform.pools.0.compact")),
+}
+"""Settings with the code and path of what is wrong with them."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     platform, parts = CASES[name]
     assert_refused_in_one_line(({"platform": platform, "jobs": []}, ("trainyard:platform.", *parts)))
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused({"platform": values, "jobs": []}) == [problem]
 
 
 RIGHT: dict[str, dict[str, Any]] = {

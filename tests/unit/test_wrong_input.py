@@ -11,6 +11,7 @@ import pytest
 from infra.settings.near_keys import OUR_KEYS, TIME_TO_LIVE
 from infra.settings.problems import ConfigError
 from stack_config import parse
+from tests.problems import refused
 from tests.unit.refused import (
     JOB,
     PLATFORM,
@@ -49,14 +50,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "name of 64": (job(name="a" * 64), ("jobs[0].name", "DNS label", "63")),
     "name too long with suffix": (job(name="a" * 62), ("jobs[0].name", "at most 61 characters", "shorten it")),
     "no name": (without("name"), ("jobs[0].name: is missing", "add `name: digits`")),
-    "no recipe": (without("recipe"), ("jobs[0].recipe: is missing", "add `recipe: digits`")),
     "unknown recipe": (job(recipe="digit"), ('jobs[0].recipe = "digit":', "write one of digits, imagenet")),
     "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job, pytorch-job, mpi-job")),
     "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "remove it", "repeat the training")),
-    "unknown recipe by name": (
-        {"platform": PLATFORM, "jobs": ["digit"]},
-        ('jobs[0] = "digit":', "is no recipe", "or the keys of a job"),
-    ),
     "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
     "key of torchrun": (job(nproc_per_node=2), ("jobs[0].nproc_per_node = 2: unknown key; write processes_per_host",)),
     "key of Kubernetes": (job(replicas=2), ("jobs[0].replicas = 2: unknown key; write hosts",)),
@@ -94,14 +90,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(shared_memory="1Gi"),
         ('jobs[0].shared_memory = "1Gi":', "less than resources.memory, 900Mi", "raise that or lower this"),
     ),
-    "flag that the trainer has not": (job(flags={"epoch": 3}), ("jobs[0].flags.epoch = 3:", "write epochs")),
-    "flag of another recipe": (job(flags={"arch": "resnet18"}), ("jobs[0].flags.arch", "is a flag of recipe imagenet")),
     "flag of a wrong value": (job(flags={"epochs": "two"}), ('flags.epochs = "two":', "an integer from 1 to")),
     "off without quotes": (job(flags={"wandb": False}), ("flags.wandb = false:", "off, auto", "in quotes")),
-    "CUDA without a GPU": (job(flags={"device": "cuda"}), ('flags.device = "cuda":', "add for example `accelerator:")),
-    "XLA without its image": (job(flags={"device": "xla"}), ('flags.device = "xla":', "add `runtime: xla`")),
-    "CPUs of a TPU host": (cloud(accelerator="v4-32", flags={"device": "cpu"}), ("flags.device", "has TPUs")),
-    "compiled twice": (job(runtime="xla", flags={"compile": True}), ("flags.compile = true:", "XLA compiles")),
     "flag with dashes": (job(flags={"--lr": 1}), ("jobs[0].flags.--lr: the name must", "without its dashes")),
     "flag with a list": (job(flags={"lr": [1]}), ("jobs[0].flags.lr = [1]:", "one string, number, true or false")),
     "flags as a list": (
@@ -115,20 +105,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("environment.A-B: the name must be letters, digits and '_'",),
     ),
     "variable of ours": (job(environment={"PET_NNODES": "9"}), ("environment.PET_NNODES", "remove it")),
-    "variable of torchrun": (job(environment={"MASTER_ADDR": "a"}), ("environment.MASTER_ADDR", "set by torchrun")),
-    "variable of a TPU host": (
-        cloud(accelerator="v4-32", environment={"TPU_WORKER_ID": 0}),
-        ("environment.TPU_WORKER_ID", "is set by GKE", "remove it"),
-    ),
-    "variable of XLA's image": (job(environment={"PJRT_DEVICE": "CPU"}), ("PJRT_DEVICE", "write `runtime: xla`")),
-    "images from nowhere": (
-        job(recipe="imagenet", flags={"fake_data": False}),
-        ("flags.fake_data = false:", "add that flag"),
-    ),
-    "two processes on a GPU": (
-        cloud(accelerator="nvidia-l4", processes_per_host=2),
-        ("processes_per_host = 2:", "has a GPU to itself"),
-    ),
     "a budget without end": (
         {"platform": PLATFORM, "jobs": [JOB], "budget": float("inf")},
         ("trainyard:budget = Infinity:", "must be a number above 0"),
@@ -179,10 +155,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         cluster(namespace="kube-system", create_namespace=False),
         ('namespace = "kube-system":', "is the namespace of the cluster itself", "write for example 'training'"),
     ),
-    "a namespace that a stack would remove": (
-        cluster(namespace="default"),
-        ('namespace = "default":', "stack's own", "or add `create_namespace: false` if it is given to you"),
-    ),
     "no context": ({"platform": {"kind": "kubeconfig", "image": "x"}, "jobs": []}, ("platform.context: is missing",)),
     "bucket without kind": (cluster(bucket={}), ("platform.bucket.kind: is missing", "one of claim, url")),
     "bucket of unknown scheme": (
@@ -197,16 +169,60 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         cluster(bucket={"kind": "claim", "access_mode": "RWX"}),
         ('platform.bucket.access_mode = "RWX":', "ReadWriteOnce, ReadWriteMany"),
     ),
+}
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "no recipe": (without("recipe"), ("job.recipe.missing", "jobs.0.recipe")),
+    "unknown recipe by name": ({"platform": PLATFORM, "jobs": ["digit"]}, ("stack.jobs.unknown_recipe", "jobs.0")),
+    "flag that the trainer has not": (job(flags={"epoch": 3}), ("job.flags.unknown", "jobs.0.flags.epoch")),
+    "flag of another recipe": (job(flags={"arch": "resnet18"}), ("job.flags.unknown", "jobs.0.flags.arch")),
+    "CUDA without a GPU": (job(flags={"device": "cuda"}), ("job.device.no_gpu", "jobs.0.flags.device")),
+    "XLA without its image": (job(flags={"device": "xla"}), ("job.device.no_xla", "jobs.0.flags.device")),
+    "CPUs of a TPU host": (
+        cloud(accelerator="v4-32", flags={"device": "cpu"}),
+        ("job.device.not_cpu", "jobs.0.flags.device"),
+    ),
+    "compiled twice": (job(runtime="xla", flags={"compile": True}), ("job.compile.on_xla", "jobs.0.flags.compile")),
+    "variable of torchrun": (
+        job(environment={"MASTER_ADDR": "a"}),
+        ("job.environment.taken", "jobs.0.environment.MASTER_ADDR"),
+    ),
+    "variable of a TPU host": (
+        cloud(accelerator="v4-32", environment={"TPU_WORKER_ID": 0}),
+        ("job.environment.taken", "jobs.0.environment.TPU_WORKER_ID"),
+    ),
+    "variable of XLA's image": (
+        job(environment={"PJRT_DEVICE": "CPU"}),
+        ("job.environment.pjrt_device", "jobs.0.environment.PJRT_DEVICE"),
+    ),
+    "images from nowhere": (
+        job(recipe="imagenet", flags={"fake_data": False}),
+        ("job.fake_data.no_data_dir", "jobs.0.flags.fake_data"),
+    ),
+    "two processes on a GPU": (
+        cloud(accelerator="nvidia-l4", processes_per_host=2),
+        ("job.processes_per_host.too_many", "jobs.0.processes_per_host"),
+    ),
+    "a namespace that a stack would remove": (
+        cluster(namespace="default"),
+        ("kubeconfig.namespace.reserved", "platform.namespace"),
+    ),
     "kubeconfig that is not there": (
         cluster(kubeconfig="/no/such/file"),
-        ('platform.context = "kind":', "no context in /no/such/file", "set platform.kubeconfig"),
+        ("kubeconfig.context.unknown", "platform.context"),
     ),
 }
+"""Settings with the code and path of what is wrong with them."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused(values) == [problem]
 
 
 def test_all_problems_at_once_in_the_order_of_the_keys() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stack_config import parse
+from tests.problems import refused
 from tests.unit.refused import JOB, PLATFORM, assert_refused_in_one_line, cloud, job
 
 IMAGENET = {"recipe": "imagenet"}
@@ -43,40 +44,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         pair({"flags": {"job": "b"}}, {"name": "b"}),
         ('jobs[1].name = "b":', "jobs[0] writes its checkpoints to folder b too"),
     ),
-    "a job named as a folder of all jobs": (
-        job(name="profiles"),
-        ('jobs[0].name = "profiles": is the folder of all jobs\' profiles', "give the job another name"),
-    ),
-    "a folder of all jobs": (
-        job(flags={"job": "checkpoints"}),
-        ('jobs[0].flags.job = "checkpoints": is the folder of all jobs\' checkpoints',),
-    ),
-    "real images that nothing reads": (
-        job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}),
-        ("jobs[0].flags.data_dir", "made up by default", "`fake_data: false`"),
-    ),
-    "steps of images that are not made up": (
-        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "test_steps": 4}),
-        ("jobs[0].flags.test_steps = 4:", "of made-up images"),
-    ),
-    "a cache of what is streamed": (
-        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True, "cache_dir": "/tmp/c"}),
-        ("jobs[0].flags.cache_dir", "remove one of the two"),
-    ),
-    "weights spread without XLA": (job(flags={"sharding": "model"}), ("jobs[0].flags.sharding", "`runtime: xla`")),
-    "weights spread over processes": (
-        cloud(accelerator="v4-32", processes_per_host=4, flags={"sharding": "model"}),
-        ("jobs[0].flags.sharding", "remove `processes_per_host`"),
-    ),
-    "the port of a profiler that is not there": (job(flags={"profile_port": 9012}), ("`profile_steps`",)),
-    "a profile without a bucket": (
-        job(flags={"profile-steps": "3-5", "bucket": ""}),
-        ('flags.profile_steps = "3-5":', "an empty `bucket` takes nothing"),
-    ),
-    "a run of Weights & Biases without a bucket": (
-        job(flags={"wandb": "offline", "bucket": ""}),
-        ('flags.wandb = "offline":', "remove that flag, or this"),
-    ),
     "more parts than samples": (
         job(flags={"accumulate": 65}),
         ("flags.accumulate = 65:", "a batch of 64 into more parts", "lower it"),
@@ -85,8 +52,6 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         job(**IMAGENET, flags={"accumulate": "9", "batch_size": 8}),
         ("a batch of 8 into more parts",),
     ),
-    "links of one host": (job(min_bandwidth_gbps=1), ("jobs[0].min_bandwidth_gbps = 1.0:", "here are none")),
-    "links of idle hosts": (job(hosts=2, min_bandwidth_gbps=1, interactive=True), ("here are none",)),
     "a bucket without a name": (job(flags={"bucket": "gs://"}), ("jobs[0].flags.bucket", "gs://BUCKET/FOLDER")),
     "an elastic PyTorchJob with etcd": (
         job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
@@ -104,11 +69,59 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].resources = ", "no node has room for a host of 10000 CPU", "ask for less"),
     ),
 }
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "a job named as a folder of all jobs": (job(name="profiles"), ("job.folder.of_all_jobs", "jobs.0.name")),
+    "a folder of all jobs": (job(flags={"job": "checkpoints"}), ("job.folder.of_all_jobs", "jobs.0.flags.job")),
+    "real images that nothing reads": (
+        job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}),
+        ("job.flags.of_image_files", "jobs.0.flags.data_dir"),
+    ),
+    "steps of images that are not made up": (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "test_steps": 4}),
+        ("job.flags.of_made_up_images", "jobs.0.flags.test_steps"),
+    ),
+    "a cache of what is streamed": (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True, "cache_dir": "/tmp/c"}),
+        ("job.cache_dir.with_stream", "jobs.0.flags.cache_dir"),
+    ),
+    "weights spread without XLA": (
+        job(flags={"sharding": "model"}),
+        ("job.sharding.without_xla", "jobs.0.flags.sharding"),
+    ),
+    "weights spread over processes": (
+        cloud(accelerator="v4-32", processes_per_host=4, flags={"sharding": "model"}),
+        ("job.sharding.several_processes", "jobs.0.flags.sharding"),
+    ),
+    "the port of a profiler that is not there": (
+        job(flags={"profile_port": 9012}),
+        ("job.profile_port.without_xla", "jobs.0.flags.profile_port"),
+    ),
+    "a profile without a bucket": (
+        job(flags={"profile-steps": "3-5", "bucket": ""}),
+        ("job.flags.no_bucket", "jobs.0.flags.profile_steps"),
+    ),
+    "a run of Weights & Biases without a bucket": (
+        job(flags={"wandb": "offline", "bucket": ""}),
+        ("job.flags.no_bucket", "jobs.0.flags.wandb"),
+    ),
+    "links of one host": (job(min_bandwidth_gbps=1), ("job.min_bandwidth_gbps.no_links", "jobs.0.min_bandwidth_gbps")),
+    "links of idle hosts": (
+        job(hosts=2, min_bandwidth_gbps=1, interactive=True),
+        ("job.min_bandwidth_gbps.no_links", "jobs.0.min_bandwidth_gbps"),
+    ),
+}
+"""Settings with the code and path of what is wrong with them."""
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
     assert_refused_in_one_line(case)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused(values) == [problem]
 
 
 @pytest.mark.parametrize(

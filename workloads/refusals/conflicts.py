@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator
 from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
 from infra.settings.clear_secrets import in_arguments, in_variables
+from infra.settings.problem import UNDEFINED, Path, Problem
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.own_script import wrong_path
-from workloads.refusals.conflict import Conflict
 from workloads.refusals.devices import device_conflicts
 from workloads.refusals.folders import folder_conflicts
 from workloads.refusals.idle_flags import idle_flags
 from workloads.refusals.taken_variables import NO_SECRETS, taken
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
-
-__all__ = ["Conflict", "conflicts"]
 
 LEAST_MEMORY = 200 * 2**20
 """What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
@@ -29,234 +27,326 @@ _REFERENCE = re.compile(r"\$\((\w+)\)")
 """How Kubernetes' manifests have the value of a variable; a job's texts reach its programs as they are."""
 
 
-def conflicts(spec: JobSpec) -> list[Conflict]:
+def conflicts(spec: JobSpec) -> list[Problem]:
     """What is wrong about `spec`, in the order of its keys."""
     return [conflict for rule in _RULES for conflict in rule(spec)]
 
 
-def _what_runs(spec: JobSpec) -> Iterator[Conflict]:
+def _what_runs(spec: JobSpec) -> Iterator[Problem]:
     if spec.recipe is None and spec.script is None:
-        yield Conflict("recipe", "is missing: what is trained; add `recipe: digits`, or `script:` with a file of yours")
+        yield Problem(
+            "job.recipe.missing",
+            ("recipe",),
+            "is missing: what is trained; add `recipe: digits`, or `script:` with a file of yours",
+        )
     elif spec.recipe and spec.script:
-        yield Conflict("script", "is not allowed beside `recipe`; remove one of the two", spec.script)
+        yield Problem(
+            "job.script.with_recipe", ("script",), "is not allowed beside `recipe`; remove one of the two", spec.script
+        )
     elif spec.script and (wrong := wrong_path(spec.script)):
-        yield Conflict("script", wrong, spec.script)
+        yield Problem("job.script.path", ("script",), wrong, spec.script)
     elif spec.recipe and not RULES[spec.kind].recipes:
         message = f"needs torch, which a job of kind {spec.kind} does not start; write `script:` with a file of yours"
-        yield Conflict("recipe", message, spec.recipe)
+        yield Problem("job.recipe.needs_torch", ("recipe",), message, spec.recipe)
     if spec.args and spec.script is None:
-        yield Conflict("args", "are of a script; write `flags` for a recipe", list(spec.args))
+        yield Problem(
+            "job.args.without_script", ("args",), "are of a script; write `flags` for a recipe", list(spec.args)
+        )
     if spec.flags and spec.recipe is None:
-        yield Conflict("flags", "are of a recipe; write `args` for a script", spec.flags)
+        yield Problem("job.flags.without_recipe", ("flags",), "are of a recipe; write `args` for a script", spec.flags)
 
 
-def _flags(spec: JobSpec) -> Iterator[Conflict]:
+def _flags(spec: JobSpec) -> Iterator[Problem]:
     if spec.recipe is None:
         return
     secret = dict(in_variables(spec.flags))
-    for name, message in flag_problems(spec.recipe, spec.flags, own_image=spec.image is not None):
-        if name not in secret:
-            yield Conflict(f"flags.{name}", message, spec.flags[name])
+    found = flag_problems(spec.recipe, spec.flags, own_image=spec.image is not None)
+    yield from (each for each in found if each.path[-1] not in secret)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
     if values["fake_data"] is False and not values["data_dir"] and spec.image is None:
-        yield Conflict("flags.fake_data", "images are read from `data_dir`: add that flag, or remove this", False)
+        yield Problem(
+            "job.fake_data.no_data_dir",
+            ("flags", "fake_data"),
+            "images are read from `data_dir`: add that flag, or remove this",
+            False,
+        )
     if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
         stored = "`secrets: {WANDB_API_KEY: NAME}` and run `pulumi config set --secret secrets:NAME`"
-        yield Conflict("flags.wandb", f"needs a key: add {stored}, or write offline", "online")
+        yield Problem("job.wandb.no_key", ("flags", "wandb"), f"needs a key: add {stored}, or write offline", "online")
     if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
-        yield Conflict("flags.compile", "XLA compiles every step by itself; remove it", True)
+        yield Problem("job.compile.on_xla", ("flags", "compile"), "XLA compiles every step by itself; remove it", True)
     if spec.image is None:
-        for name, message in idle_flags(spec):
-            yield Conflict(f"flags.{name}", message, value_of(spec.recipe, spec.flags, name))
+        yield from idle_flags(spec)
 
 
-def _torchrun(spec: JobSpec) -> Iterator[Conflict]:
+def _torchrun(spec: JobSpec) -> Iterator[Problem]:
     if spec.torchrun:
         return
     if spec.script is None:
-        yield Conflict("torchrun", "starts the processes of a recipe; remove it, or write `script:`", spec.torchrun)
+        yield Problem(
+            "job.torchrun.of_recipe",
+            ("torchrun",),
+            "starts the processes of a recipe; remove it, or write `script:`",
+            spec.torchrun,
+        )
     elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
-        yield Conflict("torchrun", "starts nothing in this job anyway; remove it", spec.torchrun)
+        yield Problem(
+            "job.torchrun.starts_nothing", ("torchrun",), "starts nothing in this job anyway; remove it", spec.torchrun
+        )
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
-        yield Conflict("torchrun", f"is what `{key}` is of; remove one of the two", spec.torchrun)
+        yield Problem(
+            "job.torchrun.needed", ("torchrun",), f"is what `{key}` is of; remove one of the two", spec.torchrun
+        )
     elif spec.processes_per_host > 1:
         message = "is what starts several processes on a host; remove it, or write `processes_per_host: 1`"
-        yield Conflict("torchrun", message, spec.torchrun)
+        yield Problem("job.torchrun.several_processes", ("torchrun",), message, spec.torchrun)
 
 
-def _hardware(spec: JobSpec) -> Iterator[Conflict]:
+def _hardware(spec: JobSpec) -> Iterator[Problem]:
     rules = RULES[spec.kind]
     if spec.tpu and rules.tpu:
         able = kinds_where(lambda each: not each.tpu)
-        yield Conflict("kind", f"cannot run on TPUs: {rules.tpu}; write {able}", spec.kind)
+        yield Problem("job.kind.not_on_tpus", ("kind",), f"cannot run on TPUs: {rules.tpu}; write {able}", spec.kind)
     elif spec.slices > 1 and spec.tpu is None:
-        yield Conflict("slices", "are of TPUs, and the job has none; write `slices: 1`, or remove it", spec.slices)
+        yield Problem(
+            "job.slices.without_tpu",
+            ("slices",),
+            "are of TPUs, and the job has none; write `slices: 1`, or remove it",
+            spec.slices,
+        )
     elif spec.slices > 1 and spec.kind != "jobset":
         message = "more than one slice is of kind jobset only; write `kind: jobset`, or `slices: 1`"
-        yield Conflict("slices", message, spec.slices)
+        yield Problem("job.slices.kind", ("slices",), message, spec.slices)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = "counts GPUs; remove it" if spec.tpu else "needs a GPU: add for example `accelerator: nvidia-l4`"
-        yield Conflict("accelerators_per_host", message, spec.accelerators_per_host)
+        yield Problem(
+            "job.accelerators_per_host.without_gpu", ("accelerators_per_host",), message, spec.accelerators_per_host
+        )
     if spec.tpu and spec.processes_per_host not in (1, chips := spec.tpu.chips_per_host):
         message = f"is 1, a process that drives all chips of its TPU host, or {chips}, one for each; write one of them"
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
+        yield Problem("job.processes_per_host.of_tpu_host", ("processes_per_host",), message, spec.processes_per_host)
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "hosts of several slices have one process each; remove it"
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
+        yield Problem("job.processes_per_host.of_slices", ("processes_per_host",), message, spec.processes_per_host)
     elif spec.kind == "mx-job" and spec.processes_per_host > 1:
         message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
+        yield Problem("job.processes_per_host.of_mx_job", ("processes_per_host",), message, spec.processes_per_host)
 
 
-def _runtime(spec: JobSpec) -> Iterator[Conflict]:
+def _runtime(spec: JobSpec) -> Iterator[Problem]:
     if spec.runtime == "torch" and spec.tpu:
-        yield Conflict("runtime", "PyTorch computes on TPUs through XLA; write xla, or remove it", spec.runtime)
+        yield Problem(
+            "job.runtime.torch_on_tpu",
+            ("runtime",),
+            "PyTorch computes on TPUs through XLA; write xla, or remove it",
+            spec.runtime,
+        )
     elif spec.runtime == "xla" and not RULES[spec.kind].recipes:
-        yield Conflict("runtime", f"a job of kind {spec.kind} runs no PyTorch; remove it", spec.runtime)
+        yield Problem(
+            "job.runtime.without_pytorch",
+            ("runtime",),
+            f"a job of kind {spec.kind} runs no PyTorch; remove it",
+            spec.runtime,
+        )
     elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:
         message = "PyTorch/XLA has had no CUDA since 2.8; add `image:` with one that has, or remove it"
-        yield Conflict("runtime", message, spec.runtime)
+        yield Problem("job.runtime.xla_on_gpu", ("runtime",), message, spec.runtime)
 
 
-def _elastic(spec: JobSpec) -> Iterator[Conflict]:
+def _elastic(spec: JobSpec) -> Iterator[Problem]:
     if spec.elastic is None:
         return
     low, high = spec.elastic.min_hosts, spec.elastic.max_hosts
     whole = {"min_hosts": low, "max_hosts": high}
     if low > high:
-        yield Conflict("elastic.min_hosts", f"must be at most max_hosts, {high}; lower this or raise that", low)
+        yield Problem(
+            "job.elastic.range",
+            ("elastic", "min_hosts"),
+            f"must be at most max_hosts, {high}; lower this or raise that",
+            low,
+        )
     if not RULES[spec.kind].elastic:
         able = kinds_where(lambda each: each.elastic)
-        yield Conflict("elastic", f"a job of kind {spec.kind} cannot shrink and grow; write {able}", whole)
+        yield Problem(
+            "job.elastic.kind", ("elastic",), f"a job of kind {spec.kind} cannot shrink and grow; write {able}", whole
+        )
     elif spec.restarts == 0:
         message = "a host that leaves an elastic job counts as one, and the first would end it; write `restarts: 1`"
-        yield Conflict("restarts", f"{message} or more", spec.restarts)
+        yield Problem("job.restarts.of_elastic", ("restarts",), f"{message} or more", spec.restarts)
     if spec.tpu:
-        yield Conflict("elastic", "a TPU slice trains with all its hosts or not at all; remove it", whole)
+        yield Problem(
+            "job.elastic.tpu", ("elastic",), "a TPU slice trains with all its hosts or not at all; remove it", whole
+        )
 
 
-def _hosts(spec: JobSpec) -> Iterator[Conflict]:
+def _hosts(spec: JobSpec) -> Iterator[Problem]:
     wanted = default_hosts({name: getattr(spec, name) for name in ("accelerator", "topology", "slices", "elastic")})
     if spec.tpu and spec.hosts != wanted:
         each = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
         message = f"{each} has {wanted} hosts of {spec.tpu.chips_per_host} chips; write {wanted}, or remove it"
-        yield Conflict("hosts", message, spec.hosts)
+        yield Problem("job.hosts.of_slice", ("hosts",), message, spec.hosts)
     elif spec.elastic and spec.hosts != wanted:
-        yield Conflict("hosts", f"is elastic.max_hosts, {wanted}, of an elastic job; remove it", spec.hosts)
+        yield Problem(
+            "job.hosts.of_elastic",
+            ("hosts",),
+            f"is elastic.max_hosts, {wanted}, of an elastic job; remove it",
+            spec.hosts,
+        )
     if spec.parameter_servers > 1 and spec.kind != "mx-job":
-        yield Conflict(
-            "parameter_servers", "parameter servers are of kind mx-job only; remove it", spec.parameter_servers
+        yield Problem(
+            "job.parameter_servers.kind",
+            ("parameter_servers",),
+            "parameter servers are of kind mx-job only; remove it",
+            spec.parameter_servers,
         )
 
 
-def _rendezvous(spec: JobSpec) -> Iterator[Conflict]:
+def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
     if spec.rendezvous is None:
         return
     allowed = RULES[spec.kind].rendezvous
     if not allowed:
-        yield Conflict("rendezvous", f"a job of kind {spec.kind} runs no torchrun; remove it", spec.rendezvous)
+        yield Problem(
+            "job.rendezvous.without_torchrun_kind",
+            ("rendezvous",),
+            f"a job of kind {spec.kind} runs no torchrun; remove it",
+            spec.rendezvous,
+        )
     elif spec.tpu and spec.processes_per_host == 1:
-        yield Conflict("rendezvous", "TPU hosts find each other by themselves; remove it", spec.rendezvous)
+        yield Problem(
+            "job.rendezvous.of_tpu_hosts",
+            ("rendezvous",),
+            "TPU hosts find each other by themselves; remove it",
+            spec.rendezvous,
+        )
     elif spec.torchrun and not uses_torchrun(spec):
-        yield Conflict("rendezvous", "is of torchrun, which starts nothing in this job; remove it", spec.rendezvous)
+        yield Problem(
+            "job.rendezvous.torchrun_off",
+            ("rendezvous",),
+            "is of torchrun, which starts nothing in this job; remove it",
+            spec.rendezvous,
+        )
     elif spec.rendezvous not in allowed:
         able = [each for each in allowed if not (spec.elastic and each == "static")] or allowed
         message = f"a job of kind {spec.kind} meets by {' or '.join(able)}; write {able[0]}, or remove it"
-        yield Conflict("rendezvous", message, spec.rendezvous)
+        yield Problem("job.rendezvous.kind", ("rendezvous",), message, spec.rendezvous)
     elif spec.elastic and spec.rendezvous == "static":
-        yield Conflict("rendezvous", "static hosts cannot leave and join; write c10d or etcd", spec.rendezvous)
+        yield Problem(
+            "job.rendezvous.static_elastic",
+            ("rendezvous",),
+            "static hosts cannot leave and join; write c10d or etcd",
+            spec.rendezvous,
+        )
     elif spec.kind == "pytorch-job" and spec.rendezvous != "static" and spec.elastic is None:
         message = "the operator sets a static rendezvous unless the job is elastic; add `elastic`, or remove this"
-        yield Conflict("rendezvous", message, spec.rendezvous)
+        yield Problem("job.rendezvous.operator_static", ("rendezvous",), message, spec.rendezvous)
 
 
-def _links(spec: JobSpec) -> Iterator[Conflict]:
+def _links(spec: JobSpec) -> Iterator[Problem]:
     if spec.min_bandwidth_gbps is None:
         return
     if not uses_torchrun(spec):
         message = "is checked by ranks that torchrun starts, and here it starts none; remove it"
-        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
+        yield Problem(
+            "job.min_bandwidth_gbps.without_torchrun", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps
+        )
     elif spec.script and spec.image:
         message = "is checked by the trainer's image; remove it, or remove `image`"
-        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
+        yield Problem("job.min_bandwidth_gbps.own_image", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps)
     elif spec.hosts == 1 or spec.interactive:
         message = "is of links between hosts that train, and here are none; remove it"
-        yield Conflict("min_bandwidth_gbps", message, spec.min_bandwidth_gbps)
+        yield Problem("job.min_bandwidth_gbps.no_links", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps)
 
 
-def _memory(spec: JobSpec) -> Iterator[Conflict]:
+def _memory(spec: JobSpec) -> Iterator[Problem]:
     memory, least = spec.resources.capacity.memory, LEAST_MEMORY * spec.processes_per_host
     if spec.recipe and memory < least:
         count = f"{spec.processes_per_host} processes" if spec.processes_per_host > 1 else "a process"
         message = f"Python and torch alone take more in {count} of a recipe; write {format_memory(least)} or more"
-        yield Conflict("resources.memory", message, spec.resources.memory)
+        yield Problem("job.resources.memory_too_small", ("resources", "memory"), message, spec.resources.memory)
     elif parse_memory(spec.shared_memory) >= memory:
         message = f"must be less than resources.memory, {spec.resources.memory}, of which it is a part"
-        yield Conflict("shared_memory", f"{message}; raise that or lower this", spec.shared_memory)
+        yield Problem(
+            "job.shared_memory.too_large",
+            ("shared_memory",),
+            f"{message}; raise that or lower this",
+            spec.shared_memory,
+        )
 
 
-def _signs(spec: JobSpec) -> Iterator[Conflict]:
+def _signs(spec: JobSpec) -> Iterator[Problem]:
     """Characters that no environment and no command line can have, or that do not what is meant."""
-    values = {
-        **{f"args[{index}]": word for index, word in enumerate(spec.args)},
-        **{f"environment.{name}": value for name, value in spec.environment.items()},
+    values: dict[Path, str] = {
+        **{("args", index): word for index, word in enumerate(spec.args)},
+        **{("environment", name): value for name, value in spec.environment.items()},
     }
     for key, value in values.items():
         if _CONTROL.search(value):
-            yield Conflict(key, "has a control character; remove that, or write what stands for it", value)
+            yield Problem(
+                "job.text.control_character",
+                key,
+                "has a control character; remove that, or write what stands for it",
+                value,
+            )
         for name in _REFERENCE.findall(value):
             if name in spec.environment or name in spec.secrets or name.startswith("TRAINYARD_"):
                 message = f"nothing fills in $({name}) here; let the program read the variable {name}, and remove this"
-                yield Conflict(key, message, value)
+                yield Problem("job.text.reference", key, message, value)
 
 
-def _secrets(spec: JobSpec) -> Iterator[Conflict]:
+def _secrets(spec: JobSpec) -> Iterator[Problem]:
     stored = "and run `pulumi config set --secret secrets:NAME`"
     for name, what in in_variables(spec.flags):
         read = f"remove it, and for a variable that opens the same write `secrets: {{VARIABLE: NAME}}` {stored}"
-        yield Conflict(f"flags.{name}", f"is {what} in clear; {read}")
+        yield Problem("job.flags.secret", ("flags", name), f"is {what} in clear; {read}")
     for name, what in in_variables(spec.environment):
-        yield Conflict(f"environment.{name}", f"is {what} in clear; write `secrets: {{{name}: NAME}}` {stored}")
+        yield Problem(
+            "job.environment.secret",
+            ("environment", name),
+            f"is {what} in clear; write `secrets: {{{name}: NAME}}` {stored}",
+        )
     for index, what in in_arguments(spec.args):
         there = f"read a variable instead, write `secrets: {{VARIABLE: NAME}}` {stored}"
-        yield Conflict(f"args[{index}]", f"is {what} in clear; {there}")
+        yield Problem("job.args.secret", ("args", index), f"is {what} in clear; {there}")
     for name in spec.environment.keys() & spec.secrets.keys():
-        yield Conflict(f"environment.{name}", "is one of `secrets` too; remove one of the two")
+        yield Problem(
+            "job.environment.also_secret", ("environment", name), "is one of `secrets` too; remove one of the two"
+        )
 
 
-def _environment(spec: JobSpec) -> Iterator[Conflict]:
+def _environment(spec: JobSpec) -> Iterator[Problem]:
     told = taken(spec)
     for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
         for name in variables:
-            value = spec.environment[name] if key == "environment" else None
+            value = spec.environment[name] if key == "environment" else UNDEFINED
             if name in told:
                 message = f"is set by {told[name]}, by what the job's hosts are; remove it"
-                yield Conflict(f"{key}.{name}", message, value)
+                yield Problem("job.environment.taken", (key, name), message, value)
             elif name == "PJRT_DEVICE" and spec.image is None:
                 message = "is of PyTorch/XLA, which has an image of its own: write `runtime: xla` instead"
-                yield Conflict(f"{key}.{name}", message, value)
+                yield Problem("job.environment.pjrt_device", (key, name), message, value)
             elif key == "secrets" and name in NO_SECRETS:
                 message = "is set in every pod already, and is no secret; write it in `environment`, or remove it"
-                yield Conflict(f"{key}.{name}", message)
+                yield Problem("job.secrets.set_in_pods", (key, name), message)
 
 
-def _queue(spec: JobSpec) -> Iterator[Conflict]:
+def _queue(spec: JobSpec) -> Iterator[Problem]:
     if spec.queue and not RULES[spec.kind].queues:
         message = f"Kueue does not know jobs of kind {spec.kind} any more and would start it at once; remove it"
-        yield Conflict("queue", message, spec.queue)
+        yield Problem("job.queue.kind", ("queue",), message, spec.queue)
     elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes the job of a queue; remove `suspend`, or `queue`"
-        yield Conflict("suspend", message, spec.suspend)
+        yield Problem("job.suspend.in_queue", ("suspend",), message, spec.suspend)
 
 
-def _name(spec: JobSpec) -> Iterator[Conflict]:
+def _name(spec: JobSpec) -> Iterator[Problem]:
     if len(spec.name) > (limit := longest_name(spec)):
         suffix = longest_suffix(spec)
         message = f"must have at most {limit} characters, so that with {suffix!r} it has {LABEL_LIMIT}; shorten it"
-        yield Conflict("name", message, spec.name)
+        yield Problem("job.name.too_long", ("name",), message, spec.name)
 
 
-_RULES: tuple[Callable[[JobSpec], Iterator[Conflict]], ...] = (
+_RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _name,
     _what_runs,
     _flags,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infra.settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
-from workloads.refusals.conflict import Conflict
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
@@ -13,7 +13,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """Variables that hide GPUs from a program."""
 
 
-def device_conflicts(spec: JobSpec) -> Iterator[Conflict]:
+def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """What a job says of devices that is not as its hosts are."""
     if spec.accelerator and not spec.tpu:
         yield from _hidden(spec)
@@ -22,32 +22,42 @@ def device_conflicts(spec: JobSpec) -> Iterator[Conflict]:
     device = value_of(spec.recipe, spec.flags, "device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):
         message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
-        yield Conflict("flags.device", message, device)
+        yield Problem("job.device.no_gpu", ("flags", "device"), message, device)
     elif device == "xla" and not spec.on_xla:
-        yield Conflict("flags.device", "the job has no PyTorch/XLA: add `runtime: xla`, or write auto", device)
+        yield Problem(
+            "job.device.no_xla",
+            ("flags", "device"),
+            "the job has no PyTorch/XLA: add `runtime: xla`, or write auto",
+            device,
+        )
     elif device == "cpu" and spec.accelerator:
         what = "TPUs" if spec.tpu else "GPUs"
-        yield Conflict("flags.device", f"the job has {what}: write auto, or remove `accelerator`", device)
+        yield Problem(
+            "job.device.not_cpu",
+            ("flags", "device"),
+            f"the job has {what}: write auto, or remove `accelerator`",
+            device,
+        )
     elif spec.accelerator and not spec.tpu and uses_torchrun(spec):
         yield from _processes(spec)
 
 
-def _hidden(spec: JobSpec) -> Iterator[Conflict]:
+def _hidden(spec: JobSpec) -> Iterator[Problem]:
     message = "hides GPUs that the job has; remove it, and write in `accelerators_per_host` how many each host needs"
     for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
         for name in filter(variables.__contains__, VISIBLE):
-            value = spec.environment[name] if key == "environment" else None
-            yield Conflict(f"{key}.{name}", message, value)
+            value = spec.environment[name] if key == "environment" else UNDEFINED
+            yield Problem("job.environment.hides_gpus", (key, name), message, value)
 
 
-def _processes(spec: JobSpec) -> Iterator[Conflict]:
+def _processes(spec: JobSpec) -> Iterator[Problem]:
     """A process of a recipe computes on one GPU; on PyTorch/XLA one may have all."""
     if spec.processes_per_host > spec.accelerators:
         message = f"each process of a recipe has a GPU to itself, and a host has {spec.accelerators}; write that"
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
+        yield Problem("job.processes_per_host.too_many", ("processes_per_host",), message, spec.processes_per_host)
     elif spec.processes_per_host < spec.accelerators and not spec.on_xla:
         message = (
             f"each process of a recipe has one GPU, and a host has {spec.accelerators}, of which the others stay idle; "
             f"write {spec.accelerators}, or lower `accelerators_per_host`"
         )
-        yield Conflict("processes_per_host", message, spec.processes_per_host)
+        yield Problem("job.processes_per_host.idle_gpus", ("processes_per_host",), message, spec.processes_per_host)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
+from infra.settings.problem import Problem
 from workloads.pod_folders import BUCKET_PATH, OF_A_HOST, is_below
-from workloads.refusals.conflict import Conflict
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
 
-def folder_conflicts(spec: JobSpec) -> Iterator[Conflict]:
+def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Flags of a recipe with a folder that the trainer could not write, or that its hosts do not share."""
     if spec.recipe is None:
         return
@@ -22,14 +22,16 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         if is_below(folder, *OF_A_HOST):
             if spec.hosts > 1:
                 message = f"each of the {spec.hosts} hosts has for itself, and they write one checkpoint"
-                yield Conflict("flags.bucket", f"is a folder that {message}; {own}", bucket)
+                yield Problem(
+                    "job.bucket.of_each_host", ("flags", "bucket"), f"is a folder that {message}; {own}", bucket
+                )
         elif not is_below(folder, BUCKET_PATH):
-            yield Conflict("flags.bucket", f"is read-only in pods; {own}", bucket)
+            yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {own}", bucket)
     reads = value_of(spec.recipe, spec.flags, "fake_data") is False
     cache = value_of(spec.recipe, spec.flags, "cache_dir") if reads else None
     if cache and not is_below(posixpath.normpath(str(cache)), *OF_A_HOST, BUCKET_PATH):
         message = f"is no folder that pods can write; write one in {' or '.join(OF_A_HOST)}, or remove it"
-        yield Conflict(f"flags.{written(spec, 'cache_dir')}", message, cache)
+        yield Problem("job.cache_dir.read_only", ("flags", written(spec, "cache_dir")), message, cache)
 
 
 def written(spec: JobSpec, name: str) -> str:

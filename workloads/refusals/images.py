@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from infra.image.own_images import OWN_IMAGES, TRAINER
+from infra.settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
 from workloads.own_script import is_here, remedy
 from workloads.pod_folders import BUCKET_PATH, is_below
-from workloads.refusals.conflict import Conflict
 from workloads.refusals.folders import written
 from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
@@ -46,10 +46,10 @@ class ImageOffer:
     """Whether its nodes reach a registry."""
 
 
-def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
+def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
     """Why a job's image cannot be there or cannot run the job: at most one reason, or what it has not."""
     if spec.image == TRAINER and TRAINER in offer.builds:
-        yield Conflict("image", "is what a job runs that names none; remove it", spec.image)
+        yield Problem("job.image.is_default", ("image",), "is what a job runs that names none; remove it", spec.image)
         return
     name = spec.image_name or TRAINER
     if name == CUDA_12_IMAGE and spec.image is None and name not in offer.builds:
@@ -61,19 +61,19 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Conflict]:
     if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
         whose = "" if spec.image else f"is missing: {_called(name)} "
         what = f"{whose}lacks {lacking[0]}, which {needs[lacking[0]]} needs"
-        yield Conflict("image", f"{what}; {_remedy(spec, needs, offer)}", spec.image)
+        yield Problem("job.image.lacks", ("image",), f"{what}; {_remedy(spec, needs, offer)}", spec.image or UNDEFINED)
     elif name not in offer.builds and name != TRAINER:
         what = (
             "is not built on this platform"
             if spec.image
             else "is missing: the platform's image is the trainer's without XLA"
         )
-        yield Conflict("image", f"{what}; {_pushed(name)}", spec.image)
+        yield Problem("job.image.not_built", ("image",), f"{what}; {_pushed(name)}", spec.image or UNDEFINED)
     elif name in offer.builds and not spec.interactive:
         yield from _absent(spec, name)
 
 
-def _absent(spec: JobSpec, name: str) -> Iterator[Conflict]:
+def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
     """Files that an image of Trainyard's own has not; whoever waits in an interactive job may bring them."""
     script = posixpath.normpath(in_image(spec.script or ""))
     known = python_files(name)
@@ -83,7 +83,12 @@ def _absent(spec: JobSpec, name: str) -> Iterator[Conflict]:
         meant = sorted(known) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         near = get_close_matches(script, meant, n=1, cutoff=0.85)
         here = "write ./ and its path for a file of this checkout, or `image:` with one that has it"
-        yield Conflict("script", f"is no file of {_called(name)}; {f'write {near[0]}' if near else here}", spec.script)
+        yield Problem(
+            "job.script.not_in_image",
+            ("script",),
+            f"is no file of {_called(name)}; {f'write {near[0]}' if near else here}",
+            spec.script,
+        )
     data = value_of(spec.recipe, spec.flags, "data_dir") if spec.recipe else None
     folder = posixpath.normpath(in_image(str(data).removeprefix("file://")))
     if data and not _is_url(str(data)) and folder not in data_folders(name) and not is_below(folder, BUCKET_PATH):
@@ -93,8 +98,12 @@ def _absent(spec: JobSpec, name: str) -> Iterator[Conflict]:
             else "write the URL of a folder in a bucket, s3:// or gs://, a folder of /bucket where the platform mounts "
             "one, or `image:` with one that has it"
         )
-        key = f"flags.{written(spec, 'data_dir')}"
-        yield Conflict(key, f"is no folder of {_called(name)}; {what}", data)
+        yield Problem(
+            "job.data_dir.not_in_image",
+            ("flags", written(spec, "data_dir")),
+            f"is no folder of {_called(name)}; {what}",
+            data,
+        )
 
 
 def _is_url(text: str) -> bool:

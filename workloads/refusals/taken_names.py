@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
+from infra.settings.problem import Problem
 from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
-from workloads.refusals.conflicts import Conflict
 from workloads.spec import JobKind, JobSpec
 from workloads.trainer_flags import value_of
 
@@ -56,7 +56,7 @@ def taken_names(spec: JobSpec) -> Iterator[str]:
         yield f"{spec.name}{ETCD_SUFFIX}"
 
 
-def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
+def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     """What two jobs of different names would share without meaning to, each with the index of the later one."""
     yield from _names(jobs)
     folders: dict[tuple[object, object], int] = {}
@@ -67,14 +67,14 @@ def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
         bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
         if folder in FOLDERS_OF_ALL:
             message = f"is the folder of all jobs' {folder} in the bucket; give the job another name, or a flag `job`"
-            yield index, Conflict("flags.job" if flag else "name", message, folder)
+            yield index, Problem("job.folder.of_all_jobs", ("flags", "job") if flag else ("name",), message, folder)
         other = folders.setdefault((bucket, folder), index)
         if jobs[other].name != job.name:
             message = f"jobs[{other}] writes its checkpoints to folder {folder} too; write another `job` in its flags"
-            yield index, Conflict("flags.job" if flag else "name", message, folder)
+            yield index, Problem("job.folder.shared", ("flags", "job") if flag else ("name",), message, folder)
 
 
-def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
+def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     owners: dict[str, int] = {}
     told = set[tuple[int, int]]()
     for index, job in enumerate(jobs):
@@ -83,4 +83,4 @@ def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Conflict]]:
             if jobs[other].name != job.name and (index, other) not in told:
                 told.add((index, other))
                 message = f"takes the name {name}, which jobs[{other}] takes too; give one of the two jobs another name"
-                yield index, Conflict("name", message, job.name)
+                yield index, Problem("job.name.shared", ("name",), message, job.name)

@@ -1,0 +1,17 @@
+"""Code and path of what is wrong with a configuration, which stay the same when its words change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.settings.problems import ConfigError
+from stack_config import parse
+
+
+def refused(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return code and path of each problem of a configuration that is refused."""
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    return [(each.code, ".".join(map(str, each.path))) for each in caught.value.problems]
