@@ -68,7 +68,10 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Return True if no locked dependency has a known vulnerability. Print the number of packages without advisories."""
+    """Return True if no locked dependency has a known vulnerability.
+
+    Print the number of packages without advisories.
+    """
     print("-- vulnerabilities", flush=True)
     fine = True
     for name in tracked("*requirements*.txt"):

@@ -72,7 +72,10 @@ def set_closing(text: str) -> None:
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command and return its exit status. A signal ends it with one sentence and 128 + its number."""
+    """Run this process's command and return its exit status.
+
+    A signal ends it with one sentence and 128 + its number.
+    """
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)

@@ -1,4 +1,7 @@
-"""Inventory clients: list every resource of a kind in a cloud, whoever created it. One is simulated, the others real."""
+"""Inventory clients: list every resource of a kind in a cloud, whoever created it.
+
+One is simulated, the others real.
+"""
 
 from __future__ import annotations
 

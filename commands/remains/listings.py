@@ -11,7 +11,7 @@ from infra.naming import CLUSTER_LABEL
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """One kind of resource in a cloud."""
+    """A kind of resource in a cloud."""
 
     kind: str
     """Name of the kind."""
@@ -37,7 +37,7 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """One resource that exists."""
+    """A resource that exists."""
 
     kind: str
     name: str
@@ -124,7 +124,10 @@ GOOGLE = (
     ),
     Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
 )
-"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference. Node pools and NAT go with their owners."""
+"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference.
+
+Node pools and NAT go with their owners.
+"""
 
 
 def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:

@@ -108,7 +108,10 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Give the plugin its settings, without credentials. Raises PluginDied, or PluginRefused for rejected settings."""
+        """Give the plugin its settings, without credentials.
+
+        Raises PluginDied, or PluginRefused for rejected settings.
+        """
         every = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}

@@ -18,7 +18,10 @@ Ask = Callable[..., Any]
 
 
 def asked(*words: str) -> Any:
-    """Return the JSON that a command prints. Raises CalledProcessError, and FileNotFoundError if it is not installed."""
+    """Return the JSON that a command prints.
+
+    Raises CalledProcessError, and FileNotFoundError if it is not installed.
+    """
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return json.loads(done.stdout or "null")
 

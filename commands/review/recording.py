@@ -75,7 +75,7 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """One registered resource."""
+    """A registered resource."""
 
     type: str
     name: str
@@ -157,7 +157,10 @@ class RecordingEngine(Mocks):
 
 
 def _whole(value: Any) -> Any:
-    """Return `value` with whole floats as integers, because the protocol has only floats. Removes the marks of secrets."""
+    """Return `value` with whole floats as integers, because the protocol has only floats.
+
+    Removes the marks of secrets.
+    """
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
             return _whole(value["value"])
