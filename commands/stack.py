@@ -132,10 +132,10 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 @contextmanager
 def settings_without_salt() -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it.
+    """Keep `encryptionsalt` out of settings files that had none. It fits only one checkout, whose state has it.
 
-    Pulumi writes numbers as text when it adds the salt; a file that says the same gets its own words back. One that
-    was not there and has nothing else in it goes.
+    Pulumi writes numbers as text when it adds the salt. Restore a file whose settings are unchanged. Delete a new file
+    that has only the salt.
     """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT not in (content := path.read_bytes())}

@@ -72,7 +72,7 @@ class StackOutputs:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """The outputs of a stack, these among them; raises NoStack where it is not up."""
+    """Return the outputs of a stack, including the named ones. Raises NoStack if it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -100,7 +100,7 @@ def stack_outputs() -> StackOutputs:
 
 
 class Cluster:
-    """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
+    """Client for the jobs of one namespace. Every call raises Unreachable if the API server gives no usable answer."""
 
     def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
         self.kubeconfig_path = kubeconfig_path
@@ -137,7 +137,7 @@ class Cluster:
         return self._stamps() != self._kubeconfig_stamps
 
     def _stamps(self) -> list[int]:
-        """Times at which the kubeconfig's files were last written."""
+        """Return the modification times of the kubeconfig's files."""
         files = map(Path, self.kubeconfig_path.split(os.pathsep))
         return [file.stat().st_mtime_ns for file in files if file.exists()]
 
@@ -244,9 +244,9 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends.
+        """Yield time (RFC 3339) and text of each line of a pod's log as it is printed, until its container ends.
 
-        `opened` is given a function that ends the stream; another thread may call it.
+        `opened` gets a function that ends the stream. Another thread may call it.
         """
         with _asking():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
@@ -261,7 +261,7 @@ class Cluster:
                     yield from map(_stamped, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
-        """The answer to a request for a log; None where the pod is gone or has not begun to print."""
+        """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
         try:
             return self._core.read_namespaced_pod_log(
                 pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout
@@ -286,7 +286,7 @@ def _stamped(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """The objects of a list, as JSON: the client's own models cost more time than the answer."""
+    """Return the objects of a list as JSON. The client's own models take more time than the answer."""
     with _asking():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])
