@@ -1,1 +1,1 @@
-"""Speed claims as ratios: both sides measured in one run, one after the other in turn."""
+"""Speed claims as ratios: both sides are measured in one run, in turn."""

@@ -1,4 +1,4 @@
-"""`make bench`: every speed claim, one line a measure; writes them as JSON; fails when a goal is missed."""
+"""`make bench`: measure every speed claim, print one line each and write them as JSON. Fails if a goal is missed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from commands.watching.jobs import Unreachable
 RESULT = PROJECT / ".trainyard" / "bench.json"
 NAMES = ("first-step", "noop-up", "preview", "ddp-step", "hosts-1024", "preview-slope")
 CLUSTER = {"first-step", "noop-up", "preview"}
-"""Those that need a cluster of the local platform."""
+"""Measures that need a cluster of the local platform."""
 
 
 def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
-    """The measures that need a cluster."""
+    """Return the measures that need a cluster."""
     records = []
     with control_plane() as plane:
         if "first-step" in names:
@@ -36,7 +36,7 @@ def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
 
 
 def ddp_step() -> list[dict[str, Any]]:
-    """The measure of the trainer's own loop, which is a program of its own; it prints its line."""
+    """Return the measure of the trainer's own loop. A separate program takes it and prints its line."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ddp_step.json"
         words = [sys.executable, "-m", "bench.ddp_step", "--json", str(file)]
@@ -48,7 +48,7 @@ def ddp_step() -> list[dict[str, Any]]:
 
 
 def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """The measures, a group at a time; one that cannot be taken says so and leaves the others alone."""
+    """Yield the measures, one group at a time. Report a group that fails and continue with the others."""
     groups: list[tuple[set[str], Callable[[], list[dict[str, Any]]]]] = [
         (CLUSTER, lambda: cluster_measures(names)),
         ({"ddp-step"}, ddp_step),
@@ -65,7 +65,7 @@ def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
 
 
 def shown(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """The records of measures, each printed when it is there."""
+    """Print each measure as it arrives. Return their records."""
     records = []
     for measure in measures:
         print(measure.line(), flush=True)
@@ -74,12 +74,12 @@ def shown(measures: Iterable[Measure]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
+    """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=NAMES, action="append", help="only this measure; can be repeated")
     options = parser.parse_args()
-    # What the bench has started ends with it, however it ends.
+    # Programs that the bench has started end with it, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     result: dict[str, Any] = {"machine": machine(), "measures": []}
     for records in taken(set(options.only or NAMES)):

@@ -1,4 +1,4 @@
-"""The form of a measure: two sides timed in turn, the median of their ratios, its spread, and the goal it must hold."""
+"""Measure: two sides timed in turn, the median of their ratios, its spread, and the goal."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
-"""The least number of pairs that a claim rests on."""
+"""Default number of pairs of a measure."""
 RESULT = "RESULT"
-"""How a process that takes blocks of steps when told to begins its answer; seconds follow."""
+"""First word of the answer of a process that runs blocks of steps. Seconds follow."""
 
 
 class BenchError(RuntimeError):
-    """A measure could not be taken; the message says why."""
+    """A measure could not be taken. The message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """One claim: ours takes at most `goal` times as long as theirs."""
+    """A claim: ours takes at most `goal` times as long as theirs."""
 
     name: str
     """Name of the measure."""
     ours: tuple[float, ...]
-    """Seconds that ours took, in the order of the run."""
+    """Seconds of ours, in the order of the run."""
     theirs: tuple[float, ...]
-    """Seconds that theirs took, each just after ours."""
+    """Seconds of theirs, each just after ours."""
     goal: float
-    """The highest ratio that is held."""
+    """Highest ratio that meets the goal."""
     unit: str = "s"
-    """Of ours and theirs."""
+    """Unit of ours and theirs."""
 
     @property
     def ratio(self) -> float:
-        """Median of the pairs' ratios: what slows a machine for a while slows both of a pair."""
+        """Median of the pairs' ratios. A temporary slowdown of the machine affects both of a pair."""
         return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
     def spread(self) -> tuple[float, float]:
-        """The lowest and the highest ratio of any pair."""
+        """Lowest and highest ratio of any pair."""
         ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
         return min(ratios), max(ratios)
 
     @property
     def is_held(self) -> bool:
-        """Whether the goal is met."""
+        """True if the goal is met."""
         return self.ratio <= self.goal
 
     def line(self) -> str:
-        """The measure in one line."""
+        """Return the measure in one line."""
         low, high = self.spread
         return (
             f"{self.name}  ours {median(self.ours):.2f} {self.unit}  "
@@ -66,7 +66,7 @@ class Measure:
         )
 
     def record(self) -> dict[str, Any]:
-        """The measure for tools."""
+        """Return the measure for tools."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -89,7 +89,7 @@ def in_turn(
     *,
     progress: bool = True,
 ) -> Measure:
-    """Time both sides in turn, A B A B ..., after one pair that does not count; `progress` shows each pair."""
+    """Time both sides in turn, A B A B ..., after one pair that does not count. `progress` shows each pair."""
     first: list[float] = []
     second: list[float] = []
     for number in range(pairs + 1):
@@ -103,7 +103,7 @@ def in_turn(
 
 
 def machine() -> dict[str, Any]:
-    """What the measures were taken on and of: machine, versions, commit."""
+    """Return the conditions of the measures: machine, versions, commit."""
     info = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     models = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
     return {

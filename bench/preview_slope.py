@@ -1,4 +1,4 @@
-"""What one more pool and one more job add to `pulumi preview` of a cloud stack, with few of them and with many."""
+"""The time that another pool or job adds to `pulumi preview` of a cloud stack, with few of them and with many."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STACK = "bench-slope"
 
 
 def config(pools: int, jobs: int) -> dict[str, Any]:
-    """The settings of a GKE stack with so many pools and jobs."""
+    """Return the settings of a GKE stack with these numbers of pools and jobs."""
     platform = {
         "kind": "gke",
         "project": "some-project",
@@ -51,9 +51,9 @@ class Previews:
         (PROJECT / f"Pulumi.{STACK}.yaml").unlink(missing_ok=True)
 
     def seconds(self, pools: int, jobs: int) -> float:
-        """What one preview takes of the CPU, all of its processes together.
+        """Return the CPU seconds of one preview, all its processes together.
 
-        By the clock, two previews of one stack differ by more than what fifty jobs add.
+        By wall clock, two previews of one stack differ by more than fifty jobs add.
         """
         self._settings.write_text(yaml.safe_dump({"config": config(pools, jobs)}), encoding="utf-8")
         before = _cpu_seconds_of_ended_processes()
@@ -61,9 +61,10 @@ class Previews:
         return _cpu_seconds_of_ended_processes() - before
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Milliseconds for each more from some to many, beside those from few to some; 1 and 0 say what is counted.
+        """Return the milliseconds for each further pool or job: from SOME to MANY, compared with FEW to SOME.
 
-        A round previews all three, so that a busy moment of the machine meets neighbours; the first does not count.
+        `pools` and `jobs` are 1 for the resource that is counted, else 0. A round previews all three sizes, so that a
+        busy moment of the machine affects all. The first round does not count.
         """
         late: list[float] = []
         early: list[float] = []
@@ -97,7 +98,7 @@ def _cpu_seconds_of_ended_processes() -> float:
 
 
 def preview_slopes() -> list[Measure]:
-    """The measures."""
+    """Return the measures."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         previews = Previews(Path(folder))
         return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

@@ -1,4 +1,4 @@
-"""A stack of the bench's own: any program and configuration, its state in a temporary folder."""
+"""A separate stack for the bench: any program and configuration, with its state in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 
 class BenchStack:
-    """One stack; every call that fails raises BenchError with what `pulumi` said."""
+    """A Pulumi stack. Every call that fails raises BenchError with the output of `pulumi`."""
 
     def __init__(self, name: str, program: Path, folder: Path) -> None:
         self._name = name
@@ -42,21 +42,21 @@ class BenchStack:
         settings.unlink(missing_ok=True)  # The new stack's salt; this stack's settings are in its own folder.
 
     def up(self, config: dict[str, Any], *words: str) -> float:
-        """`pulumi up`; returns its seconds."""
+        """Run `pulumi up`. Return its seconds."""
         return self._timed("up", "--yes", "--skip-preview", *words, config=config)
 
     def preview(self, config: dict[str, Any], *words: str) -> float:
-        """`pulumi preview`; returns its seconds."""
+        """Run `pulumi preview`. Return its seconds."""
         return self._timed("preview", *words, config=config)
 
     def destroy(self) -> None:
-        """`pulumi destroy`, with the settings of the last `up`."""
+        """Run `pulumi destroy` with the settings of the last command."""
         self._pulumi("destroy", "--yes", "--skip-preview", "--config-file", str(self._settings), "--stack", self._name)
 
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
-        """The inputs of the stack's Kubernetes objects as its state has them, by kind and name.
+        """Return the inputs of the stack's Kubernetes objects in its state, by kind and name.
 
-        `renamed` is a namespace and the name that is shown in its place, also where other names begin with it.
+        `renamed` is a namespace and its replacement. The replacement also applies to longer names that begin with it.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:

@@ -1,4 +1,4 @@
-"""The processes that a trainer measure asks for blocks of steps, and several sides of them timed in turn."""
+"""Processes that run blocks of steps for a trainer measure, and the timing of several sides in turn."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bench.measure import PROJECT, RESULT, BenchError, Measure
 
 Ask = Callable[[str], tuple[float, ...]]
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""What is measured on a CPU is, on a machine that has a GPU, too."""
+"""Environment that hides a GPU, so that a CPU measure also runs on the CPU of a machine that has a GPU."""
 
 
 @contextmanager
 def ranks(
     kind: str, *, world: int = 1, threads: int, program: str = "bench.trainer_rank", gpu: bool = False
 ) -> Iterator[Ask]:
-    """Processes that take a block of steps when asked to, `threads` CPU threads each."""
+    """Yield a function that makes the processes run a block of steps, with `threads` CPU threads each."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -68,7 +68,7 @@ def ranks(
 
 
 def in_rounds(name: str, sides: Mapping[str, Ask], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Seconds of each side, by its block's name; all in turn, after one round that does not count."""
+    """Return the seconds of each side, by its block's name. Sides run in turn, after one round that does not count."""
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         for side, ask in sides.items():
@@ -82,7 +82,7 @@ def in_rounds(name: str, sides: Mapping[str, Ask], rounds: int) -> dict[str, tup
 def compared(
     taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]
 ) -> tuple[Measure, ...]:
-    """A measure for each name, side and side to compare it with, by its goal."""
+    """Return a measure for each name, side and other side, with its goal."""
     return tuple(
         Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
         for (name, side, other), goal in goals.items()

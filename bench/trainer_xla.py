@@ -1,4 +1,4 @@
-"""The trainer's claim on PyTorch/XLA: once an SPMD program trains, nothing is compiled any more."""
+"""The trainer's claim about PyTorch/XLA: an SPMD program compiles nothing after its first steps."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from bench.trainer_rank import write_digits
 
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 STEADY = 3
-"""The step from which on the graph is the same."""
+"""Step from which on the graph is the same."""
 SAMPLES = 2000
 LINE = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """One claim: ours happens at most `goal` times."""
+    """A claim: an event happens at most `goal` times."""
 
     name: str
     """Name of the measure."""
     found: int
-    """How often it happened."""
+    """Number of events."""
     steps: int
-    """In how many steps."""
+    """Number of steps in which they were counted."""
     goal: int
-    """The highest number that is held."""
+    """Highest number that meets the goal."""
 
     @property
     def is_held(self) -> bool:
-        """Whether the goal is met."""
+        """True if the goal is met."""
         return self.found <= self.goal
 
     def line(self) -> str:
-        """The measure in one line."""
+        """Return the measure in one line."""
         held = "held" if self.is_held else "short"
         return f"{self.name}  {self.found} in {self.steps} steps  goal {self.goal}  {held}"
 
     def record(self) -> dict[str, Any]:
-        """The measure for tools."""
+        """Return the measure for tools."""
         return {**vars(self), "held": self.is_held}
 
 
 def compilations() -> Count:
-    """Graphs that two epochs of the digits compile after their third step, spread over eight virtual CPU devices."""
+    """Count the graphs that two epochs of digits compile after their third step, on eight virtual CPU devices."""
     if not PYTHON.exists():
         raise BenchError("there is no .venv-xla: run `make xla`")
     with tempfile.TemporaryDirectory() as folder:

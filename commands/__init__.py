@@ -1,4 +1,4 @@
-"""What the make targets run."""
+"""Commands behind the make targets."""
 
 from setup.interrupted import install
 

@@ -1,7 +1,7 @@
-"""Pulumi's own locks of a stack: who holds one, whether the holder lives, and what to do.
+"""Pulumi's own stack locks: the holder, its state, and advice for the user.
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
-(github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/lock.go). Nothing but its owner or `pulumi cancel` removes it.
+(github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from commands.orphans import ENGINE, RUN
 from infra.local import traces
 
 WAIT_SECONDS = 60.0
-"""Seconds that a `pulumi` whose command was killed may take to end: it has been interrupted too."""
+"""Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
 _LOCKED = "the stack is currently locked by"
 _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The process that made a lock."""
+    """The process that created a lock."""
 
     user: str
     host: str
@@ -40,22 +40,22 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """True if it was made on this machine."""
+        """True if the lock was created on this machine."""
         return self.host == socket.gethostname()
 
     @property
     def is_alive(self) -> bool:
-        """True if it may still run. An id that another program has by now does not count."""
+        """True if the owner may still run. An id that another program has taken over does not count."""
         if not self.is_here:
             return True
         return _name(self.pid) == ENGINE if Path("/proc/self").exists() else _answers(self.pid)
 
 
 def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
-    """Remove the locks of dead owners from a folder backend; returns what was done, in sentences.
+    """Remove the locks of dead owners from a folder backend. Return one sentence for each action.
 
-    Call it while holding the stack's lock of this checkout; `mark` is that of its runs. Raises StackBusy where an owner
-    lives, or may live on another machine.
+    Call it while holding this checkout's stack lock; `mark` is the mark of the stack's runs. Raises StackBusy if an
+    owner is alive, or may be alive on another machine.
     """
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
@@ -82,7 +82,7 @@ def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) 
 
 
 def _wait_for_orphan(owner: Owner, stack: str, mark: str) -> None:
-    """Wait for a `pulumi` of this stack whose command was killed: it was interrupted with it and ends soon."""
+    """Wait for a `pulumi` of this stack whose command was killed. Pulumi was interrupted too and ends soon."""
     if not owner.is_here or traces.environment_value(owner.pid, RUN) != mark:
         return
     say(f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end")
@@ -92,7 +92,7 @@ def _wait_for_orphan(owner: Owner, stack: str, mark: str) -> None:
 
 
 def owners_in(error: str) -> list[Owner]:
-    """Return the owners that Pulumi's own error names; empty for other errors."""
+    """Return the owners that Pulumi's error names; empty for other errors."""
     if _LOCKED not in error:
         return []
     return [
@@ -102,7 +102,7 @@ def owners_in(error: str) -> list[Owner]:
 
 
 def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
-    """Say who holds the stack and what to do; only a lock whose owner is certainly dead is one to remove."""
+    """Return the lock's holder and advice. Advise removing a lock only if its owner is certainly dead."""
     lines = []
     for each in owners:
         who = f"stack {stack}: locked since {each.since} by `pulumi` (pid {each.pid}) of {each.user} on {each.host}"
@@ -123,7 +123,7 @@ def _cancel(stack: str) -> str:
 
 
 def _read(lock: Path) -> Owner | None:
-    """Return the owner; None for a lock that is gone, empty or half written."""
+    """Return the owner; None if the lock is gone, empty or half written."""
     try:
         found = json.loads(lock.read_text(encoding="utf-8"))
         return Owner(
@@ -138,7 +138,7 @@ def _read(lock: Path) -> Owner | None:
 
 
 def _name(pid: int) -> str:
-    """Return the name of a process; empty where it has ended, a zombie included."""
+    """Return the name of a process; empty if it has ended or is a zombie."""
     try:
         name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
     except (OSError, UnicodeDecodeError):
@@ -147,7 +147,7 @@ def _name(pid: int) -> str:
 
 
 def _answers(pid: int) -> bool:
-    """Return True if some process has this id."""
+    """Return True if a process has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,6 @@
-"""`make check`: formatting, lint, types, contracts, scripts, workflows, Dockerfiles, advisories; says which failed."""
+"""`make check`: run formatting, lint, types, contracts, scripts, workflows, Dockerfiles and advisories; name the
+failures.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,13 @@ TYPED = (
 
 
 def tracked(*patterns: str) -> list[str]:
-    """Files that git tracks, by pattern."""
+    """Return the files that git tracks, by pattern."""
     done = subprocess.run(["git", "ls-files", "--", *patterns], cwd=PROJECT, capture_output=True, text=True, check=True)
     return done.stdout.split()
 
 
 def shell_scripts() -> list[str]:
-    """Tracked files whose first line names a shell."""
+    """Return the tracked files whose first line names a shell."""
     found = []
     for name in tracked():
         path = PROJECT / name
@@ -52,7 +54,7 @@ def shell_scripts() -> list[str]:
 
 
 def checks() -> list[tuple[str, list[str]]]:
-    """Name and command of each check."""
+    """Return the name and command of each check."""
     return [
         ("format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("lint", [str(BIN / "ruff"), "check", "."]),
@@ -66,7 +68,10 @@ def checks() -> list[tuple[str, list[str]]]:
 
 
 def audit() -> bool:
-    """Whether no locked dependency has a known vulnerability; says of how many nobody could tell."""
+    """Return True if no locked dependency has a known vulnerability.
+
+    Print the number of packages without advisories.
+    """
     print("-- vulnerabilities", flush=True)
     fine = True
     for name in tracked("*requirements*.txt"):
@@ -86,7 +91,9 @@ def audit() -> bool:
 
 
 def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
-    """The vulnerable packages in pip-audit's answer, the number of those it knows nothing of, and of the others."""
+    """Return the vulnerable packages in pip-audit's answer, the number of skipped packages and the number of audited
+    ones.
+    """
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']} has {vulnerability['id']}; fixed in {vulnerability['fix_versions']}"
@@ -97,7 +104,7 @@ def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
 
 
 def main() -> int:
-    """Run every check, also after one has failed."""
+    """Run every check, even after a failure."""
     failed = [] if audit() else ["vulnerabilities"]
     for name, words in checks():
         if not shutil.which(words[0]):

@@ -1,8 +1,8 @@
-"""The state files of one stack in a folder backend: whether they are there and whole, and how to mend them.
+"""State files of one stack in a folder backend: find, verify and repair them.
 
 Layout: github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/store.go and state.go. Before each write Pulumi copies the
-state to `.bak`; after each command it copies it to `.pulumi/backups/`. It writes a draft and renames it: a full disk, a
-lost network folder or a power failure cuts a file off, and `kill -9` rarely does.
+state to `.bak`. After each command it copies the state to `.pulumi/backups/`. Pulumi writes a draft and renames it. A
+full disk, a lost network folder or a power failure truncates a file; `kill -9` rarely does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 from commands.errors import StateBroken
 
 ATTRIBUTES = ".attrs"
-"""Suffix of a file that a folder backend keeps next to each of its files, with the content type; it may be missing.
+"""Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing.
 
 https://pkg.go.dev/gocloud.dev/blob/fileblob
 """
@@ -29,12 +29,12 @@ BACKUP = ".bak"
 BROKEN = ".broken"
 """Suffix of a broken state that was set aside. Pulumi reads only files that end in a format's name."""
 FORMATS = (".json", ".json.gz", ".json.zst")
-"""With PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD states are compressed."""
+"""Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it."""
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def folder_of(backend: str, checkout: Path) -> Path | None:
-    """Return the folder of a `file://` backend; None for others."""
+    """Return the folder of a `file://` backend; None for other backends."""
     if not backend.startswith("file://"):
         return None
     return checkout / Path(backend.removeprefix("file://").partition("?")[0]).expanduser()
@@ -46,16 +46,17 @@ def project_of(checkout: Path) -> str:
 
 
 def state_file(folder: Path, project: str, stack: str) -> Path | None:
-    """Return the file with the stack's state, the newest of several formats; None where there is none."""
+    """Return the stack's state file, the newest of several formats; None if it has none."""
     found = [path for each in FORMATS if (path := _stacks(folder, project) / f"{stack}{each}").exists()]
     return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def repair(folder: Path, project: str, stack: str) -> list[str]:
-    """Mend the state of one stack; returns what was done, in sentences.
+    """Repair the state of one stack. Return one sentence for each action.
 
-    A broken state gives way to `.bak`, then to the newest whole backup of an earlier command. The state before the last
-    write names what was being created as pending, so no resource is forgotten. Raises StateBroken without a whole copy.
+    Replace a broken state by `.bak`, else by the newest whole backup of an earlier command. The state before the last
+    write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no whole copy
+    exists.
     """
     done = []
     names = [f"{stack}{each}{more}{ATTRIBUTES}" for each in FORMATS for more in ("", BACKUP)]
@@ -87,14 +88,16 @@ def is_broken(folder: Path, project: str, stack: str) -> bool:
 
 
 def set_aside(folder: Path, project: str, stack: str) -> Path:
-    """Rename a broken state, so that the stack counts as new; returns the new name."""
+    """Rename a broken state, so that the stack counts as new. Return the new name."""
     state = state_file(folder, project, stack)
     assert state is not None, f"stack {stack} has no state"
     return state.rename(f"{state}{BROKEN}")
 
 
 def pending_operations(folder: Path, project: str, stack: str) -> list[str]:
-    """Return what Pulumi is doing, or did when it died, such as `creating local-cluster`; empty where unknown."""
+    """Return the operations that Pulumi is running, or ran when it died, such as `creating local-cluster`. Empty if
+    unknown.
+    """
     state = state_file(folder, project, stack)
     try:
         latest = (_content(state) if state else {})["checkpoint"]["latest"] or {}
@@ -109,13 +112,13 @@ def _stacks(folder: Path, project: str) -> Path:
 
 
 def _backups(folder: Path, project: str, stack: str) -> list[Path]:
-    """Return the states at the ends of earlier commands, newest first; their names hold the time in nanoseconds."""
+    """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
     found = [path for each in FORMATS for path in (folder / ".pulumi" / "backups" / project / stack).glob(f"*{each}")]
     return sorted(found, reverse=True)
 
 
 def _replace(copy: Path, state: Path) -> None:
-    """Put a copy in the state's place in one step."""
+    """Replace the state by a copy in one step."""
     draft = state.with_name(f"{state.name}.new")
     with draft.open("wb") as file:
         file.write(copy.read_bytes())
@@ -131,7 +134,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _is_whole(path: Path) -> bool:
-    """Return True if the file can be read as JSON. Zstandard is not looked into: Python 3.11 has no reader."""
+    """Return True if the file can be read as JSON. Assume that Zstandard files are whole: Python 3.11 has no reader."""
     try:
         if path.read_bytes().startswith(_ZSTANDARD_MAGIC):
             return True

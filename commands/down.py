@@ -1,4 +1,4 @@
-"""`make down`: `pulumi destroy`, then the proof that nothing of the stack is left on this machine."""
+"""`make down`: run `pulumi destroy`, then verify that this machine has no leftovers of the stack."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from infra.make_command import make_command
 from stack_config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
-"""The jobs with all that they are made of, as a target of Pulumi."""
+"""Target for Pulumi that matches the training jobs. `--target-dependents` adds their parts."""
 
 
 def destroy(stack: str) -> bool:
-    """Destroy the stack's resources; False where there were none."""
+    """Destroy the stack's resources. Return False if it had none."""
     if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
     try:
@@ -57,7 +57,7 @@ def destroy(stack: str) -> bool:
 
 
 def is_local(stack: str) -> bool:
-    """Return True if everything of the stack is on this machine."""
+    """Return True if every resource of the stack is on this machine."""
     if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
         return True
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -66,7 +66,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options with which Pulumi destroys a stack whose settings file is gone: the keys that it requires."""
+    """Yield the options for destroying a stack. If its settings file is gone, they supply the required keys."""
     if (PROJECT / f"Pulumi.{stack}.yaml").exists():
         yield ()
         return
@@ -77,9 +77,9 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """End the jobs before their nodes go, so that they write a last checkpoint: else they go with the cluster.
+    """Stop the jobs before their nodes go, so that they write a last checkpoint.
 
-    A cluster that is gone already has none, and does not keep the rest from being destroyed.
+    If the cluster is already gone, print the error and let the destroy continue.
     """
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
@@ -88,7 +88,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
 
 
 def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
-    """What of a stack stays in its cloud when it is destroyed, by the outputs that it had."""
+    """Return the buckets that stay in the cloud after the destroy, from the outputs before it."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     platform = load_file(file).platform if file.exists() else None
     keeps = isinstance(platform, GkeConfig | EksConfig) and platform.bucket.keep
@@ -96,7 +96,10 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Destroy, then look. Also end what an interrupted `up` left outside the stack's state. ORPHAN ends one cluster."""
+    """Destroy the stack and verify. ORPHAN stops the cluster of that name instead.
+
+    Also stop a local cluster that an interrupted `up` left outside the stack's state.
+    """
     if name := os.environ.get("ORPHAN"):
         return end_abandoned(name)
     stack = os.environ.get("STACK", "local")
@@ -109,13 +112,13 @@ def main() -> int:
 
 
 def take_down(stack: str) -> int:
-    """Destroy and look; returns the exit status."""
+    """Destroy the stack and verify. Return the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
     remove_provider_files(stack)
     set_closing(f"{make_command('down', STACK=stack)} goes on from there")
     cluster = stack_cluster(str(PROJECT), stack)
-    # Its `up` may have died before the cluster was in the stack's state, or the state is lost.
+    # `up` may have died before the cluster was in the stack's state, or the state is lost.
     if stop_cluster(cluster):
         print(f"the cluster of stack {stack} was not in the stack's state; ended it")
         worked = True
@@ -128,20 +131,20 @@ def take_down(stack: str) -> int:
 
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
-    """End a cluster, also after a first Ctrl-C; return False if there was none."""
+    """Stop a cluster, even after a first Ctrl-C. Return False if there was none."""
     with finished_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 
 def report_abandoned() -> None:
-    """Print the clusters of checkouts that no longer exist, and the command that ends each."""
+    """Print the clusters of checkouts that no longer exist, and the command that stops each."""
     for each in lifecycle.abandoned_clusters():
         command = make_command("down", STACK="", ORPHAN=each.folder.name)
         print(f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} ends it")
 
 
 def end_abandoned(name: str) -> int:
-    """End the one cluster with this name whose checkout no longer exists; return the exit status."""
+    """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
         print(f"make down: ORPHAN={name}: {refused_orphan(name, list(found))}", file=sys.stderr)
@@ -157,7 +160,7 @@ def end_abandoned(name: str) -> int:
 
 
 def refused_orphan(name: str, names: list[str]) -> str:
-    """Return why a cluster is not ended by its name."""
+    """Return the reason why a cluster is not stopped by its name."""
     saved = lifecycle.saved_settings(clusters_folder() / name)
     if saved:
         command = make_command("down", STACK=saved.stack)

@@ -1,4 +1,4 @@
-"""The environment in which `pulumi`, `kubectl` and `python` are a stack's own; `make shell` and all commands use it."""
+"""Environment in which `pulumi`, `kubectl` and `python` belong to one stack. `make shell` and all commands use it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from setup.pulumi_cli import path_folders
 
 PROJECT = Path(__file__).resolve().parents[1]
 STATE = PROJECT / ".trainyard"
-"""What this checkout keeps: the Pulumi state of stacks without another backend, and the passphrase of their secrets."""
+"""Folder for this checkout's state: the default Pulumi backend and the passphrase of its secrets."""
 PROVIDER_FILES = STATE / "provider"
-"""Temporary files of Pulumi's Kubernetes provider, in a folder for each run of a command."""
+"""Temporary files of Pulumi's Kubernetes provider, in one folder for each run of a command."""
 
 
 def passphrase_file() -> Path:
-    """The file with the passphrase of this checkout's secrets, made at first use, readable by its owner alone."""
+    """Return the file with the passphrase of this checkout's secrets. Create it at first use; only its owner can read
+    it.
+    """
     path = STATE / "passphrase"
     if not path.exists():
         STATE.mkdir(mode=0o700, exist_ok=True)
@@ -29,7 +31,7 @@ def passphrase_file() -> Path:
 
 
 def stack_environment() -> dict[str, str]:
-    """Environment variables for the stack's programs; a backend or passphrase that the user has set is kept."""
+    """Return the environment variables for the stack's programs. Keep a backend or passphrase that the user has set."""
     environment = dict(os.environ)
     cli, after = path_folders(PROJECT)
     before = [PROJECT / ".venv" / "bin", *cli, cache_folder() / "bin" / "kubernetes"]
@@ -44,14 +46,14 @@ def stack_environment() -> dict[str, str]:
         environment["PULUMI_BACKEND_URL"] = f"file://{STATE / 'pulumi'}"
     if not {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & environment.keys():
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
-    # The state's record of the secrets provider serves where Pulumi.<stack>.yaml has none, so that file stays clean.
+    # If Pulumi.<stack>.yaml names no secrets provider, Pulumi uses the state's record of it, so that file stays clean.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
     environment[TAKE_OVER_VARIABLE] = "true"
     PROVIDER_FILES.mkdir(mode=0o700, parents=True, exist_ok=True)
     environment[PROVIDER_TMPDIR] = str(PROVIDER_FILES)
     cluster = stack_cluster(str(PROJECT), environment.get("STACK", "local"))
-    # Also if the kubeconfig itself is missing: kubectl must not turn to the cluster of ~/.kube/config.
+    # Set it even if the kubeconfig is missing: kubectl must not use the cluster of ~/.kube/config.
     if "KUBECONFIG" not in environment and cluster.folder.exists():
         environment["KUBECONFIG"] = str(cluster.kubeconfig)
     return environment

@@ -12,4 +12,4 @@ class StackBusy(PulumiFailed):
 
 
 class StateBroken(PulumiFailed):
-    """The state of the stack cannot be read, and no whole copy of it exists."""
+    """The state of the stack cannot be read, and it has no whole copy."""

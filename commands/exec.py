@@ -1,6 +1,7 @@
-"""`make exec RANK=1`: a shell in the pod of a rank, its environment the launcher's; JOB=NAME where there are several.
+"""`make exec RANK=1`: open a shell in the pod of a rank, with the launcher's environment.
 
-Hosts of a job with `interactive: true` wait for what is started there by hand.
+If the stack has several jobs, JOB=NAME picks one. The hosts of a job with `interactive: true` wait for commands that
+the user starts by hand.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from commands.watching.pod_state import PodState, latest_by_place
 from infra.make_command import make_command
 
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
-"""bash where the image has it."""
+"""Shell of a pod: bash if the image has it."""
 
 
 def job_named(found: StackOutputs, name: str) -> str:
-    """The job to look into; raises NoStack where the name is none, or is needed."""
+    """Return the job to open. Raises NoStack if the name is unknown, or if it is missing and needed."""
     listed = ", ".join(found.jobs) or "none"
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
@@ -33,7 +34,7 @@ def job_named(found: StackOutputs, name: str) -> str:
 
 
 def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
-    """The running pod of a rank, or of a role such as `launcher`; raises NoStack where none runs."""
+    """Return the running pod of a rank, or of a role such as `launcher`. Raises NoStack if none runs."""
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
@@ -43,7 +44,7 @@ def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
 
 
 def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
-    """The kubectl command that runs `command` in the pod, or a shell without one."""
+    """Return the kubectl command that runs `command` in the pod; a shell if `command` is empty."""
     context = ["--context", found.context] if found.context else []
     terminal = ["--stdin", "--tty"] if sys.stdin.isatty() else ["--stdin"]
     kubectl = ["kubectl", *context, "--namespace", found.namespace, "exec", *terminal, pod.name, "--"]
@@ -51,7 +52,7 @@ def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[st
 
 
 def main(command: list[str]) -> int:
-    """Run kubectl; returns its exit status."""
+    """Run kubectl. Return its exit status."""
     set_closing(GOES_ON)
     try:
         found = stack_outputs()
@@ -62,7 +63,7 @@ def main(command: list[str]) -> int:
         print(f"make exec: {error}", file=sys.stderr)
         return 1
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    # kubectl ends by the signal; the API has no call that ends a program in a pod.
+    # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and what ran in its pod go on; {again} looks again")
     return subprocess.run(words(found, pod, command), env=environment, check=False).returncode

@@ -1,6 +1,6 @@
-"""Objects of a user's cluster that a stack would create and that are there already: `make up` stops before it begins.
+"""Objects of an existing cluster that a stack would take over: `make up` stops before it creates anything.
 
-pulumi-kubernetes creates by server-side apply, which takes such an object over; `make down` would then delete it.
+pulumi-kubernetes creates by server-side apply, which takes over such an object. `make down` would then delete it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REMEDIES = {
 
 
 def refused_for(stack: str, config: StackConfig, platform: KubeconfigConfig) -> list[str]:
-    """Return one line for each object that the stack would create over one that is there."""
+    """Return one line for each object that the stack would create and that the cluster already has."""
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = recorded_file(text, config)
@@ -48,7 +48,7 @@ def refused_for(stack: str, config: StackConfig, platform: KubeconfigConfig) -> 
 
 
 def identities(records: Iterable[Record]) -> set[Identity]:
-    """Return the Kubernetes objects with a name among the resources of a program."""
+    """Return the named Kubernetes objects among the resources of a program."""
     return {found for each in records if (found := _identity(each.type, each.inputs))}
 
 
@@ -66,7 +66,7 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 
 
 def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
-    """Return those that the cluster has. Raises PulumiFailed if the cluster does not answer."""
+    """Return the objects that the cluster already has. Raises PulumiFailed if the cluster does not answer."""
     files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
     settings = Configuration()
     settings.retries = False

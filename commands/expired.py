@@ -1,4 +1,4 @@
-"""The stacks that are past their `ttl`, as JSON: what the scheduled destroy ends."""
+"""Stacks that are past their `ttl`, as JSON, for the scheduled destroy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stack_config import load_file
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
-    """When what is up now was begun: the first `up` that succeeded since the last `destroy`; None where nothing is up.
+    """Return the start of the first `up` since the last successful `destroy`; None if nothing is up.
 
-    `history` is that of `pulumi stack history --json`, the newest first.
+    `history` comes from `pulumi stack history --json`, newest first. A failed `up` counts too.
     """
     begun = None
     for each in history:
@@ -28,7 +28,7 @@ def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
 
 
 def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -> bool:
-    """Whether a stack that is up since `begun` has had its time; never one without a ttl."""
+    """Return True if a stack that is up since `begun` has outlived its ttl. A stack without a ttl never expires."""
     return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
 
 

@@ -1,6 +1,7 @@
-"""Follows jobs to their end: their hosts' logs, what they wait for, how they ended. `make logs`, and part of `make up`.
+"""`make logs` and part of `make up`: follow jobs until they end.
 
-The jobs and pods are listed every second rather than watched: there is no watch that could close or grow stale.
+The screen shows the hosts' logs, the reasons for waiting and the result of each job. The follower lists jobs and pods
+every second: a watch could close or become stale.
 """
 
 from __future__ import annotations
@@ -37,36 +38,36 @@ from commands.watching.screen import Screen, describe, describe_many, progress_t
 from infra.make_command import make_command
 
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as in shells."""
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
-"""How long after the end of the jobs the rest of their logs may take to arrive."""
+"""Seconds that the rest of the logs may take to arrive after the jobs have ended."""
 ABSENT_SECONDS = 10.0
-"""How long a job may not exist before following it is given up."""
+"""Seconds that a job may be absent before the follower gives up."""
 STUCK_SECONDS = 120.0
-"""How long a host may wait for something that does not pass by itself before following is given up."""
+"""Seconds that a host may wait for something that does not pass by itself before the follower gives up."""
 UNREACHABLE_SECONDS = 300.0
-"""How long the API server may not answer before following is given up; it may be restarting."""
+"""Seconds that the API server may not answer before the follower gives up. It may be restarting."""
 GONE_SECONDS = 10.0
-"""Seconds without a process of the local cluster, or with another cluster answering, after which following ends."""
+"""Seconds before the follower gives up if the local cluster has no process or another cluster answers."""
 SILENT_SECONDS = 3.0
-"""Seconds without an answer of the API server after which the screen says so."""
+"""Seconds without an answer of the API server before the screen reports it."""
 NODES_SECONDS = 5.0
-"""Seconds between two looks at the nodes."""
+"""Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
-"""How long a host may wait without a reason before its events are asked, and how often."""
+"""Seconds that a host may wait without a reason before its events are queried, and between two queries."""
 TAIL_LINES = 80
-"""Lines of each host that are kept; torchrun's failure report takes about 40 of them."""
+"""Lines kept of each host. torchrun's failure report takes about 40."""
 MANY_HOSTS = 8
-"""With more hosts than that their states are counted instead of listed."""
+"""Number of hosts above which their states are counted instead of listed."""
 
 
 class GivenUp(RuntimeError):
-    """The jobs will not end by themselves, or cannot be seen any more; the message says why and what to do."""
+    """The jobs will not end by themselves, or cannot be seen any more. The message says why and what to do."""
 
 
 class Follower:
-    """Follows the named jobs of one cluster until each has ended."""
+    """Follower of the named jobs of one cluster, until each has ended."""
 
     def __init__(self, cluster: Cluster, names: Sequence[str], screen: Screen, up: str = "") -> None:
         self._up = up or make_command("up")
@@ -87,7 +88,7 @@ class Follower:
         self._is_disturbed = False
 
     def run(self) -> int:
-        """Follow to the end; 0 when every job is complete, 1 when one failed or was given up."""
+        """Follow to the end. Return 0 if every job is complete, 1 if one failed or the follower gave up."""
         try:
             with self._screen.live():
                 self._loop()
@@ -128,7 +129,7 @@ class Follower:
             self._screen.note(f"{pod.job}: {ended}")
 
     def _poll(self, now: float) -> None:
-        """Ask for jobs and pods, and report what has changed."""
+        """Query jobs and pods, and report changes."""
         for end in self._local.program_ends() if self._local else []:
             self._screen.note(str(end))
             self._is_disturbed |= not end.node
@@ -154,7 +155,7 @@ class Follower:
         return name in self._jobs and bool(self._jobs[name].uid)
 
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
-        """Report an API server that does not answer; give up where it will not come back by itself."""
+        """Report an API server that does not answer. Give up if it will not come back by itself."""
         self._screen.now("waiting for the API server")
         up = self._up
         if self._local and self._local.is_removed():
@@ -176,7 +177,7 @@ class Follower:
             self._say("unreachable", f"{error} since {since}{hosts}; trying again")
 
     def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
-        """Report that the API server answers again, and whether each job's hosts ran on meanwhile."""
+        """Report that the API server answers again, and the number of hosts that stopped meanwhile."""
         if self._is_disturbed or "unreachable" in self._said:
             outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
             self._screen.note(f"the API server answers again{outage}")
@@ -191,7 +192,7 @@ class Follower:
             self._forget(key)
 
     def _look_at_nodes(self, pods: Sequence[PodState], now: float) -> None:
-        """Report nodes of the jobs' hosts that stop answering, and that answer again."""
+        """Report nodes of the jobs' hosts that stop answering, and nodes that answer again."""
         if now - self._nodes_at < NODES_SECONDS:
             return
         self._nodes_at = now
@@ -215,7 +216,7 @@ class Follower:
         return progress_text(job, self._progress.get(job.name), seconds)
 
     def _tell(self, job: JobState, pods: list[PodState], now: float) -> None:
-        """Say what is new about one job and its pods; give up where waiting is of no use."""
+        """Report news about one job and its pods. Give up if waiting does not help."""
         if job.state == "absent":
             if not self._jobs[job.name].is_over:
                 self._tell_absent(job, now)
@@ -238,7 +239,7 @@ class Follower:
             self._tell_pod(pod, sum(each.place == pod.place for each in pods) - 1 + pod.restarts, len(current), now)
 
     def _tell_absent(self, job: JobState, now: float) -> None:
-        """Give up a job that does not exist; at once if its namespace goes, else after time for a replacement."""
+        """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
         advice = f"{self._up} creates it again"
@@ -254,32 +255,32 @@ class Follower:
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
-        # Kubernetes changes between the failed pull and the wait for the next one: that is not news.
+        # Kubernetes alternates between the failed pull and the wait for the next one. That is not news.
         known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._said.get(pod.uid, "")
         if hosts <= MANY_HOSTS and not known:
             self._say(pod.uid, text)
         self._bear_stuck(pod.uid, pod.reason, now, text)
 
     def _warning(self, uid: str, now: float) -> str:
-        """The last warning about an object that has been waiting for a while; empty where there is none."""
+        """Return the last warning about an object that has been waiting for a while; empty if it has none."""
         asked, text = self._events.get(uid, (now, ""))
         self._events.setdefault(uid, (now, ""))
         if now - asked >= EVENTS_SECONDS:
             try:
                 text = (self._cluster.warnings(uid) or [""])[-1]
             except Unreachable:
-                return text  # The next poll tells of it.
+                return text  # The next poll reports it.
             self._events[uid] = (now, text)
         return text
 
     def _say(self, key: str, text: str) -> None:
-        """Show a line unless it was the last one said about `key`."""
+        """Show a line unless it was the last one about `key`."""
         if self._said.get(key) != text:
             self._said[key] = text
             self._screen.note(text)
 
     def _bear(self, key: str, seconds: float, now: float, reason: str, advice: str) -> None:
-        """Give up when `key` has lasted longer than `seconds`."""
+        """Give up if `key` has lasted longer than `seconds`."""
         if now - self._since.setdefault(key, now) > seconds:
             raise GivenUp(f"{reason} (for {spell(seconds)}); {advice}")
 
@@ -295,7 +296,7 @@ class Follower:
         self._said.pop(key, None)
 
     def _finish(self) -> None:
-        """Show how each job ended that did."""
+        """Show the result of each job that has ended."""
         for job in self._jobs.values():
             if not job.is_over:
                 continue
@@ -311,7 +312,7 @@ class Follower:
 def _hosts_in(
     states: Collection[str], jobs: Iterable[JobState], pods: Sequence[PodState]
 ) -> dict[str, frozenset[tuple[str, int]]]:
-    """Return each job's pods in some states, each with the number of its container's restarts."""
+    """Return each job's pods in these states, each with the restart count of its container."""
     return {
         job.name: frozenset((pod.uid, pod.restarts) for pod in pods if pod.owner == job.uid and pod.state in states)
         for job in jobs
@@ -326,9 +327,9 @@ def follow(
     context: str | None = None,
     up: str = "",
 ) -> int:
-    """Follow the jobs to their end on `out`; returns 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
+    """Follow the jobs on `out` until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
 
-    `up` is the command that messages advise to bring the jobs back.
+    `up` is the command that messages recommend for restoring the jobs.
     """
     found = StackOutputs(kubeconfig_path=kubeconfig_path, namespace=namespace, jobs=tuple(job_names), context=context)
     return _follow(found, found.jobs, Screen(out), up)
@@ -352,7 +353,7 @@ def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str =
 
 
 def goes_on(jobs: Sequence[str]) -> str:
-    """Return the sentence that jobs go on without the command that followed them."""
+    """Return the sentence that the jobs continue without the command that followed them."""
     which = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"jobs {', '.join(jobs)} go on"
     it = "it" if len(jobs) == 1 else "them"
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
@@ -363,7 +364,7 @@ def _cluster(found: StackOutputs) -> Cluster:
 
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
-    """Show what the jobs' pods have printed so far."""
+    """Show the output of the jobs' pods so far."""
     pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
     ranks = {name: {rank for pod in pods if pod.job == name for rank in pod.ranks} for name in names}
     total = sum(map(len, ranks.values()))
@@ -371,7 +372,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
         try:
             lines = cluster.log(pod)
         except Unreachable as error:
-            # The cluster has answered before: it is this pod's node that does not.
+            # The cluster has answered before, so this pod's node is the one that does not answer.
             screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
             continue
         for text in lines:
@@ -379,7 +380,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
 
 
 def main() -> int:
-    """`make logs`: as `follow`; 0 with --no-follow when the logs were shown."""
+    """`make logs`: like `follow`. With --no-follow return 0 once the logs are shown."""
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
     parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")

@@ -1,13 +1,13 @@
-"""Handles Ctrl-C, SIGTERM and SIGHUP: pass them to the child program once, wait for its end, close with a sentence.
+"""Ctrl-C, SIGTERM and SIGHUP: pass each to the child program once, wait for its end, print a closing sentence.
 
-How Pulumi 3.245 handles SIGINT (github.com/pulumi/pulumi, pkg/backend/cancellation_scope.go): the first one cancels: no
-new operation begins, running ones end, the state is saved, the lock goes. The second one terminates: running operations
-are abandoned and stay in the state as pending. It listens only while the engine runs (pkg/backend/diy/backend.go,
-`apply`). Before that, and afterwards while it saves and unlocks, SIGINT ends the process and its lock stays.
-A child is therefore started with SIGINT ignored, which Go keeps until `signal.Notify` and restores after `signal.Stop`
-(https://pkg.go.dev/os/signal), and gets the signal when it listens.
+Pulumi 3.245 handles SIGINT in github.com/pulumi/pulumi, pkg/backend/cancellation_scope.go. The first SIGINT cancels: no
+new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: running
+operations are abandoned and stay in the state as pending. Pulumi listens only while the engine runs
+(pkg/backend/diy/backend.go, `apply`). Before that, and afterwards while Pulumi saves and unlocks, SIGINT ends the
+process and its lock stays. A child is therefore started with SIGINT ignored. Go keeps that until `signal.Notify` and
+restores it after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the signal once it listens.
 
-Plugins have process groups of their own (sdk/go/common/util/cmdutil/child_unix.go) and learn of the end from Pulumi.
+Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and learn of the end from Pulumi.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from typing import IO, TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "the stack and its jobs go on"
-"""The closing of commands that only look."""
+"""Closing sentence of commands that only read."""
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
-"""Seconds between two lines that say what a stopping command waits for."""
+"""Seconds between two progress lines of a stopping command."""
 DRAIN_SECONDS = 5.0
-"""Seconds in which output may still arrive after a child has ended; a process left behind may hold the pipe open."""
+"""Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal stopped the command; the message says in which state the stack is and which command continues."""
+    """A signal stopped the command. The message says in which state the stack is and which command continues."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +52,30 @@ class Child:
     stdout: str
     stderr: str
     is_stopped: bool
-    """True if a signal came while it ran, also where it ended before it could be told."""
+    """True if a signal came while the child ran, even if the child ended before it got the signal."""
     is_abandoned: bool = False
-    """True if a second signal made it end before it had finished what it had begun."""
+    """True if a second signal ended the child before it had finished its operations."""
 
 
 _received: list[int] = []
 _holds: list[int] = []
-"""For each block that holds signals: how many had been received before it."""
+"""For each block that holds signals: the number of signals received before it."""
 _finishing = 0
 _second_raises = False
 _closing = ""
 
 
 def set_closing(text: str) -> None:
-    """Set the sentence that ends the command if a signal stops it from here on."""
+    """Set the sentence that the command prints if a signal stops it from here on."""
     global _closing
     _closing = text
 
 
 def run_command(name: str, command: Callable[[], int]) -> int:
-    """Run this process's command to its exit status. A signal ends it with one sentence and 128 + its number."""
+    """Run this process's command and return its exit status.
+
+    A signal ends it with one sentence and 128 + its number.
+    """
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
@@ -108,7 +111,7 @@ def held() -> Iterator[None]:
 
 @contextmanager
 def finished_first() -> Iterator[None]:
-    """Hold signals and do not pass the first one to children: what the block does must not stop halfway."""
+    """Hold signals and do not pass the first one to children. Use it for blocks that must not stop halfway."""
     global _finishing
     _finishing += 1
     try:
@@ -120,7 +123,7 @@ def finished_first() -> Iterator[None]:
 
 @contextmanager
 def finished_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
-    """Finish this block after a first signal and report what it waits for. A second signal raises KeyboardInterrupt."""
+    """Finish this block after a first signal and report progress. A second signal raises KeyboardInterrupt."""
     global _second_raises
     begun, done = len(_received), threading.Event()
     waiting = _Waiting(name, waits_for, lambda: waits_for)
@@ -143,7 +146,7 @@ def finished_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
 
 
 class _Waiting:
-    """The lines that a command prints while it stops: one at once, and one every few seconds."""
+    """Lines that a command prints while it stops: one at once, then one every few seconds."""
 
     def __init__(self, name: str, finishes: str, waits_for: Callable[[], str]) -> None:
         self._name, self._finishes, self._waits_for = name, finishes, waits_for
@@ -172,7 +175,7 @@ def run_child(
     ignores_at_start: bool = False,
     waits_for: Callable[[], str] = lambda: "",
 ) -> Child:
-    """Run a program to its end in a session of its own, so that a terminal's Ctrl-C reaches this process alone.
+    """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
     `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it.
     """
@@ -208,7 +211,7 @@ def run_child(
 
 
 class _Stopping:
-    """Passes signals to one child and says what is waited for."""
+    """Forwarder of signals to one child. It also prints progress."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
         self._process, self._name = process, name
@@ -226,12 +229,12 @@ class _Stopping:
 
     @property
     def is_wanted(self) -> bool:
-        """True if the child was to stop."""
+        """True if the child was asked to stop."""
         return self._wanted > 0
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the child was to end without finishing."""
+        """True if the child was asked to end without finishing."""
         return self._level > 1
 
     @property
@@ -239,7 +242,7 @@ class _Stopping:
         return self._requests - 1 if _finishing else self._requests
 
     def _pass_on(self, wanted: int) -> None:
-        """Pass on what is wanted: 1 interrupts, 2 interrupts or terminates at once, 3 kills."""
+        """Pass the request on: 1 interrupts, 2 interrupts or terminates at once, 3 kills."""
         pid = self._process.pid
         if self._level == 0 < wanted and (listens(pid) or wanted > 1):
             self._level = 1
@@ -259,7 +262,7 @@ class _Stopping:
 
 
 class _Pump:
-    """Reads a pipe in a thread, keeps the text and shows it."""
+    """Reader of a pipe in a thread. It keeps the text and shows it."""
 
     def __init__(self, pipe: IO[bytes] | None, shown: TextIO | None) -> None:
         self._pipe, self._shown = pipe, shown
@@ -280,14 +283,14 @@ class _Pump:
                         self._shown.flush()
 
     def text(self) -> str:
-        """Return all that was read; waits for the rest."""
+        """Return all text read. Waits for the rest."""
         if self._pipe:
             self._thread.join(DRAIN_SECONDS)
         return "".join(self._lines)
 
 
 def listens(pid: int) -> bool:
-    """Return True unless the process ignores SIGINT; True too where that cannot be known."""
+    """Return False if the process ignores SIGINT; True otherwise, also if unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -297,9 +300,9 @@ def listens(pid: int) -> bool:
 
 
 def say(text: str, *, new_line: bool = False) -> None:
-    """Print one line on standard error; a terminal that has closed is no reason to fail."""
+    """Print one line on standard error. Ignore a closed terminal."""
     with contextlib.suppress(OSError):
-        # Behind the ^C that a terminal shows.
+        # Print a new line after the ^C that a terminal shows.
         print(("\n" if new_line and sys.stderr.isatty() else "") + text, file=sys.stderr, flush=True)
 
 
@@ -328,7 +331,7 @@ def _listening() -> Iterator[None]:
 
 
 def _handle(number: signal.Signals) -> signal.Handlers | Callable[[int, FrameType | None], object] | int | None:
-    """Handle a signal from here on, unless the parent chose to ignore it, as `nohup` does; returns the old handler."""
+    """Handle a signal from here on, unless the parent ignores it, as `nohup` does. Return the old handler."""
     before = signal.getsignal(number)
     if before is not signal.SIG_IGN:
         signal.signal(number, _on_signal)
@@ -341,6 +344,6 @@ def _ignore_interrupts() -> None:
 
 
 def _follow_parent() -> None:
-    """Have the kernel interrupt this process when the command that started it is killed."""
+    """Make the kernel interrupt this process when the command that started it is killed."""
     if _LIBC:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Removes from a stack's state a local cluster whose data was deleted, so that `make up` can start a new one."""
+"""Removal from a stack's state of a local cluster whose data was deleted, so that `make up` can start a new one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ CLUSTER_RESOURCE = "::local-processes"
 
 
 def remove_lost_cluster(stack: str) -> bool:
-    """Destroy what the state has if the data of the stack's local cluster is gone; return True if it was.
+    """Destroy the resources in the state if the data of the stack's local cluster is gone. Return True if it was gone.
 
-    Everything in the stack was in that cluster. The engine cannot replace it: see LocalClusterProvider.diff.
+    The stack's other resources were in that cluster. The engine cannot replace the cluster: see
+    LocalClusterProvider.diff.
     """
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:

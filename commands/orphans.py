@@ -1,4 +1,4 @@
-"""Processes that a dead `pulumi` left behind: its language host and providers, known by an environment variable."""
+"""Leftover processes of a dead `pulumi`: its language host and providers, marked by an environment variable."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class _Process:
 
 
 def run_mark(checkout: Path, stack: str) -> str:
-    """Return the value of the variable for a stack of a checkout."""
+    """Return the variable's value for a stack of a checkout."""
     return f"{checkout}:{stack}"
 
 
 def end_orphans(mark: str) -> int:
-    """End the processes of runs whose `pulumi` is dead; returns how many there were."""
+    """End the processes of runs whose `pulumi` is dead. Return their number."""
     orphans = orphans_of(mark)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in orphans_of(mark):
@@ -43,7 +43,7 @@ def end_orphans(mark: str) -> int:
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes of the mark that have no living `pulumi` of that mark above them."""
+    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor."""
     marked = {each.pid: each for each in _marked(mark)}
     return [pid for pid in marked if not _has_engine(pid, marked)]
 
@@ -57,7 +57,7 @@ def _has_engine(pid: int, marked: dict[int, _Process]) -> bool:
 
 
 def _marked(mark: str) -> list[_Process]:
-    """Return the processes of the mark. A local cluster outlives the run that started it and is not one of them."""
+    """Return the processes with the mark. Leave out a local cluster, which outlives the run that started it."""
     found = []
     for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
         if not entry.name.isdigit():
@@ -70,6 +70,6 @@ def _marked(mark: str) -> list[_Process]:
                 continue
             name, _, rest = (entry / "stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
         except (OSError, UnicodeDecodeError):
-            continue  # It ended while we looked, or belongs to another user.
+            continue  # The process ended meanwhile, or belongs to another user.
         found.append(_Process(pid=int(entry.name), parent=int(rest.split()[1]), name=name))
     return found

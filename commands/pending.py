@@ -1,4 +1,4 @@
-"""What an update that died had begun to create: adopted where the cloud went on, forgotten where it did not."""
+"""Creations that a dead update had begun: adopt the resources that the cloud created, forget the others."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from infra.naming import CLUSTER_LABEL
 from stack_config import load_file
 
 Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
-"""Type, inputs and ids that the state knows -> id of what the cloud has besides them; None where it has nothing.
+"""Type, inputs and ids that the state knows -> id of another such resource in the cloud; None if it has none.
 
-LookupError where nobody knows how to look for that type.
+Raises LookupError for a type that cannot be looked up.
 """
 REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Beginnings of types of which a second creation takes over what the first one made."""
+"""Prefixes of types for which a second creation takes over the result of the first."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each resource of a cloud whose creation was never answered, and which a second one would not take over."""
+    """Return each cloud resource whose creation was never answered and that a second creation would not take over."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
-    # Of a component no cloud knows anything.
+    # Components exist only in Pulumi, not in a cloud.
     return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE)]
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
-    """Add to the state what the cloud has of them; returns the URNs of those that must be looked for by hand.
+    """Add the resources that the cloud has to the state. Return the URNs that the user must look for by hand.
 
-    Each gets the id that follows from its name, or that `find` gives, and a refresh asks the cloud: what is there
-    stays, what is not goes. By hand are those without an id that follows where `find` is None. Operations stay pending
-    until the refresh is done, so that the next command repeats one that was interrupted.
+    Each resource gets the id that follows from its name, or the id from `find`. A refresh then asks the cloud: it keeps
+    resources that exist and drops the others. If `find` is None, resources without a derivable id are left to the user.
+    Operations stay pending until the refresh is done, so that the next command repeats an interrupted adoption.
     """
     deployment = exported["deployment"]
     resources = list(deployment.get("resources") or [])
@@ -64,9 +64,9 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         if id_ and urn not in ids:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
         if id_ and ids.get(urn, id_) == id_:
-            refreshed.add(urn)  # If it is in the state already, an earlier command did not finish its refresh.
+            refreshed.add(urn)  # If the state already has it, an earlier command did not finish its refresh.
         elif id_:
-            unknown.append(urn)  # It replaces one that is still there.
+            unknown.append(urn)  # It replaces a resource that still exists.
     kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in refreshed]
     edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
     done = _import({**exported, "deployment": edited}, run)
@@ -86,7 +86,7 @@ def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
 
 
 def _forget_creates(run: Callable[..., bool]) -> bool:
-    """Remove the pending creations from the state as it is now."""
+    """Remove the pending creations from the current state."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         if not run("stack", "export", "--file", file.name):
             return False
@@ -101,7 +101,10 @@ def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> 
 
 
 def looked_up(lister: Lister, label: str) -> Find:
-    """Finds by its tags what was made for the cluster of that label, and what has none by all that is said of it."""
+    """Return a Find that uses the cloud's listings.
+
+    A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
+    """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
         listings = [each for each in (*AMAZON, *PARTS) if type_ in each.types]
@@ -114,7 +117,7 @@ def looked_up(lister: Lister, label: str) -> Find:
 
 
 def _is(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
-    """Whether it is what was asked for by these inputs."""
+    """Return True if the listed resource was created from these inputs."""
     if name := (inputs.get("tags") or {}).get("Name"):
         return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
     said = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
@@ -122,7 +125,7 @@ def _is(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
 
 
 def adopt_pending(stack: str) -> None:
-    """The same for a stack, before its next `up` or `destroy`; AWS is asked with the `aws` that people use."""
+    """Adopt a stack's pending creations before its next `up` or `destroy`. Query AWS with the user's `aws` CLI."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
     if not exported["deployment"].get("pending_operations"):
@@ -132,7 +135,7 @@ def adopt_pending(stack: str) -> None:
         pulumi(*words, "--stack", stack)
         return True
 
-    # Between the import and the refresh the state names resources that may not exist, and no operation is pending.
+    # Between import and refresh the state names resources that may not exist, and no operation is pending.
     with finished_first():
         try:
             unknown = adopt(exported, run, _real(file))
@@ -145,7 +148,7 @@ def adopt_pending(stack: str) -> None:
 
 
 def _real(file: Path) -> Find | None:
-    """Asks AWS; None for other platforms, whose ids all follow from names."""
+    """Return a Find that queries AWS; None for other platforms, whose ids all follow from names."""
     platform = load_file(file).platform if file.exists() else None
     if not isinstance(platform, EksConfig):
         return None

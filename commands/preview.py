@@ -1,10 +1,10 @@
 """`make preview`: what a change of a stack does, costs, needs and breaks.
 
-Compares the stack with the one of a commit: --base, by default the commit where this branch left `main`, here or at the
-origin. Without such a commit the stack counts as new. That commit need not be what is up. --engine compares with what
-is up: it asks Pulumi's engine, which needs a cloud's credentials. Without --engine two recordings of the program are
-compared, and the clouds' official plugins check and plan the same resources, without credentials, if Pulumi can
-install them.
+Compares the stack with the one of a commit. --base names it; the default is the commit where this branch left `main`,
+here or at the origin. Without such a commit the stack counts as new. That commit may differ from what is up. --engine
+compares with what is up: it asks Pulumi's engine, which needs a cloud's credentials. Without --engine, the preview
+compares two recordings of the program. The clouds' official plugins then check and plan the same resources, without
+credentials, if Pulumi can install them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from policy.rules import findings
 from stack_config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
-"""What is compared with by default: the first of these that there is."""
+"""Default bases: the first that exists is compared with."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the report; 1 when the change must not be merged, 2 when the settings cannot be read."""
+    """Write the report. Return 1 if the change must not be merged, 2 if the settings cannot be read."""
     options = _options(arguments)
     file = PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
@@ -118,7 +118,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _base(asked: str | None) -> str | None:
-    """The commit to compare with; None where there is nothing. Raises ValueError where what was asked for is not it."""
+    """Return the commit to compare with; None if there is none. Raises ValueError if git does not know the requested
+    one.
+    """
     for each in BASES if asked is None else (asked,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
@@ -144,7 +146,7 @@ def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
 
 
 def _earlier(name: str, commit: str | None) -> str | None:
-    """The stack's file as it was; None for a new one."""
+    """Return the stack's earlier file; None for a new stack."""
     if commit is None:
         return None
     listed = subprocess.run(
@@ -158,7 +160,7 @@ def _earlier(name: str, commit: str | None) -> str | None:
 
 
 def _parsed(text: str) -> StackConfig | None:
-    """The settings in a text; None for ones that this program can no longer read."""
+    """Return the settings in a text; None if this program can no longer read them."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -175,7 +177,7 @@ def _engine(stack: str) -> list[Step]:
 
 
 def _running(text: str) -> dict[str, list[str]]:
-    """The pools with running jobs; argparse says what is wrong."""
+    """Return the pools with running jobs. Raises ArgumentTypeError for other text."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -186,7 +188,7 @@ def _running(text: str) -> dict[str, list[str]]:
 
 
 def _verdict(file: str) -> str:
-    """What a rehearsal showed; argparse says what is wrong with its file."""
+    """Return a rehearsal's result. Raises ArgumentTypeError if its file cannot be read."""
     try:
         return verdict(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:

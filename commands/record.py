@@ -1,4 +1,4 @@
-"""The record of a run, completed when its job is over and written beside its checkpoints."""
+"""Run record: completed when the job is over, and written next to its checkpoints."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from commands.watching.job_state import JobState
 
 FILE = "run-record.json"
 HERE = "file"
-"""Scheme of a bucket that is a folder: of this machine, where the cluster is on it too."""
+"""Scheme of a bucket that is a folder. Both the cluster and the folder are then on this machine."""
 COPY = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
-"""What people write each cloud's buckets with."""
+"""Command that writes to each cloud's buckets."""
 
 
 class NotWritten(RuntimeError):
-    """A record could not be written; the message says where to and why."""
+    """A record could not be written. The message gives the target and the reason."""
 
 
 def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
-    """The record with how the job ended, its hours, chip-hours, and what its hosts cost in US dollars."""
+    """Return the record with the job's result, hours, chip-hours and hosts' cost in US dollars."""
     hours = None
     if state.started and state.finished:
         hours = (datetime.fromisoformat(state.finished) - datetime.fromisoformat(state.started)).total_seconds() / 3600
@@ -41,9 +41,9 @@ def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
 
 
 def write(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket; where it is. Raises NotWritten.
+    """Write the record into its job's folder of the bucket. Return its URL. Raises NotWritten.
 
-    A cloud's bucket is written with the `gcloud` or `aws` that people use; neither was run so far.
+    The user's `gcloud` or `aws` writes to a cloud's bucket. Neither command has been run yet.
     """
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{FILE}", json.dumps(record, indent=2)
     scheme, _, path = target.partition("://")
@@ -58,7 +58,7 @@ def write(bucket: str, record: Mapping[str, Any]) -> str:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file that belongs to the bucket's owner, as its folder does: the job may not have written there yet."""
+    """Write a file that belongs to the bucket's owner, like its folder. The job may not have written there yet."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     owner = path.parent.parent.stat()

@@ -1,7 +1,7 @@
-"""`python -m commands.rights STACK`: the least rights to preview, make, destroy and list a cloud stack.
+"""`python -m commands.rights STACK`: the minimum permissions to preview, create, destroy and list a cloud stack.
 
-For EKS an IAM policy, for GKE the roles with their conditions; JSON on standard output. docs/workflows.md says who gets
-them. No cloud account was ever asked with them so far.
+Prints JSON: an IAM policy for EKS, the roles with their conditions for GKE. docs/workflows.md says who gets them. Not
+yet tested on a cloud account.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ SERVICES = {
     "resourcegroupstaggingapi": "tag",
     "s3api": "s3",
 }
-"""Names of the command line's services in IAM, where they are not the same."""
+"""IAM names of the AWS CLI's services, if they differ."""
 NAMES = {
     "s3:ListBuckets": "s3:ListAllMyBuckets",
     "iam:ListOpenIdConnectProviders": "iam:ListOpenIDConnectProviders",
     "iam:ListOpenIdConnectProviderTags": "iam:ListOpenIDConnectProviderTags",
 }
-"""Actions that are not called as their command is."""
+"""Actions whose name differs from their command's."""
 READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
 
 def action(words: Sequence[str]) -> str:
-    """The action that a command of `aws` takes: `aws ec2 describe-vpcs` is `ec2:DescribeVpcs`."""
+    """Return the IAM action of an `aws` command: `aws ec2 describe-vpcs` is `ec2:DescribeVpcs`."""
     _, service, verb, *_ = words
     name = f"{SERVICES.get(service, service)}:{''.join(part.capitalize() for part in verb.split('-'))}"
     return NAMES.get(name, name)
 
 
 def amazon(platform: EksConfig) -> Document:
-    """The IAM policy for an EKS stack."""
+    """Return the IAM policy for an EKS stack."""
     records = run(lambda: aws.build_cloud(platform)).records
     made = {each for record in records for each in ACTIONS.get(record.type, ())} | set(PUSH)
     listed = {action(each) for listing in AMAZON for each in (listing.words, listing.tags) if each}
@@ -58,7 +58,7 @@ def amazon(platform: EksConfig) -> Document:
     roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in records if record.type == "aws:iam/role:Role"]
     here = {"StringEquals": {"aws:RequestedRegion": platform.region}}
     to = {"StringEquals": {"iam:PassedToService": sorted(_trusted(records))}}
-    # Route 53 has no regions. AWS asks it with the caller's rights for an endpoint with private names:
+    # Route 53 has no regions. AWS calls it with the caller's permissions for an endpoint with private names:
     # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
     names = {each for each in changing if each.startswith("route53:")}
     service = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
@@ -76,7 +76,7 @@ def amazon(platform: EksConfig) -> Document:
 
 
 def _trusted(records: Iterable[Record]) -> set[str]:
-    """The services that the stack's roles are for."""
+    """Return the services that may assume the stack's roles."""
     trusts = [json.loads(record.inputs["assumeRolePolicy"]) for record in records if record.type == "aws:iam/role:Role"]
     return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}
 
@@ -86,7 +86,7 @@ def _statement(sid: str, actions: Iterable[str], resources: Sequence[str] = ("*"
 
 
 def google(platform: GkeConfig) -> Document:
-    """The roles in its project for a GKE stack."""
+    """Return the project roles for a GKE stack."""
     records = run(lambda: gcp.build_cloud(platform)).records
     roles = {role for record in records for role in ROLES.get(record.type, ())}
     roles |= {LISTED[listing.kind] for listing in GOOGLE if listing.kind in LISTED}
@@ -98,7 +98,7 @@ def google(platform: GkeConfig) -> Document:
 
 
 def main(arguments: list[str]) -> int:
-    """Print them: 0, or 2 for a stack without a cloud and for settings that cannot be read."""
+    """Print the permissions. Return 0, or 2 for a stack without a cloud or for settings that cannot be read."""
     parser = argparse.ArgumentParser(prog="python -m commands.rights", description=__doc__)
     parser.add_argument("stack", help="a stack of GKE or EKS, such as `eks`")
     stack = parser.parse_args(arguments).stack

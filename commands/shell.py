@@ -1,4 +1,4 @@
-"""`make shell`: the user's shell, in which python, pulumi, kubectl and its namespace are the stack's."""
+"""`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
-    """Return the value of $KUBECONFIG with which kubectl is in a namespace by default.
+    """Return the value of $KUBECONFIG that gives kubectl this default namespace.
 
     `file` gets the context and comes first, because kubectl takes each context from the first file that has it:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files

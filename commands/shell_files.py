@@ -1,7 +1,7 @@
-"""Writes the files with which `make shell` starts a shell: they keep the stack's programs first on PATH.
+"""Start files of the shells of `make shell`: they keep the stack's programs first on PATH.
 
-A user's own start files run first. Whatever they do to PATH, KUBECONFIG and aliases, the stack's values are set after
-them; bash and zsh put the stack's folders first again before each prompt, because PROMPT_COMMAND may move them.
+The user's own start files run first. The stack's values are then set, whatever those files did to PATH, KUBECONFIG and
+aliases. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND may change it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 PROGRAMS = ("python", "python3", "pulumi", "kubectl")
-"""Programs that no alias or function of the user's may replace."""
+"""Programs that the user's aliases and functions must not replace."""
 RESTORE_PATH = """
 _trainyard_path() {
     local folders=":$PATH:"
@@ -27,7 +27,7 @@ _trainyard_path() {
 }
 _trainyard_path
 """
-"""A function of bash and zsh that puts the stack's folders to the two ends of PATH, and a call of it."""
+"""A bash and zsh function that puts the stack's folders at both ends of PATH, and a call of it."""
 BASH_PROMPT = """
 # Until bash 5.1 only the first element of an array ran before a prompt.
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
@@ -45,10 +45,10 @@ add-zsh-hook precmd _trainyard_path
 def start_files(
     shell: str, folder: Path, environment: Mapping[str, str], before: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Write the start files of a shell into `folder`; returns its command line and further variables.
+    """Write the start files of a shell into `folder`. Return its command line and further variables.
 
-    `before` is the environment of the user, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell
-    starts with the environment alone.
+    `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
+    only the environment.
     """
     first, last = added_folders(environment["PATH"], before.get("PATH", ""))
     more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last}
@@ -75,7 +75,7 @@ def start_files(
 
 
 def _zsh_file(name: str, own: str, folder: Path) -> str:
-    """Return the start of a zsh file: the user's own file, read with the user's own ZDOTDIR."""
+    """Return the start of a zsh file, which reads the user's own file with the user's own ZDOTDIR."""
     file = shlex.quote(f"{own}/{name}")
     return f"ZDOTDIR={shlex.quote(own)}\n[ ! -r {file} ] || . {file}\nZDOTDIR={shlex.quote(str(folder))}\n"
 
@@ -93,7 +93,7 @@ def _write(file: Path, text: str) -> None:
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
     """Return a kubeconfig with one context of `files`, in a namespace; None if no file has the context.
 
-    By default it is the current context of the first file that has one.
+    The default is the current context of the first file that has one.
     """
     contents = [content for file in files if (content := _kubeconfig(Path(file)))]
     name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)

@@ -1,4 +1,4 @@
-"""Runs the Pulumi CLI on a stack of this project, and frees a stack from what a dead run left."""
+"""Pulumi CLI calls for a stack of this project, and recovery of a stack from a dead run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
 SHARED = "PULUMI_BACKEND_URL"
-"""With it stacks are kept where other machines have them too: there may be one although nothing was set up here."""
+"""Variable that names a shared backend. It may have stacks of other machines, even without set-up here."""
 SALT = b"encryptionsalt:"
 CHANGES = ("up", "destroy", "refresh")
-"""The commands that change resources."""
+"""Pulumi commands that change resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`; quiet returns its output, else it goes to the terminal.
+    """Run `pulumi`. With `quiet` return its output, else show it on the terminal.
 
-    Raises PulumiFailed; StackBusy where a lock keeps it from working; Interrupted where a signal stopped it;
-    FileNotFoundError where there is no `pulumi` and no stack of another machine's to look at.
+    Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
+    `pulumi` is missing and no shared backend is set.
     """
     if SHARED in os.environ and not has_cli():
         set_up = run_child(
@@ -49,7 +49,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if set_up.status != 0:
             raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
     stack = _stack_of(words)
-    # Without a terminal on its input Pulumi shows lines, and leaves the terminal and its Ctrl-C to this process.
+    # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
     with held(), settings_without_salt(), provider_files(stack) as folder:
         done = run_child(
@@ -86,7 +86,7 @@ def provider_files(stack: str) -> Iterator[str]:
 
 
 def remove_provider_files(stack: str) -> None:
-    """Remove the provider's files of runs that were killed."""
+    """Remove the provider's files of killed runs."""
     shutil.rmtree(PROVIDER_FILES / stack, ignore_errors=True)
 
 
@@ -99,7 +99,7 @@ def _stack_of(words: Sequence[str]) -> str:
 
 
 def _pending(stack: str) -> list[str]:
-    """Return what Pulumi is doing, as far as this machine sees the state."""
+    """Return the operations that Pulumi is running, as far as this machine can read the state."""
     folder = _backend_folder()
     return checkpoint.pending_operations(folder, checkpoint.project_of(PROJECT), stack) if folder else []
 
@@ -109,7 +109,7 @@ def _backend_folder() -> Path | None:
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
-    """Raise Interrupted, saying in which state a signal left the stack and which command goes on."""
+    """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
     if words[0] not in CHANGES:
         raise KeyboardInterrupt
     again = (
@@ -132,10 +132,10 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 @contextmanager
 def settings_without_salt() -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none: it fits one checkout alone, whose state has it.
+    """Keep `encryptionsalt` out of settings files that had none. It fits only one checkout, whose state has it.
 
-    Pulumi writes numbers as text when it adds the salt; a file that says the same gets its own words back. One that
-    was not there and has nothing else in it goes.
+    Pulumi writes numbers as text when it adds the salt. Restore a file whose settings are unchanged. Delete a new file
+    that has only the salt.
     """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT not in (content := path.read_bytes())}
@@ -151,14 +151,14 @@ def settings_without_salt() -> Iterator[None]:
 
 
 def _settings(content: bytes) -> dict[str, Any]:
-    """What a settings file says, without the salt; single values as Pulumi writes them."""
+    """Return a file's settings without the salt, with single values as Pulumi writes them."""
     found = yaml.safe_load(content) or {}
     config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
     return {key: value for key, value in found.items() if key.encode() + b":" != SALT} | {"config": config}
 
 
 def _text(value: Any) -> Any:
-    """A number as text, always in one way."""
+    """Return a number as text in one canonical form, any other value unchanged."""
     try:
         return str(float(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else value
     except ValueError:
@@ -166,7 +166,7 @@ def _text(value: Any) -> Any:
 
 
 def stack_exists(stack: str) -> bool:
-    """Return True if the backend has the stack. Reads no other stack, which `pulumi stack ls` does."""
+    """Return True if the backend has the stack. Unlike `pulumi stack ls` it reads no other stack."""
     if folder := _backend_folder():
         return checkpoint.state_file(folder, checkpoint.project_of(PROJECT), stack) is not None
     try:
@@ -179,7 +179,7 @@ def stack_exists(stack: str) -> bool:
 
 
 def ensure_stack(stack: str) -> None:
-    """Make the stack where the backend has none; its settings file stays as it was."""
+    """Create the stack if the backend does not have it. Its settings file stays unchanged."""
     if stack_exists(stack):
         return
     try:
@@ -194,7 +194,7 @@ def ensure_stack(stack: str) -> None:
 
 
 def outputs(stack: str) -> dict[str, Any]:
-    """Return the stack's outputs, secrets masked. A broken state is mended first. Raises PulumiFailed, StateBroken."""
+    """Return the stack's outputs, secrets masked. Repairs a broken state first. Raises PulumiFailed, StateBroken."""
     if _is_broken(stack):
         with only_command(stack, "the repair of its state"):
             _mend(stack)
@@ -203,7 +203,10 @@ def outputs(stack: str) -> dict[str, Any]:
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:
-    """Write the kubeconfig of a stack's cluster to a file of its owner alone; it asks the cloud for credentials."""
+    """Write the kubeconfig of a stack's cluster to a file readable only by its owner.
+
+    Asks the cloud for credentials.
+    """
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(mode=0o600)
@@ -211,7 +214,7 @@ def save_kubeconfig(stack: str, path: Path) -> None:
 
 
 def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
-    """The kubeconfig file in a stack's outputs; that of a cloud's cluster is written where this checkout has none."""
+    """Return the kubeconfig file in a stack's outputs. Write a cloud cluster's file if this checkout has none."""
     path = str(found.get("kubeconfig_path") or "")
     if not path or Path(path).is_absolute():
         return path
@@ -222,10 +225,10 @@ def kubeconfig_of(stack: str, found: Mapping[str, Any]) -> str:
 
 
 def recover(stack: str) -> None:
-    """Clear what a dead run left of a stack: its processes, its lock, a broken state.
+    """Clear the leftovers of a dead run: its processes, its lock, a broken state.
 
-    Call it while holding the stack's lock. Raises StackBusy where another `pulumi` works on the stack, StateBroken
-    where no whole copy of the state exists.
+    Call it while holding the stack's lock. Raises StackBusy if another `pulumi` works on the stack, StateBroken if no
+    whole copy of the state exists.
     """
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
@@ -247,7 +250,7 @@ def _mend(stack: str) -> None:
 
 
 def reset_state(stack: str) -> Path:
-    """Set a broken state aside, so that the stack counts as new; returns where it is kept."""
+    """Set a broken state aside, so that the stack counts as new. Return the path of the copy."""
     folder = _backend_folder()
     assert folder is not None, "a broken state is known of folder backends alone"
     return checkpoint.set_aside(folder, checkpoint.project_of(PROJECT), stack)

@@ -1,4 +1,4 @@
-"""Lets one command of this checkout at a time change a stack; a second one learns who holds it."""
+"""Lock that lets one command of this checkout at a time change a stack. Its error names the holder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_SECONDS = 1.0
 def only_command(stack: str, command: str) -> Iterator[None]:
     """Hold the stack's lock in this block. Raises StackBusy, naming the holder, while another command has it.
 
-    The kernel frees the lock when this process ends, however it ends. The file stays.
+    The kernel frees the lock when this process ends for any reason. The file stays.
     """
     path = STATE / "locks" / stack
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def _take(lock: TextIO, stack: str) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Return who holds the lock; empty until the holder has written it."""
+    """Return a description of the holder; empty until the holder has written it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return f"{found['command']} (pid {found['pid']}) has been working on it since {found['since']}"

@@ -1,4 +1,4 @@
-"""The EKS cluster of a stack as its state has it, and settings that AWS would refuse for it."""
+"""The stack's EKS cluster in its state, and settings that AWS would reject for it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ CLUSTER = "aws:eks/cluster:Cluster"
 VPC = "aws:ec2/vpc:Vpc"
 SUBNET = "aws:ec2/subnet:Subnet"
 PRIVATE = "network-private-"
-"""Beginning of the names of the cluster's subnets."""
+"""Prefix of the names of the cluster's subnets."""
 
 
 def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
-    """Return the cluster in a deployment of `pulumi stack export`, None where there is none."""
+    """Return the cluster in a deployment of `pulumi stack export`; None if it has none."""
     made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
     clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
     vpcs = [each["outputs"] for each in made if each["type"] == VPC]
@@ -40,7 +40,7 @@ def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
 
 
 def refused_for(stack: str, config: EksConfig) -> list[str]:
-    """Return why AWS would refuse to change the stack's cluster, one line each."""
+    """Return the reasons why AWS would reject the change of the stack's cluster, one line each."""
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
     cluster = cluster_in(exported["deployment"])
     return [str(each) for each in refused_changes(cluster, config)] if cluster else []

@@ -1,4 +1,4 @@
-"""`make status`: one table of the stack's jobs: hosts, ranks, nodes, state, last step, and what is wrong."""
+"""`make status`: one table of the stack's jobs: hosts, ranks, nodes, state, last step, and problems."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from commands.watching.screen import restart_reason
 from infra.make_command import make_command
 
 TAIL_LINES = 50
-"""Lines of each host's log in which its last step is looked for."""
+"""Lines of each host's log that are searched for its last step."""
 MANY_HOSTS = 64
-"""With more hosts in all, logs are read of the first host of each job only."""
+"""Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
-"""Wider than any table: no cell is ever cut, a terminal wraps what is too long for it."""
+"""Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
 MADE_AGAIN = ("pytorch-job", "mx-job")
-"""Kinds whose operator makes a failed pod again at once and keeps nothing of it but an event."""
+"""Kinds whose operator recreates a failed pod at once. Only an event then records the failure."""
 RESTARTED = "restarted after"
 COLUMNS = (
     "job",
@@ -52,9 +52,9 @@ Row = tuple[str, ...]
 def job_rows(
     job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
 ) -> list[Row]:
-    """The table's rows of one job: one for each host, or one that says why there is none.
+    """Return a job's rows: one for each host, or one with the reason why it has no hosts.
 
-    `progress` is what hosts have printed and `notes` what events say, both by the uid of a pod or job.
+    `progress` is the hosts' parsed output and `notes` the text of events, both by the uid of a pod or job.
     """
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
@@ -74,7 +74,7 @@ def job_rows(
 
 
 def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -> str:
-    """Return why the pod's ranks were restarted in it, or why the pod of this place before it failed; else nothing."""
+    """Return why the pod's ranks restarted in it, or why the earlier pod of this place failed; else ""."""
     if pod.is_over:
         return ""
     if event := progress.latest.get("restart"):
@@ -93,7 +93,7 @@ def _progress_cells(progress: Progress) -> Row:
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """The rows as a table; columns in which every row is empty are left out."""
+    """Return the rows as a table. Leaves out columns in which every row is empty."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
     for place in shown:
@@ -104,7 +104,7 @@ def render(rows: Sequence[Row]) -> Table:
 
 
 def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
-    """Ask the cluster and show nodes and jobs."""
+    """Query the cluster and show nodes and jobs."""
     try:
         found_nodes, unseen = cluster.nodes(), ""
     except NotAllowed as error:
@@ -116,7 +116,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
         lost = {} if unseen else lost_pods(current, found_nodes)
-        # Whoever asks a node that does not answer for a log waits for nothing.
+        # A log request to a node that does not answer would only wait.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
         notes = notes_of(cluster, job, current) | lost
         progress = {pod.uid: _progress(cluster, pod, notes) for pod in read}
@@ -137,13 +137,13 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
 
 
 def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progress:
-    """What a host has printed last; why that cannot be known is added to the notes."""
+    """Return a host's parsed log. If it cannot be read, add the reason to the notes."""
     progress = Progress()
     if pod.has_log:
         try:
             lines = cluster.log(pod, TAIL_LINES)
         except Unreachable as error:
-            # The cluster has answered all before: it is this pod's node that does not.
+            # The cluster has answered before, so this pod's node is the one that does not answer.
             lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
         for line in lines:
             progress.read(line)
@@ -151,7 +151,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
 
 
 def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """The last warning about what waits without a reason of its own, and how the pods ended that these replace."""
+    """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
         waiting.append(job.uid)
@@ -163,7 +163,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
 
 
 def main() -> int:
-    """Show the state of the stack; a stack that is not up is no error."""
+    """Show the state of the stack. A stack that is not up is not an error."""
     set_closing(GOES_ON)
     try:
         found = stack_outputs()

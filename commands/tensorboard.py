@@ -1,4 +1,4 @@
-"""`make tensorboard`: TensorBoard with the profiler's plugin over the stack's bucket; JOB=NAME shows one job alone."""
+"""`make tensorboard`: TensorBoard with the profiler plugin on the stack's bucket. JOB=NAME shows only one job."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from commands.watching.jobs import NoStack, outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
-"""TensorBoard's own default; `PORT=` gives another."""
+"""TensorBoard's default port; `PORT=` sets another."""
 
 
 def folder(bucket: str, job: str) -> str:
-    """Where the events lie: a path on this machine, or a URL that TensorBoard opens by fsspec."""
+    """Return the location of the events: a path on this machine, or a URL that TensorBoard opens by fsspec."""
     root = bucket.removeprefix("file://").rstrip("/")
     return f"{root}/{job}" if job else root
 
 
 def words(bucket: str, job: str, port: str) -> list[str]:
-    """The command; it is reached from this machine alone."""
-    # The fast loader reads disks and GCS alone, and says nothing where it reads nothing.
+    """Return the command. The server is reachable only from this machine."""
+    # The fast loader reads only disks and GCS, and gives no error for other locations.
     return [str(PROGRAM), f"--logdir={folder(bucket, job)}", "--host=localhost", f"--port={port}", "--load_fast=false"]
 
 
 def main() -> int:
-    """Serve until Ctrl-C; returns the exit status."""
+    """Serve until Ctrl-C. Return the exit status."""
     set_closing(GOES_ON)
     stack = os.environ.get("STACK", "local")
     try:

@@ -1,4 +1,4 @@
-"""`make test`: every test, each folder on its own, and a summary that says what could not run and why."""
+"""`make test`: run pytest and print a summary of the skipped tests with their reasons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from commands.environment import PROJECT, stack_environment
 
 
 def main() -> int:
-    """Run pytest with the stack's tools on PATH; arguments are passed on to pytest."""
+    """Run pytest with the stack's tools on PATH. Pass the arguments on to pytest."""
     environment = stack_environment()
     words = [sys.executable, "-m", "pytest", "-ra", "--durations=30", *sys.argv[1:]]
     return subprocess.run(words, cwd=PROJECT, env=environment, check=False).returncode

@@ -1,4 +1,4 @@
-"""The stacks that the changes since a commit touch, as JSON: some by name, or all if the program itself changed."""
+"""The stacks that the changes since a commit affect, as JSON: some by name, or all if the program itself changed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pathlib import Path, PurePosixPath
 
 PROJECT = Path(__file__).resolve().parents[1]
 DATA = ("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements")
-"""Beginnings of the paths that every stack depends on, besides the Python that the program imports."""
+"""Prefixes of the paths that every stack depends on, in addition to the Python that the program imports."""
 JOB_PAGES = PurePosixPath("docs/recipes")
-"""Folder of the pages that a stack's `jobs` may name."""
+"""Folder of the example pages that a stack's `jobs` may name."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
 @cache
 def program(project: Path = PROJECT) -> tuple[str, ...]:
-    """Return the beginnings of the paths that every stack depends on: modules, folders of packages, and data."""
+    """Return the prefixes of the paths that every stack depends on: modules, folders of packages, and data."""
     roots = {path.relative_to(project).parts[0] for path in _imported(project)}
     return (*sorted(f"{root}/" if (project / root).is_dir() else root for root in roots), *DATA)
 
 
 def _imported(project: Path) -> set[Path]:
-    """Return the project's files that `__main__.py` imports, at once, in functions or through other modules."""
+    """Return the project's files that `__main__.py` imports directly, in functions or through other modules."""
     seen = set[Path]()
     todo = [project / "__main__.py"]
     while todo:
@@ -65,7 +65,7 @@ def is_program(path: str) -> bool:
 def is_named(path: str, text: str) -> bool:
     """Return True if a stack's file names the path: a script of the checkout, or a page with a job.
 
-    This runs before set-up, so nothing reads YAML: another use of a page's name counts, too.
+    This runs before set-up, so it cannot parse YAML. Another use of a page's name counts too.
     """
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
@@ -94,7 +94,7 @@ def changed_paths(revisions: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the stacks. Raises CalledProcessError when there is no such commit."""
+    """Print the stacks. Raises CalledProcessError for an unknown commit."""
     parser = argparse.ArgumentParser(prog="python -m commands.touched", description=__doc__)
     parser.add_argument("base", help="the commit that the change begins at")
     parser.add_argument("--removed", action="store_true", help="with the stacks whose file the change removes")

@@ -1,4 +1,4 @@
-"""`make up`: check the settings, set up what is missing, `pulumi up`, then follow the jobs to their end."""
+"""`make up`: check the settings, set up missing tools, run `pulumi up`, then follow the jobs until they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
-    """Why `up` would fail, as far as can be said beforehand: this machine, or what an example's settings still have."""
+    """Return the reasons why `up` would fail that are known beforehand: this machine, or an example's settings."""
     platform = config.platform
     if isinstance(platform, EksConfig) and (found := examples(platform.authorized_networks)):
         return [
@@ -54,7 +54,7 @@ def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
-    """The jobs that do not end by themselves, each with why and what to do."""
+    """Return the jobs that do not end by themselves, each with the reason and advice."""
     found = {
         job.name: f"its hosts wait for you; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in one"
         for job in config.jobs
@@ -64,7 +64,7 @@ def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
 
 
 def main() -> int:
-    """Bring the stack up; the exit status is that of its jobs."""
+    """Bring the stack up. The exit status is that of its jobs."""
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -93,7 +93,7 @@ def main() -> int:
 
 
 def set_up(config: stack_config.StackConfig) -> int:
-    """Set up what the stack needs and this machine lacks; returns the exit status."""
+    """Set up the tools that the stack needs and this machine lacks. Return the exit status."""
     options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
     if config.builds_images:
         options.append("--image")
@@ -109,7 +109,7 @@ def set_up(config: stack_config.StackConfig) -> int:
 
 
 def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
-    """Bring the stack to its settings, after whatever a dead run left; returns its outputs."""
+    """Bring the stack to its settings, after recovery from a dead run. Return its outputs."""
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
@@ -137,25 +137,27 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
 
 
 def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
-    """Return the jobs that Pulumi's state has and the cluster has not: an update without a refresh does not see it."""
+    """Return the jobs that Pulumi's state has and the cluster has not. An update without a refresh does not detect
+    that.
+    """
     from commands.watching.jobs import Cluster, Unreachable
 
     try:
         cluster = Cluster(kubeconfig_of(stack, brought), brought["namespace"], brought.get("context"))
         found = cluster.jobs(brought["jobs"])
     except Unreachable:
-        return []  # Following waits for the API server.
-    # With a reason the user may not list jobs of every kind.
+        return []  # The follower waits for the API server.
+    # A job with a reason may exist: the user may not list jobs of every kind.
     return [name for name, job in found.items() if job.state == "absent" and not job.reason]
 
 
 def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str, Any], before: str) -> tuple[int, bool]:
     """Follow the jobs and write their run records.
 
-    Returns the exit status, and False if nothing is left to say: after Ctrl-C, or if the jobs are gone.
-    `before` is the time at which the command began; jobs that ended before it are described and not followed.
+    Return the exit status, and False if the caller should print nothing more: after Ctrl-C, or if the jobs are gone.
+    `before` is the time at which the command began. Jobs that ended before it are described and not followed.
     """
-    # Only now: importing the Kubernetes client takes a while, and the job has begun.
+    # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import INTERRUPTED, follow
     from commands.watching.jobs import Cluster, Unreachable
 
@@ -163,7 +165,7 @@ def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str,
     up = make_command("up", JOB=os.environ.get("JOB", ""))
     names = [name for name in brought["jobs"] if name not in unfollowed(config)]
     over = dict[str, str]()
-    with suppress(Unreachable):  # Following waits for the API server.
+    with suppress(Unreachable):  # The follower waits for the API server.
         over = report_finished(Cluster(kubeconfig, namespace, context), config, brought, names, before)
     status = int("failed" in over.values())
     followed = [name for name in names if name not in over]
@@ -182,7 +184,7 @@ def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str,
 def report_finished(
     cluster: Cluster, config: stack_config.StackConfig, brought: dict[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
-    """Describe the jobs that ended before a time; returns their states by name."""
+    """Describe the jobs that ended before a time. Return their states by name."""
     from commands.watching.finished import finished_lines
 
     over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
@@ -196,9 +198,9 @@ def report_finished(
 
 
 def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str], *, is_here: bool) -> None:
-    """Write the record of each job that is over beside its checkpoints, as far as that can be done from this machine.
+    """Write the record of each job that is over next to its checkpoints, if this machine can write there.
 
-    `is_here` says whether the cluster is on it, too: in another one a bucket that is a folder is one of its nodes.
+    `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """
     from commands.record import COPY, HERE, NotWritten, completed, write
 
@@ -215,7 +217,7 @@ def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Show the stack's outputs, one a line; what is empty says nothing."""
+    """Show the stack's outputs, one a line. Leaves out empty ones."""
     print("\nOutputs of the stack:")
     for line in _lines(found, indent="  "):
         print(line)

@@ -1,7 +1,8 @@
-"""`make verify-empty`: what a destroyed stack has left, by the cloud's own listing: a receipt, and 1 if anything is.
+"""`make verify-empty`: a receipt of a destroyed stack's leftovers in the cloud's own listing. Exits with 1 if there are
+any.
 
-With --simulated it asks the simulated clouds of a rehearsal. The real `gcloud` and `aws` take every listing's words,
-and `aws` told two stacks apart on a server that plays AWS (moto); no account was ever asked so far.
+--simulated queries the simulated clouds of a rehearsal. The real `gcloud` and `aws` accept every listing's words. `aws`
+told two stacks apart on moto, a server that simulates AWS. Not yet tested on a cloud account.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ from infra.local.settings import stack_cluster
 from stack_config import load_file
 
 NETWORKS = ("network", "VPC")
-"""Kinds of which the stack has its own, so that all that is in one is the stack's."""
+"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What was looked at, and what of it is the stack's."""
+    """Inventory of a stack: the kinds queried and the stack's leftovers."""
 
     stack: str
     source: str
-    """Who was asked: `gcloud`, `aws`, `simulated` or `this machine`."""
+    """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
     at: str
-    """When."""
+    """Time of the inventory."""
     looked_at: Mapping[str, int] = field(default_factory=dict)
-    """Kind -> how many of it there are, the stack's or not."""
+    """Kind -> number of resources, including those of others."""
     left: tuple[str, ...] = ()
-    """What should not be there."""
+    """Leftovers of the stack."""
     kept: tuple[str, ...] = ()
-    """Buckets that stay because the settings say so; they go on costing."""
+    """Buckets that stay because of the settings. They continue to cost."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left."""
+        """True if the stack has no leftovers."""
         return not self.left
 
     def to_json(self) -> str:
-        """As it is written."""
+        """Return the receipt as it is written."""
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
 def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lister, mine: Ours) -> Receipt:
-    """Look at every kind of thing that the platform's cloud has, for what is of `mine`."""
+    """List every kind of the platform's cloud and find the resources that belong to `mine`."""
     listings = GOOGLE if isinstance(platform, GkeConfig) else AMAZON
     looked_at: dict[str, int] = {}
     left: list[str] = []
@@ -83,7 +84,9 @@ def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lis
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """The receipt of a stack. Raises ValueError, and CalledProcessError or FileNotFoundError where no cloud answers."""
+    """Return the receipt of a stack. Raises ValueError, and CalledProcessError or FileNotFoundError if no cloud
+    answers.
+    """
     platform = load_file(PROJECT / f"Pulumi.{stack}.yaml").platform
     if isinstance(platform, GkeConfig | EksConfig):
         mine = ours(platform)
@@ -97,7 +100,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the receipt: 0 when nothing is left, 1 when something is, 2 when nobody could be asked."""
+    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried."""
     parser = argparse.ArgumentParser(prog="make verify-empty", description=__doc__)
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
     parser.add_argument("--simulated", type=Path, help="folder of a rehearsal's clouds")

@@ -1,1 +1,1 @@
-"""What a stack has in its cloud, by the cloud's own listing."""
+"""Inventory of a stack's resources in its cloud, from the cloud's own listing."""

@@ -1,4 +1,7 @@
-"""Listers: give everything of a kind that there is in a cloud, whoever made it; a simulated one, and the real ones."""
+"""Inventory clients: list every resource of a kind in a cloud, whoever created it.
+
+One is simulated, the others real.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from infra.gcp.config import GkeConfig
 from rehearsal.cloud.state import Record, read_state
 
 Lister = Callable[[Listing], Iterable[Found]]
-"""Gives everything of a kind that there is."""
+"""Function that lists every resource of a kind."""
 Ask = Callable[..., Any]
-"""Runs a command and gives its JSON."""
+"""Function that runs a command and returns its JSON."""
 
 
 def simulated(folder: Path) -> Lister:
-    """Lists the simulated clouds whose books are in a folder."""
+    """Return a client for the simulated clouds whose state is in a folder."""
 
     def rows(listing: Listing) -> Iterator[Found]:
         for record in read_state(folder).of_type(*listing.types):
@@ -39,7 +42,7 @@ def simulated(folder: Path) -> Lister:
 
 
 def _name(record: Record) -> str:
-    """What the cloud's listing would call it."""
+    """Return the name that the cloud's listing would show."""
     for key in ("email", "member", "name", "bucket", "repositoryId"):
         if isinstance(record.outputs.get(key), str):
             return str(record.outputs[key])
@@ -47,9 +50,9 @@ def _name(record: Record) -> str:
 
 
 def real(platform: GkeConfig | EksConfig, ours: Ours, ask: Ask = asked) -> Lister:
-    """Lists the cloud itself, with the `gcloud` or `aws` that people use and its credentials.
+    """Return a client for the real cloud, which uses the user's `gcloud` or `aws` and its credentials.
 
-    Raises CalledProcessError, and FileNotFoundError where that is not installed.
+    Raises CalledProcessError, and FileNotFoundError if that command is not installed.
     """
     if isinstance(platform, EksConfig):
         return lambda listing: _amazon(listing, platform, ours, ask)
@@ -70,7 +73,7 @@ def _amazon(listing: Listing, platform: EksConfig, ours: Ours, ask: Ask) -> Iter
 
 
 def _leaves(key: Found, place: tuple[str, ...], ask: Ask) -> bool:
-    """Whether a key is deleted already: it stays for a week in which that can be undone, and costs nothing."""
+    """Return True if a key is already deleted. It stays restorable for a week and costs nothing."""
     answer = ask("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
     return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
 

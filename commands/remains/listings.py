@@ -1,4 +1,4 @@
-"""What a stack could leave in a cloud: for each kind of thing the command that lists it, and how its answer is read."""
+"""Resource kinds that a stack could leave in a cloud: for each its listing command and the format of the answer."""
 
 from __future__ import annotations
 
@@ -11,55 +11,58 @@ from infra.naming import CLUSTER_LABEL
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """One kind of thing in a cloud."""
+    """A kind of resource in a cloud."""
 
     kind: str
-    """What people call it."""
+    """Name of the kind."""
     words: tuple[str, ...]
-    """Command that lists all of them as JSON, without project; `{region}`, `{name}` and `{label}` stand for the stack's
-    region, its cluster and the label of what is made for it."""
+    """Command that lists all resources of the kind as JSON, without project.
+
+    `{region}`, `{name}` and `{label}` stand for the stack's region, its cluster and the label of the cluster's
+    resources.
+    """
     rows: str = ""
-    """Key of the list in the answer; empty where the answer is the list."""
+    """Key of the list in the answer; empty if the answer is the list."""
     name: str = "name"
-    """Key of the name in a row; empty where a row is the name."""
+    """Key of the name in a row. A row that is a string is itself the name."""
     id: str = ""
-    """Key of what the provider calls its id, where that is not the name."""
+    """Key of the provider's id, if it is not the name."""
     labels: str = "labels"
-    """Key of its labels or tags."""
+    """Key of the labels or tags."""
     tags: tuple[str, ...] = ()
-    """Command that gives the tags of one, `{id}`, where the listing has none."""
+    """Command that returns the tags of one resource, `{id}`, if the listing has none."""
     types: tuple[str, ...] = ()
-    """Pulumi's types of it, by which a simulated cloud lists it."""
+    """Pulumi's types of the kind, by which a simulated cloud lists it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """One thing that is there."""
+    """A resource that exists."""
 
     kind: str
     name: str
     labels: Mapping[str, str]
     """Its labels or tags."""
     id: str = ""
-    """The provider's id of it."""
+    """The provider's id for it."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What else is plainly said of it, by names as Pulumi writes them."""
+    """Its other string fields, under Pulumi's names."""
 
     @property
     def network(self) -> str:
-        """Name or id of the network that it is in; empty where that is not said."""
+        """Name or id of its network; empty if unknown."""
         facts = self.facts
         return (facts.get("network") or facts.get("vpcId") or facts.get("vPCId") or "").rpartition("/")[2]
 
 
 def read(listing: Listing, answer: Any) -> Iterator[Found]:
-    """The things in a cloud's answer."""
+    """Yield the resources in a cloud's answer."""
     rows = answer.get(listing.rows, []) if listing.rows else answer
     for row in rows or []:
         if isinstance(row, str):
             yield Found(kind=listing.kind, name=row, labels={}, id=row)
             continue
-        # A NAT gateway that is gone is listed for an hour more.
+        # AWS lists a deleted NAT gateway for another hour.
         if row.get("State") == "deleted":
             continue
         name = str(row.get(listing.name) or row.get("id") or row)
@@ -73,7 +76,7 @@ def read(listing: Listing, answer: Any) -> Iterator[Found]:
 
 
 def labels_of(found: Any) -> dict[str, str]:
-    """Labels, or tags as AWS lists them."""
+    """Return labels, or tags as AWS lists them."""
     if isinstance(found, list):
         return {str(each["Key"]): str(each["Value"]) for each in found}
     return dict(found or {})
@@ -121,7 +124,10 @@ GOOGLE = (
     ),
     Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
 )
-"""Google Cloud, by https://cloud.google.com/sdk/gcloud/reference; node pools and NAT go with their owners."""
+"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference.
+
+Node pools and NAT go with their owners.
+"""
 
 
 def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
@@ -143,7 +149,7 @@ AMAZON = (
         name="AutoScalingGroupName",
         labels="Tags",
     ),
-    # First, for much of the rest is known by the VPC that it is in.
+    # First: many of the other resources are identified by their VPC.
     _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
     Listing(
         kind="instance",
@@ -271,7 +277,7 @@ AMAZON = (
         types=("aws:secretsmanager/secret:Secret",),
     ),
 )
-"""AWS, by https://docs.aws.amazon.com/cli/latest/reference/; what is a part of another goes with it."""
+"""Kinds of AWS, from https://docs.aws.amazon.com/cli/latest/reference/. Parts of another resource go with it."""
 PARTS = (
     Listing(
         kind="route table association",
@@ -287,4 +293,4 @@ PARTS = (
         types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
     ),
 )
-"""What goes with its owner, and has an id that only AWS knows."""
+"""Kinds that go with their owner and have an id that only AWS knows."""

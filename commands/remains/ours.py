@@ -1,7 +1,7 @@
-"""Ours: tells what one stack made in its cloud from what others made there, whatever their names have in common.
+"""Ownership: tell a stack's cloud resources from others, whatever their names have in common.
 
-In this order: a label that names a cluster; the network that it is in, for that is the cluster's own; its name, held to
-those that the program gives for the platform's settings and to those that the cloud makes of them.
+The tests run in this order: a label that names a cluster; the resource's network, because each cluster has its own; its
+name. Names are compared with the program's names for the platform's settings and with names that the cloud derives.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from infra.naming import CLUSTER_LABEL
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")
 """Inputs that name a resource in the cloud's listing."""
 RANDOM = "-[0-9a-f]{7}"
-"""What Pulumi adds to the names that it makes: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
+"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 NAMING_LABELS = frozenset(
     (
         *("goog-k8s-cluster-name", "eks:cluster-name", "aws:eks:cluster-name", "KubernetesCluster"),
         *("cluster.k8s.amazonaws.com/name", "elbv2.k8s.aws/cluster"),
     )
 )
-"""Labels and tags of the clouds' own whose value is a cluster's name."""
+"""The clouds' own labels and tags whose value is a cluster's name."""
 NAMING_KEYS = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
-"""Beginnings of tags that end in a cluster's name."""
+"""Prefixes of tags that end in a cluster's name."""
 CUT = 16
-"""GKE cuts the names of clusters and pools in those of their machines, never to less than this.
+"""Shortest length to which GKE cuts cluster and pool names in the names of their machines.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
 """
@@ -41,19 +41,19 @@ https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalen
 
 @dataclass(frozen=True, kw_only=True)
 class Ours:
-    """What is known of a stack's resources."""
+    """Labels and names that identify a stack's resources."""
 
     cluster: str
     """Name of its cluster."""
     label: str
-    """Value of the label that says which cluster a resource was made for."""
+    """Value of the label that says for which cluster a resource was created."""
     names: Mapping[str, Sequence[re.Pattern[str]]]
-    """Kind -> names that only the stack's have."""
+    """Kind -> names that only the stack's resources have."""
     shared_names: Mapping[str, Sequence[re.Pattern[str]]]
-    """Kind -> names that the stack's have, and others' may have too, for they do not name the cluster."""
+    """Kind -> names that other resources may have too, because they do not contain the cluster's name."""
 
     def has(self, found: Found, networks: Iterable[str]) -> bool:
-        """Whether the stack made it; `networks` are the ids of the stack's networks."""
+        """Return True if the stack created the resource; `networks` are the ids of the stack's networks."""
         label = found.labels.get(CLUSTER_LABEL)
         if label is not None:
             return label == self.label
@@ -64,7 +64,7 @@ class Ours:
         return _among(self.names, found.kind, found.name)
 
     def asks_tags(self, listing: Listing, found: Found) -> bool:
-        """Whether its tags are worth asking for: one by one they take a second each."""
+        """Return True if the resource's tags should be queried. Each query takes a second."""
         made = listing.kind in self.shared_names
         return bool(listing.tags) and (not made or _among(self.shared_names, listing.kind, found.name))
 
@@ -74,14 +74,14 @@ def _among(names: Mapping[str, Sequence[re.Pattern[str]]], kind: str, name: str)
 
 
 def clusters_named(labels: Mapping[str, str]) -> set[str]:
-    """The clusters that a cloud's own labels name."""
+    """Return the clusters that a cloud's own labels name."""
     values = {value for key, value in labels.items() if key in NAMING_LABELS}
     keys = {key.removeprefix(each) for key in labels for each in NAMING_KEYS if key.startswith(each)}
     return values | (keys - {"enabled"})
 
 
 def ours(platform: GkeConfig | EksConfig) -> Ours:
-    """What a platform of these settings makes, as the program says."""
+    """Return the labels and names of the resources that the program creates for these settings."""
     google = isinstance(platform, GkeConfig)
 
     def program() -> None:
@@ -96,7 +96,7 @@ def ours(platform: GkeConfig | EksConfig) -> Ours:
     records = run(program).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # Where a label could tell, a name that people choose proves nothing: others have a repository `gcr.io` too.
+        # If a label could identify it, a user-chosen name proves nothing: others may have a repository `gcr.io` too.
         proof = "labels" not in record.inputs if known else record.name.startswith(f"{platform.name}-")
         to = names if proof else shared
         to[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM))
@@ -108,7 +108,7 @@ def ours(platform: GkeConfig | EksConfig) -> Ours:
 
 
 def _known_name(record: Record) -> str:
-    """The name that the program gives a resource, as a pattern; empty where Pulumi makes one up."""
+    """Return a pattern of the resource's name; empty if Pulumi generates the name."""
     inputs = record.inputs
     if "accountId" in inputs:
         return re.escape(f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com")
@@ -120,7 +120,7 @@ def _known_name(record: Record) -> str:
 
 
 def _of_gke(cluster: str, pools: Iterable[str]) -> Mapping[str, str]:
-    """What GKE makes for a cluster of that name."""
+    """Return kind -> pattern of the names that GKE generates for a cluster."""
     some = "|".join(_cut(pool) for pool in {*pools, "default-pool"})
     group = f"gke-{_cut(cluster)}-({some})-[0-9a-f]{{8}}"
     return {
@@ -132,7 +132,7 @@ def _of_gke(cluster: str, pools: Iterable[str]) -> Mapping[str, str]:
 
 
 def _of_eks(cluster: str) -> Mapping[str, str]:
-    """What EKS makes for a cluster of that name."""
+    """Return kind -> pattern of the names that EKS generates for a cluster."""
     name = re.escape(cluster)
     return {
         "security group": rf"eks-cluster-sg-{name}-\d+",
@@ -141,5 +141,5 @@ def _of_eks(cluster: str) -> Mapping[str, str]:
 
 
 def _cut(name: str) -> str:
-    """The name, or as much of it as is left where it was cut."""
+    """Return a pattern of the name, whole or cut."""
     return f"({'|'.join(re.escape(name[:end]) for end in range(min(CUT, len(name)), len(name) + 1))})"

@@ -1,8 +1,8 @@
-"""Compare two recordings of the program: each resource is created, updated, replaced or deleted.
+"""Comparison of two recordings of the program: each resource is created, updated, replaced or deleted.
 
 The tables of the providers' facts and the Kubernetes provider's own rules say which changes replace a resource. A
-replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources of a provider
-that talks to another region or another cluster are replaced.
+replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources are replaced if
+their provider moves to another region or cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rehearsal.cloud.values import UNKNOWN
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
 PLACE = "region"
-"""Input of a cloud's provider that each of its resources has from there."""
+"""Input of a cloud's provider that applies to all its resources."""
 
 
 @dataclass
@@ -36,7 +36,7 @@ class _Pair:
 
     @property
     def deletes_first(self) -> bool:
-        """True if its replacement begins with its deletion."""
+        """True if the resource is deleted before its replacement is created."""
         return self.after.deletes_first or self.changes.deletes_first
 
 
@@ -76,7 +76,7 @@ def without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Itera
 
 
 def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
-    """Return what changes in a resource, with Pulumi's option `replace_on_changes`."""
+    """Return the changes of a resource. Applies Pulumi's option `replace_on_changes`."""
     if record.type.startswith(CLOUDS):
         found = changes(record.type, dict(before), dict(after))
     else:
@@ -98,7 +98,7 @@ def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _after_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes that the new outputs of other resources make necessary; None where there are no more."""
+    """Return the changes that other resources' new outputs cause; None if they cause no more."""
     if pair.changes.replaced:
         return None
     others = [pairs[key] for urn in _users_of(pair.after) if (key := key_of(urn)) in pairs]
@@ -117,7 +117,7 @@ def _users_of(record: Record) -> Iterator[str]:
 
 
 def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
-    """Return the changes of a resource once the outputs of others that change are unknown."""
+    """Return the changes of a resource once the changed outputs of other resources are unknown."""
     before, after = pair.before.inputs, dict(pair.after.inputs)
     lost, removed = dict(after), dict(after)
     for name, urns in pair.after.depends.items():
@@ -135,14 +135,14 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
     if pair.after.type.startswith("kubernetes:"):
         heads = tuple(dict.fromkeys(path.partition(".")[0] for path in found.replaced))
         found = replace(found, replaced=tuple(name for name in heads if name in pair.after.depends) or found.replaced)
-    # The engine asks with whole inputs unknown which resources are deleted together with one that is deleted first:
+    # To find the resources that are deleted with one that is deleted first, the engine diffs with whole inputs unknown:
     # calculateDependentReplacements in https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy
     drawn = _changes(pair.after, before, removed) if removed != after else Changes()
     return replace(found, replaced=found.replaced or drawn.replaced, crash=found.crash or drawn.crash)
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input with the outputs unknown that an update of the other resource computes again."""
+    """Return an input in which the outputs that the other resource's update computes again are unknown."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:

@@ -1,4 +1,4 @@
-"""What a stack was declared as before a change: by the program of then, where the program is another one now."""
+"""Resources that a stack declared before a change, recorded with the earlier program if the program has changed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from commands.touched import changed_paths, is_named, is_program
 from stack_config import StackConfig
 
 MODULE = "commands.review.recorded"
-"""What prints a program's records; programs from before it had that are not compared with."""
+"""Module that prints a program's records. Programs older than this module are not compared."""
 
 
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
-    """What the stack's file of a commit declared, and a sentence of what that leaves unseen, empty for nothing.
+    """Return the resources that the stack's file declared at a commit, and a sentence about what stays unseen, or "".
 
-    `config` is what the file says to today's program; None where that cannot read it.
+    `config` is the file as today's program reads it; None if it cannot.
     """
     if config and not program_differs(commit, text):
         return recorded_file(text, config), ""
@@ -42,7 +42,7 @@ def program_differs(commit: str, text: str) -> bool:
 
 
 def recorded_there(stack: str, commit: str) -> list[Record]:
-    """The records of a stack by a commit's own program; raises RuntimeError where that cannot be asked."""
+    """Return the records of a stack from the commit's own program. Raises RuntimeError if it cannot be run."""
     with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)

@@ -1,4 +1,4 @@
-"""Fields of Kubernetes objects for which pulumi-kubernetes replaces an object, for previews without that plugin.
+"""Fields for which pulumi-kubernetes replaces a Kubernetes object, for previews without that plugin.
 
 From https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go; a test asks the plugin.
 """
@@ -29,9 +29,9 @@ FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
     ("v1", "Secret"): [".type", ".stringData", ".data"],
     ("v1", "Service"): [".spec.clusterIP"],
 }
-"""API version and kind -> paths besides the name. Data counts: pods that have read it would not see a change.
+"""API version and kind -> paths in addition to the name.
 
-Volume types that Kubernetes has removed are left out.
+Data is included: pods that have read it would not see a change. Volume types that Kubernetes has removed are left out.
 """
 
 

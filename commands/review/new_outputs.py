@@ -8,13 +8,13 @@ from typing import Any
 from rehearsal.cloud.values import UNKNOWN
 
 LEAST_LENGTH = 5
-"""Characters of an output that is also looked for inside other text."""
+"""Minimum characters of an output that is also searched inside other text."""
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
-    """Return an input with the parts unknown that are made of outputs.
+    """Return an input in which the parts made of outputs are unknown.
 
-    If no part shows an output, it has been transformed: the whole input is unknown, unless `whole` is False.
+    If no part shows an output, the output was transformed: the whole input is unknown, unless `whole` is False.
     """
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)

@@ -1,4 +1,4 @@
-"""Plans of the official plugins, compared with Trainyard's own: a difference is a defect of Trainyard."""
+"""Plans of the official plugins, compared with Trainyard's own. A difference is a defect of Trainyard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rehearsal.cloud.values import UNKNOWN, Unknown
 PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
-"""Settings of a provider that it can only judge by asking the cloud."""
+"""Provider settings that the provider can only check by asking the cloud."""
 DEFECT = "a defect of Trainyard: "
 
 
@@ -35,15 +35,15 @@ class PluginReview:
     """The official plugins' answers."""
 
     asked: Mapping[str, int] = field(default_factory=dict)
-    """Plugin with its version -> resources that it checked and planned."""
+    """Plugin with its version -> number of resources that it checked and planned."""
     refused: Sequence[str] = ()
     """Resources that a plugin rejects."""
     differences: Sequence[str] = ()
-    """Resources for which it plans something else than Trainyard."""
+    """Resources for which a plugin's plan differs from Trainyard's."""
     warnings: Sequence[str] = ()
     """Warnings of a plugin."""
     missing: Sequence[str] = ()
-    """Plugins that could not be asked, and why."""
+    """Plugins that could not be asked, with the reason."""
 
     @property
     def failures(self) -> list[str]:
@@ -51,7 +51,7 @@ class PluginReview:
         return [f"{DEFECT}{each}" for each in (*self.refused, *self.differences)]
 
     def lines(self) -> list[str]:
-        """Return the part of a report."""
+        """Return this part of the report."""
         found = [
             f"- {name} checked and planned {count} resources{'' if self.failures else ' as Trainyard did'}."
             for name, count in self.asked.items()
@@ -63,7 +63,7 @@ class PluginReview:
 
 
 def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: Iterable[Step]) -> PluginReview:
-    """Ask the plugins of the clouds in the records; `steps` is Trainyard's own plan."""
+    """Ask the plugins of the clouds in the records. `steps` is Trainyard's own plan."""
     olds, news = list(before), list(after)
     ours = {f"{each.type}::{each.name}": each.action for each in steps}
     asked, refused, differences = dict[str, int](), list[str](), list[str]()
@@ -107,7 +107,7 @@ def _differences(name: str, plan: _Plan, ours: Mapping[str, Action]) -> list[str
 
 
 class _Plan:
-    """The plan of one plugin, resource by resource in the order of the program."""
+    """Plan of one plugin, resource by resource in the order of the program."""
 
     def __init__(self, plugin: Plugin, package: str, before: list[Record], after: list[Record]) -> None:
         self._plugin = plugin
@@ -116,13 +116,13 @@ class _Plan:
         self._after = {each.key: each for each in after}
         self._first: dict[str, bool] = {}
         self.actions: dict[str, Action] = {}
-        """Resource -> what the plugin would do."""
+        """Resource -> the plugin's action."""
         self.reasons: dict[str, list[str]] = {}
-        """Replaced resource -> inputs."""
+        """Replaced resource -> inputs that replace it."""
         self.refused: list[str] = []
 
     def make(self) -> None:
-        """Check and plan everything. Raises PluginDied if the plugin cannot even be configured."""
+        """Check and plan every resource. Raises PluginDied or PluginRefused if the plugin cannot be configured."""
         self._plugin.configure(self._package, self._settings(self._after))
         moved = self._providers_replaced()
         for key, record in self._after.items():
@@ -178,7 +178,7 @@ class _Plan:
     def _checked(
         self, record: Record, inputs: Properties, records: Mapping[str, Record]
     ) -> tuple[Properties, list[str]]:
-        """Return completed inputs and what is wrong, judged without the placeholders of outputs."""
+        """Return the completed inputs and the problems. The placeholders of outputs are hidden from the plugin."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
@@ -188,7 +188,7 @@ class _Plan:
         return _shown(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
-        """Say what happens to a resource that is there, others that are replaced included."""
+        """Set the action for an existing resource. Includes the effects of other replaced resources."""
         lost, removed = dict(inputs), dict(inputs)
         for name, urns in record.depends.items():
             for key in (key_of(urn) for urn in urns):
@@ -210,7 +210,7 @@ class _Plan:
 
 
 def _shown(checked: Any, inputs: Any) -> Any:
-    """Return completed inputs with the values in place of the unknown ones."""
+    """Return completed inputs, with unknown values replaced by the original ones."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
@@ -225,7 +225,7 @@ def _shown(checked: Any, inputs: Any) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """Return a state without what is unknown in it."""
+    """Return a state without its unknown values."""
     if isinstance(value, dict):
         return {key: _known(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):

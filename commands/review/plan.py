@@ -1,4 +1,4 @@
-"""Plan: what `pulumi preview --json` would do, read once; and what a plan may not do without being told by name."""
+"""Plan: the steps of `pulumi preview --json`, and the steps that need explicit permission."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ ACTIONS: Mapping[str, Action] = {
 }
 """Pulumi's operation -> action. https://www.pulumi.com/docs/iac/cli/commands/pulumi_preview/"""
 POOLS = (":NodePool", ":NodeGroup")
-"""Ends of the types of pools."""
+"""Suffixes of the types of pools."""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
-"""Ends of the types of buckets."""
+"""Suffixes of the types of buckets."""
 BY_PROVIDER = "provider "
-"""How a reason begins that is not a change of the resource, but of the provider that made it."""
+"""Prefix of a reason that is a change of the resource's provider, not of the resource."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What happens to one resource."""
+    """The planned action for one resource."""
 
     action: Action
-    """What happens."""
+    """Planned action."""
     type: str
     """Type of the resource."""
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
-    """Its inputs: the new ones, or the old ones of one that goes."""
+    """Its new inputs, or the old ones if it is deleted."""
     before: Mapping[str, Any] = field(default_factory=dict)
-    """Its inputs until now; empty for one that is new."""
+    """Its inputs until now; empty for a new resource."""
     changed: tuple[str, ...] = ()
     """Keys that differ."""
     kept: bool = False
-    """Whether it stays in the cloud when it goes from the stack."""
+    """True if it stays in the cloud when it is removed from the stack."""
     recycles: str = ""
     """Reason why an update recycles all nodes of a pool; empty if it does not."""
     crash: str = ""
@@ -57,25 +57,25 @@ class Step:
 
     @property
     def component(self) -> bool:
-        """Whether it is a component or a provider of the program, which no cloud knows."""
+        """True for a component or provider of the program, which exists only in Pulumi."""
         return self.type.startswith(("trainyard:", "pulumi:"))
 
     @property
     def provider(self) -> str:
-        """The provider whose change is all that happens to it; empty for other reasons."""
+        """Provider whose change is the only reason for this step; empty for other reasons."""
         reason = self.changed[0] if len(self.changed) == 1 else ""
         return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
 
     @property
     def kind(self) -> str:
-        """The last part of its type."""
+        """Last part of its type."""
         return self.type.rpartition(":")[2]
 
 
 def steps_of(preview: str) -> list[Step]:
-    """The steps in the output of `pulumi preview --json --show-sames`, one for each resource.
+    """Return the steps in the output of `pulumi preview --json --show-sames`, one for each resource.
 
-    Raises ValueError for an operation that is not known.
+    Raises ValueError for an unknown operation.
     """
     found: dict[str, Step] = {}
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
@@ -95,14 +95,14 @@ def steps_of(preview: str) -> list[Step]:
         )
         if step.action == "update":
             step = replace(step, recycles=changes(kind, dict(step.before), step.inputs).recycles)
-        # A replacement is several steps; it counts once, as what it is.
+        # A replacement has several steps. Count it once, as a replacement.
         if urn not in found or step.action == "replace":
             found[urn] = step
     return [step for step in found.values() if step.type != "pulumi:pulumi:Stack"]
 
 
 def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
-    """Action -> kind -> how many, the destructive ones first; components are nothing but their parts."""
+    """Return action -> kind -> number of resources, the destructive actions first. Leaves out components."""
     counts: dict[Action, Counter[str]] = {}
     for step in (each for each in steps if not each.component):
         counts.setdefault(step.action, Counter())[step.kind] += 1
@@ -110,7 +110,7 @@ def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
 
 
 def name_in_cloud(step: Step) -> str:
-    """What people call a pool or a bucket."""
+    """Return the name by which users know a pool or a bucket."""
     for key in ("nodeGroupName", "name", "bucket"):
         if isinstance(step.inputs.get(key), str):
             return str(step.inputs[key])
@@ -118,9 +118,9 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return why the plan must not be carried out: pools under running jobs and buckets that it would take away.
+    """Return the reasons to refuse the plan: it would remove pools under running jobs, or buckets.
 
-    `running` is pool -> jobs that run there now. What `may_replace` names is let through.
+    `running` is pool -> jobs that run there now. Resources in `may_replace` are allowed.
     """
     allowed, found = set(may_replace), []
     for step in steps:

@@ -1,4 +1,4 @@
-"""An official Pulumi plugin, asked to check and plan resources with no credentials and no way to a cloud."""
+"""An official Pulumi plugin that checks and plans resources without credentials or access to a cloud."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from setup.pulumi_cli import RELEASE_URL, has_cli
 
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900
 CLOSED_PROXY = "http://127.0.0.1:9"
-"""No program listens there: a plugin that calls a cloud by mistake gets an error, not an answer."""
+"""Address on which no program listens. A plugin that calls a cloud by mistake gets an error, not an answer."""
 CREDENTIALS = ("AWS_", "GOOGLE_", "GCLOUD_", "CLOUDSDK_", "PULUMI_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-"""Beginnings of the environment variables that a plugin does not get."""
+"""Prefixes of the environment variables that a plugin does not get."""
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     # https://www.pulumi.com/registry/packages/gcp/installation-configuration/
     "gcp": {"accessToken": "none", "skipRegionValidation": "true", "disableGlobalProjectWarning": "true"},
@@ -48,15 +48,15 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """The plugin cannot be had here."""
+    """The plugin cannot be installed here."""
 
 
 class PluginDied(Exception):
-    """The plugin ended, or gave no answer."""
+    """The plugin ended or gave no answer."""
 
 
 def installed(package: str) -> Path:
-    """Return the plugin of the package's SDK, installed by Pulumi if it is not there. Raises PluginMissing."""
+    """Return the plugin of the package's SDK. Install it with Pulumi if it is missing. Raises PluginMissing."""
     version = metadata.version(f"pulumi-{package}")
     home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     program = home / "plugins" / f"resource-{package}-v{version}" / f"pulumi-resource-{package}"
@@ -82,13 +82,13 @@ def installed(package: str) -> Path:
 
 
 class _Engine(engine_pb2_grpc.EngineServicer):
-    """Keeps the warnings and errors that a plugin logs."""
+    """Server that keeps the warnings and errors that a plugin logs."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
 
     def Log(self, request: engine_pb2.LogRequest, _context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Keep a message of a warning or an error."""
+        """Keep a warning or an error."""
         if request.severity in (engine_pb2.WARNING, engine_pb2.ERROR) and not request.ephemeral:
             self.warnings.append(request.message.strip())
         return empty_pb2.Empty()
@@ -108,7 +108,10 @@ class Plugin:
         return list(dict.fromkeys(self._engine.warnings))
 
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
-        """Give the plugin its settings, without credentials. Raises PluginDied."""
+        """Give the plugin its settings, without credentials.
+
+        Raises PluginDied, or PluginRefused for rejected settings.
+        """
         every = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
         variables = {f"{package}:config:{key}": value for key, value in texts.items()}
@@ -120,7 +123,7 @@ class Plugin:
         )
 
     def check(self, record: Record, news: Properties) -> tuple[Properties, list[str]]:
-        """Return the completed inputs and what is wrong with them."""
+        """Return the completed inputs and their problems."""
         request = provider_pb2.CheckRequest(
             urn=urn_of(record), news=to_wire(news, keep_secrets=False), randomSeed=bytes(32), **_names(record)
         )
@@ -129,7 +132,7 @@ class Plugin:
         return reveal(from_wire(found.inputs)), wrong
 
     def planned(self, record: Record, inputs: Properties) -> Properties:
-        """Return the state that a creation would make, with what the cloud computes unknown."""
+        """Return the state that a creation would produce. Values that the cloud computes are unknown."""
         request = provider_pb2.CreateRequest(
             urn=urn_of(record), properties=to_wire(inputs, keep_secrets=False), preview=True, **_names(record)
         )
@@ -137,7 +140,7 @@ class Plugin:
         return found
 
     def diff(self, record: Record, state: Properties, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
-        """Return what the plugin would do about a change from `olds` to `news`."""
+        """Return the plugin's plan for a change from `olds` to `news`."""
         request = provider_pb2.DiffRequest(
             id=str(record.outputs["id"]),
             urn=urn_of(record),
@@ -152,7 +155,7 @@ class Plugin:
         return found
 
     def diff_config(self, record: Record, olds: Properties, news: Properties) -> provider_pb2.DiffResponse:
-        """Return what a change of the provider's own settings would do."""
+        """Return the plugin's plan for a change of the provider's own settings."""
         request = provider_pb2.DiffRequest(
             urn=urn_of(record),
             olds=to_wire(olds, keep_secrets=False),
@@ -192,7 +195,7 @@ def _names(record: Record) -> dict[str, Any]:
 
 @contextmanager
 def started(program: Path) -> Iterator[Plugin]:
-    """Run a plugin for a while. Raises PluginDied if it does not start."""
+    """Run a plugin for the length of this block. Raises PluginDied if it does not start."""
     engine = _Engine()
     server = grpc.server(ThreadPoolExecutor(max_workers=4))
     engine_pb2_grpc.add_EngineServicer_to_server(engine, server)
@@ -220,7 +223,7 @@ def started(program: Path) -> Iterator[Plugin]:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """Return an environment without credentials and without a way out."""
+    """Return an environment without credentials or network access."""
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(CREDENTIALS)}
     closed = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), CLOSED_PROXY)
     closed |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Read an official plugin's plan of one resource: which paths change, and which of them replace it."""
+"""An official plugin's plan of one resource: the paths that change, and those that replace it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class PlannedChange:
     path: str
     """Path below the resource; empty if the plugin names none."""
     replaces: bool
-    """True if the change takes another resource."""
+    """True if the change replaces the resource."""
 
 
 def planned_changes(
     found: Any, unchanged: Any, olds: Mapping[str, Any], news: Mapping[str, Any]
 ) -> list[PlannedChange]:
-    """Return the changes in an answer that the change of inputs makes.
+    """Return the changes in an answer that the change of inputs causes.
 
-    `unchanged` is the answer for the old inputs: the state comes from a preview and lacks what the cloud computes, so
-    a plugin plans to compute it again. Drop such a change unless the inputs at its path differ.
+    `unchanged` is the answer for the old inputs. The state comes from a preview and lacks values that the cloud
+    computes, so a plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
     """
     computed = set(_changes(unchanged))
     return [
@@ -40,7 +40,9 @@ def planned_changes(
 
 
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return what changes mean, Pulumi's option `replace_on_changes` included, and the paths that are the reason."""
+    """Return the action that the changes imply and the paths that cause it. Applies Pulumi's option
+    `replace_on_changes`.
+    """
     every = list(changes)
     options = list(replace_on_changes)
     replaced = [each.path for each in every if each.replaces or any(_is_asked(each.path, name) for name in options)]
@@ -50,7 +52,7 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
 
 
 def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path such as `nodeConfig.guestAccelerators[0].type`; None where there is none."""
+    """Return the value at a path such as `nodeConfig.guestAccelerators[0].type`; None if there is none."""
     for match in _KEYS.finditer(path):
         index = match["index"]
         if index is not None:
@@ -81,5 +83,5 @@ def _is_asked(path: str, option: str) -> bool:
 
 
 def is_within(path: str, outer: str) -> bool:
-    """Return True if a path is another one or below it."""
+    """Return True if a path equals the outer path or is below it."""
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))

@@ -1,4 +1,4 @@
-"""What a cloud account has left of each quota, asked with the `gcloud` or `aws` that people use. Never run so far."""
+"""Remaining quota of a cloud account, queried with the user's `gcloud` or `aws`. Not yet tested."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from infra.gcp.config import GkeConfig
 from infra.quota import quota_needed
 
 Ask = Callable[..., Any]
-"""Runs a command and gives its JSON."""
+"""Function that runs a command and returns its JSON."""
 
 
 def asked(*words: str) -> Any:
-    """The JSON that a command prints. Raises CalledProcessError, and FileNotFoundError where it is not installed."""
+    """Return the JSON that a command prints.
+
+    Raises CalledProcessError, and FileNotFoundError if it is not installed.
+    """
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     return json.loads(done.stdout or "null")
 
 
 def quota_left(platform: PlatformConfig, ask: Ask = asked) -> Mapping[tuple[str, str], int]:
-    """Quota name and location -> how much is left, for those of the platform's quotas that the cloud tells.
+    """Return quota name and location -> remaining quota, for the platform's quotas that the cloud reports.
 
-    Compute Engine tells its regional and global quotas with their usage; EC2 tells limits, and usage by instances.
+    Compute Engine reports its regional and global quotas with their usage. EC2 reports limits, and usage by instances.
     https://cloud.google.com/compute/resource-usage, https://docs.aws.amazon.com/servicequotas/latest/userguide/
     """
     if isinstance(platform, GkeConfig):
@@ -58,7 +61,10 @@ def _amazon(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
 
 
 def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
-    """vCPUs in use, which CloudWatch counts: https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html"""
+    """Return the vCPUs in use, as CloudWatch counts them.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
+    """
     dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]
     words = ("cloudwatch", "get-metric-statistics", f"--namespace={metric['MetricNamespace']}")
     now = datetime.now(tz=UTC)

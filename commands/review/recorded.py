@@ -1,6 +1,6 @@
-"""The resources that the program declares for a stack's settings, with no cloud, no credentials and no engine.
+"""Resources that the program declares for a stack's settings, without cloud, credentials or engine.
 
-`python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares this program with another.
+`python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares two programs.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from stack_config import PROJECT as NAMESPACE
 from stack_config import StackConfig, load_file
 
 PLACEHOLDER = "not the secret"
-"""The value of every secret of a stack here."""
+"""Value of every secret of a stack here."""
 
 
 def have_objects(operators: Iterable[str]) -> None:
-    """Have what the program reads of these operators: seconds where it is not in the cache, told on standard error.
+    """Ensure that the cache has the operators' objects that the program reads.
 
-    Raises RuntimeError where it cannot be had.
+    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if they cannot be obtained.
     """
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
 
 
 def recorded_file(text: str, config: StackConfig) -> list[Record]:
-    """What the program registers for a stack's file with that text, which gives those settings."""
+    """Return the resources that the program registers for a stack's file. `config` holds the settings in `text`."""
     content: dict[str, Any] = yaml.safe_load(text)["config"]
     named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
     values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
@@ -51,7 +51,9 @@ def recorded_file(text: str, config: StackConfig) -> list[Record]:
 
 
 def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """What the program registers for the values of `trainyard:` keys. Raises RunError as the program does."""
+    """Return the resources that the program registers for the values of `trainyard:` keys. Raises RunError like the
+    program.
+    """
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
 
@@ -83,7 +85,7 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 
 
 def main(stack: str) -> int:
-    """Print the records of a stack of this checkout as JSON; raises what reading it and its program raise."""
+    """Print the records of a stack of this checkout as JSON. Raises the errors of its settings and its program."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     config = load_file(file)
     have_objects(config.operators)

@@ -1,4 +1,4 @@
-"""RecordingEngine: Pulumi mocks that keep what a program registers, so that it is read as plain values."""
+"""RecordingEngine: Pulumi mocks that keep the resources that a program registers, as plain values."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOCAL_CLUSTER = {
     "bucket_path": "/cluster/bucket",
     "node_names": ["local-0", "local-1"],
 }
-"""What the local cluster's resource answers."""
+"""Outputs of the local cluster's resource."""
 
 
 def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
-    """What Google Cloud adds to the inputs of a resource, for those whose outputs the program reads."""
+    """Return the outputs that Google Cloud adds to a resource's inputs, for outputs that the program reads."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -47,7 +47,7 @@ def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
 
 
 def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
-    """The same of AWS."""
+    """Return the outputs that AWS adds to a resource's inputs, for outputs that the program reads."""
     inputs = args.inputs
     if args.typ == "aws:s3/bucket:Bucket":
         name = inputs.get("bucket") or f"{args.name}-0123456"
@@ -60,7 +60,7 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        # A change of the template is a new version of it, by which node groups recycle their nodes:
+        # A changed template gets a new version, by which node groups recycle their nodes:
         # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
         contents = {key: value for key, value in inputs.items() if key != "tags"}
         return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
@@ -75,15 +75,15 @@ def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Record:
-    """One registered resource."""
+    """A registered resource."""
 
     type: str
     name: str
     inputs: dict[str, Any]
     kept: bool = False
-    """Whether it stays in the cloud when it goes from the stack."""
+    """True if it stays in the cloud when it is removed from the stack."""
     provider: str = ""
-    """URN of its provider; empty for the default one."""
+    """URN of its provider; empty for the default provider."""
     depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Input -> URNs of the resources whose outputs it is made of."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -97,39 +97,39 @@ class Record:
 
     @property
     def key(self) -> str:
-        """The end of its URN."""
+        """End of its URN: type and name."""
         return f"{self.type}::{self.name}"
 
 
 def key_of(urn: str) -> str:
-    """The `key` of the resource with a URN."""
+    """Return the `key` of the resource with a URN."""
     *_, kind, name = urn.split("::")
     return f"{kind.rpartition('$')[2]}::{name}"
 
 
 @dataclass
 class RecordingEngine(Mocks):
-    """Accepts every resource as it is."""
+    """Mocks that accept every resource unchanged."""
 
     image_digest: str = "0" * 64
-    """Hexadecimal digest that every image gets which the program builds: another one where its sources are others."""
+    """Hexadecimal digest of every image that the program builds. It differs if the image's sources differ."""
     records: list[Record] = field(default_factory=list)
-    """What was registered, components included."""
+    """Registered resources, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
-    """The registrations themselves: parents, options."""
+    """The registration requests, with parents and options."""
 
     @property
     def requests(self) -> Mapping[str, resource_pb2.RegisterResourceRequest]:
-        """The registrations by the resource's name; of a component and a part of its name, the part's."""
+        """Registration requests by resource name. If several resources share a name, the last one wins."""
         return {each.name: each for each in self.registered}
 
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        """Keep the resource; it gets its inputs as outputs."""
+        """Keep the resource. Its inputs become its outputs."""
         inputs, answers = args.inputs, dict[str, Any]()
         if args.typ.startswith("pulumi-python:dynamic"):
             answers = LOCAL_CLUSTER
         elif args.typ == "docker-build:index:Image":
-            # By this output of its own the provider sees that sources changed.
+            # The provider detects changed sources by this output of its own.
             inputs = {**inputs, "contextHash": self.image_digest}
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
@@ -143,21 +143,24 @@ class RecordingEngine(Mocks):
         return id_, {**args.inputs, **answers}
 
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
-        """No program here calls a provider's function."""
+        """Reject the call: the program calls no provider function."""
         raise NotImplementedError(args.token)
 
     def of_type(self, suffix: str) -> list[Record]:
-        """The records whose type ends with `suffix`."""
+        """Return the records whose type ends with `suffix`."""
         return [record for record in self.records if record.type.endswith(suffix)]
 
     def manifests(self) -> list[dict[str, Any]]:
-        """The Kubernetes objects, as the API server would get them, in a stable order."""
+        """Return the Kubernetes objects as the API server would get them, in a stable order."""
         kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
         return [_whole(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
 
 
 def _whole(value: Any) -> Any:
-    """`value` with its integers as such, where the protocol knows only floats, and without the marks of secrets."""
+    """Return `value` with whole floats as integers, because the protocol has only floats.
+
+    Removes the marks of secrets.
+    """
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
             return _whole(value["value"])
@@ -168,7 +171,7 @@ def _whole(value: Any) -> Any:
 
 
 class _Monitor(MockMonitor):
-    """Hands each registration to the engine whole: mocks see only the inputs."""
+    """Monitor that hands each whole registration to the engine: mocks see only the inputs."""
 
     def __init__(self, engine: RecordingEngine) -> None:
         super().__init__(engine)
@@ -180,7 +183,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program against an engine, a new one where none is given, until all that it registered is resolved."""
+    """Run a program with an engine (by default a new one) until every registration is resolved."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types

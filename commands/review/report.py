@@ -1,4 +1,4 @@
-"""Report: what a reviewer must see of a change, as Markdown and as JSON; nothing that is empty takes a line."""
+"""Report: the effects of a change for a reviewer, as Markdown and as JSON. Empty parts take no line."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from workloads.command import host_command
 from workloads.topology import topology
 
 MOST_RESOURCES = 12
-"""Resources of one action that are named one by one."""
+"""Maximum number of resources of one action that are listed one by one."""
 ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
-"""Ends of the types that are named whatever happens to them."""
+"""Suffixes of the types that are listed even if only their provider changes."""
 LONGEST_COMMENT = 65_000
-"""Characters; GitHub takes 65,536, among them the mark by which the comment is found again."""
+"""Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
@@ -35,41 +35,41 @@ NO_REHEARSAL = "not rehearsed"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything about one stack."""
+    """The review of one stack."""
 
     stack: str
-    """Its name."""
+    """Name of the stack."""
     after: StackConfig
-    """Its settings."""
+    """Settings of the stack."""
     before: StackConfig | None
-    """Its settings before the change; None for a new stack."""
+    """Settings before the change; None for a new stack."""
     steps: Sequence[Step]
-    """What would happen."""
+    """Planned steps."""
     engine: bool
-    """Whether Pulumi's engine said so; else two recordings of the program were compared."""
+    """True if the plan comes from Pulumi's engine, False if two recordings of the program were compared."""
     base: str = ""
-    """A sentence that says what `before` is."""
+    """A sentence that describes `before`."""
     unseen: str = ""
-    """A sentence of what the comparison could not see; empty where it saw all."""
+    """A sentence about what the comparison could not see; empty if it saw everything."""
     findings: Sequence[Finding]
-    """Rules that are broken."""
+    """Broken rules."""
     running: dict[str, list[str]]
     """Pool -> jobs that run there."""
     rehearsal: str = NO_REHEARSAL
-    """The rehearsal's verdict."""
+    """Result of the rehearsal."""
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
     left: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Quota that the account has left, by name and location; empty where nobody asked the cloud."""
+    """Remaining quota of the account, by name and location; empty if the cloud was not queried."""
 
     @property
     def new(self) -> bool:
-        """Whether there is nothing to compare with: a new stack, or one that the change leaves as it is."""
+        """True for a new stack, or if the change leaves the stack unchanged."""
         return self.before is None or all(each.action == "same" for each in self.steps)
 
     @property
     def too_much(self) -> list[str]:
-        """Quotas of which the change needs more than is left beside what the stack has already."""
+        """Quotas for which the change needs more than the account has left, in addition to the stack's current use."""
         had = {_key(each): each.amount for each in quota_needed(self.before.platform)} if self.before else {}
         found = []
         for each in quota_needed(self.after.platform):
@@ -81,7 +81,7 @@ class Report:
 
     @property
     def refused(self) -> list[str]:
-        """Return changes that AWS refuses while the cluster of the settings before stands."""
+        """Changes that AWS rejects while the cluster with the earlier settings exists."""
         if self.before is None or not isinstance(self.before.platform, EksConfig):
             return []
         if not isinstance(self.after.platform, EksConfig):
@@ -91,7 +91,7 @@ class Report:
 
     @property
     def failures(self) -> list[str]:
-        """Why the change must not be merged."""
+        """Reasons not to merge the change."""
         price = over_budget(bill(self.after.platform), self.after.budget)
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
@@ -105,7 +105,7 @@ class Report:
 
 
 def markdown(report: Report, today: date) -> str:
-    """The report as a comment of a pull request."""
+    """Return the report as a comment for a pull request."""
     verdict = "fails" if report.failures else "passes"
     lines = [f"### Stack `{report.stack}` {verdict}", ""]
     lines += [*(f"- **{each}**" for each in report.failures), ""] if report.failures else []
@@ -127,7 +127,7 @@ def markdown(report: Report, today: date) -> str:
 
 
 def comment(text: str) -> str:
-    """A report as far as a comment can hold it, in whole lines."""
+    """Return as much of a report as fits in a comment, in whole lines."""
     kept, room = list[str](), LONGEST_COMMENT
     for line in text.splitlines():
         room -= len(line) + 1
@@ -141,7 +141,7 @@ def comment(text: str) -> str:
 
 
 def verdict(rehearsal: Mapping[str, Any]) -> str:
-    """What a rehearsal's JSON report says, in a sentence without its full stop."""
+    """Return the result in a rehearsal's JSON report as a sentence without its full stop."""
     pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
     placed = sum(bool(each["node"]) for each in pods)
     if problems:
@@ -150,13 +150,13 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
 
 
 def refusal(stack: str, reason: str) -> str:
-    """The report of settings that cannot be read."""
+    """Return the report for settings that cannot be read."""
     lines = [each for line in reason.strip().splitlines() for each in wrap(line, WIDTH, break_on_hyphens=False) or [""]]
     return "\n".join([f"### Stack `{stack}` is refused", "", "```", *lines, "```"]) + "\n"
 
 
 def removal(stack: str, before: StackConfig) -> str:
-    """The report of a change that removes a stack's file."""
+    """Return the report for a change that removes a stack's file."""
     found = bill(before.platform)
     more = " and what has no price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
@@ -168,7 +168,7 @@ def removal(stack: str, before: StackConfig) -> str:
 
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the report for programs."""
     found = bill(report.after.platform)
     return {
         "stack": report.stack,
@@ -217,7 +217,7 @@ def _resources(report: Report) -> list[str]:
             lines += _named(named)
         elif action == "update":
             lines += _named(each for each in named if each.recycles)
-        # What follows a list without an empty line is read as its last item.
+        # Without an empty line Markdown reads the next line as part of the list's last item.
         lines.append("")
     if not report.engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
@@ -225,7 +225,7 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """A line for each; what only goes along with its provider is counted, save for what costs or keeps most."""
+    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_NAMED types."""
     along: Counter[str] = Counter()
     for step in steps:
         if step.provider and not step.type.endswith(ALWAYS_NAMED):
@@ -261,7 +261,7 @@ def _price(report: Report, today: date) -> list[str]:
 
 
 def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
-    """Part -> its price; a part that is not priced as a whole says so and is never shown as cheap."""
+    """Return part -> price. A part without a complete price reads "more than", so that it never looks cheap."""
     incomplete = found.incomplete(spot=spot)
     return {
         part: f"more than {money.amount:,.2f}" if part in incomplete else f"{money.amount:,.2f}"

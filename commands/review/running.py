@@ -1,4 +1,6 @@
-"""The pools that jobs run on now, asked of a stack's cluster: what a plan must not take away. Never run on a cloud."""
+"""Pools on which jobs run now, read from a stack's cluster, so that a plan does not remove them. Not yet tested on a
+cloud.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ TIMEOUT = (5.0, 30.0)
 
 
 def jobs_by_pool(pods: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Pool -> jobs with a pod that is on one of its nodes and not over, from the API server's own objects."""
+    """Return pool -> jobs with a pending or running pod on one of its nodes, from the API server's own objects."""
     pools = {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(POOL_LABEL) for node in nodes}
     found: dict[str, set[str]] = {}
     for pod in pods:
@@ -30,7 +32,9 @@ def jobs_by_pool(pods: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str,
 
 
 def running(stack: str) -> dict[str, list[str]]:
-    """The same of a stack that is up; none, said aloud, where its cluster does not answer. Raises PulumiFailed."""
+    """Return pool -> running jobs of a stack. If its cluster does not answer, print a warning and return none. Raises
+    PulumiFailed.
+    """
     if not stack_exists(stack):
         return {}
     found = outputs(stack)

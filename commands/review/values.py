@@ -1,4 +1,4 @@
-"""The values that differ between two sets of a resource's inputs, in words that a reviewer can check."""
+"""Values that differ between two sets of a resource's inputs, formatted for a reviewer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from rehearsal.cloud.values import SIGNATURE_KEY, UNKNOWNS
 
 MOST_VALUES = 3
-"""Values of one change that are spelled out."""
+"""Maximum number of values of one change that are shown."""
 LONGEST = 60
-"""Characters of a value; the middle of a longer one is left out."""
+"""Maximum characters of a value. The middle of a longer one is left out."""
 ABSENT = object()
-"""What is not there."""
+"""Marker of a missing value."""
 
 
 def spelled(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """A changed path with its values then and now: ``nodeCount `2` -> `4` ``.
+    """Return a changed path with its old and new values: ``nodeCount `2` -> `4` ``.
 
-    The path alone where they cannot be shown: secrets, texts of several lines, and what is known only later.
+    Return the path alone if the values cannot be shown: secrets, multi-line text and values known only later.
     """
     begin, end = _at(before, path), _at(after, path)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
@@ -28,7 +28,7 @@ def spelled(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> s
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Path, old and new value of each single value that differs and that can be shown."""
+    """Yield path, old and new value of each single value that differs and can be shown."""
     if old == new:
         return
     if all(_is_branch(each) for each in (old, new)):
@@ -50,7 +50,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """The parts of a value by the end of their path: those of a list by name where they have one, else by place."""
+    """Return the parts of a value by the end of their path. List items go by their unique names, else by position."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

@@ -1,1 +1,1 @@
-"""What a stack's jobs do now: their pods, states and logs, read from its cluster and shown."""
+"""Monitor of a stack's jobs: their pods, states and logs, read from its cluster and shown."""

@@ -1,4 +1,4 @@
-"""Explains the exit codes of a job's processes: the trainer's, a user's script's, and those of signals."""
+"""Explanations of the exit codes of a job's processes: the trainer's, a user script's, and those of signals."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TRAINER_CODES = {
 FINAL_CODES = (65, 66, 69, 78)
 """Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Added by `trainer.launch` to codes that mean "run it again", for operators that retry high codes only."""
+"""Added by `trainer.launch` to codes that mean "run it again", for operators that retry only high codes."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
 """Meaning of the codes that every shell and container runtime uses."""
 LOST_SHIM_CODE = 255
-"""Code that containerd reports when a container's shim is gone and nobody knows how the container ended.
+"""Code that containerd reports if a container's shim is gone and the container's real exit code is unknown.
 
 Source: https://github.com/containerd/containerd/blob/v2.4.2/core/runtime/v2/shim.go, cleanupAfterDeadShim.
 """
@@ -43,20 +43,20 @@ class Container:
     node: str = ""
     """Node that it ran on."""
     runs_script: bool = False
-    """True if it runs a program of the user's and not the trainer."""
+    """True if it runs the user's program instead of the trainer."""
     is_launcher: bool = False
-    """True if it runs mpirun, whose job is restarted after every code."""
+    """True if it runs mpirun, whose job restarts after every code."""
     memory_limit: str = ""
     """Its memory limit, such as `2Gi`; empty for none."""
     reason: str | None = None
-    """Kubernetes' reason for its end; None if it is not known."""
+    """Kubernetes' reason for its end; None if unknown."""
 
 
 def explain_exit(code: int, container: Container) -> str:
-    """Return what an exit code means and, for lack of memory, what to do.
+    """Return the meaning of an exit code and, for lack of memory, advice.
 
-    Signals are negative codes, 128 and the signal's number, or 256 minus it: trainer.launch gives that for a rank after
-    which no restart is left.
+    A signal is a negative code, 128 plus the signal's number, or 256 minus it. trainer.launch uses the last for a rank
+    after which no restart is left.
     """
     signal = -code if code < 0 else code - 128
     if 256 - code in SIGNALS and code != LOST_SHIM_CODE:
@@ -93,7 +93,7 @@ def _out_of_memory(container: Container) -> str:
 
 
 def _killed(container: Container) -> str:
-    """Return what a SIGKILL means that no OOM kill at the container's limit explains."""
+    """Return the meaning of a SIGKILL that was not an OOM kill at the container's limit."""
     limit = f"its limit of {container.memory_limit}" if container.memory_limit else "its memory limit"
     if container.reason is None:
         return f"ended by SIGKILL: the container reached {limit} ({_raise_memory(container)}), or it was killed by hand"

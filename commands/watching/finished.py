@@ -1,4 +1,4 @@
-"""Describes jobs that ended before `make up` began, and how to run them again or train further."""
+"""Descriptions of jobs that ended before `make up` began, with advice to rerun them or train further."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.make_command import make_command
 def finished_lines(
     job: JobState, pods: Sequence[PodState], record: Mapping[str, Any], bucket: str, *, is_script: bool
 ) -> list[str]:
-    """Return how a job ended, where its results are, and what to do next; `record` is its run record."""
+    """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
     first, *more = summary(job, [pod for pod in pods if pod.owner == job.uid], None, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
     up = make_command("up", JOB=os.environ.get("JOB", ""))
@@ -34,7 +34,7 @@ def finished_lines(
 
 
 def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]:
-    """Return what to do with a job of the trainer, which goes on from the last checkpoint in its folder."""
+    """Return the next steps for a trainer's job, which resumes from the last checkpoint in its folder."""
     from_start = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
     if job.state == "complete":
         return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", from_start]
@@ -43,5 +43,5 @@ def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]
 
 
 def _resource(job: JobState) -> str:
-    """Return kubectl's word for the object that is the job."""
+    """Return kubectl's name for the job's object."""
     return next((rules.plural for rules in CUSTOM_KINDS.values() if rules.kind == job.kind), "job")

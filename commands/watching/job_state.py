@@ -1,6 +1,6 @@
-"""Derives the state of a job from the object that is the job: an Indexed Job or a resource of an operator.
+"""State of a job, derived from its object: an Indexed Job or an operator's resource.
 
-The operators say it in conditions, each in words of its own; the sources are their code at the versions of setup/go.
+The operators report it in conditions, each in its own words. The sources are their code at the versions of setup/go.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from infra.naming import QUEUE_LABEL
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
-    """What one job does."""
+    """State of one job."""
 
     name: str
     """Name of the job."""
@@ -22,27 +22,28 @@ class JobState:
     """Kind of the job in the stack's words."""
     state: str
     """pending (no host runs), running, complete, failed, suspended, queued (its queue has not admitted it), or
-    absent."""
+    absent.
+    """
     reason: str = ""
-    """Why it failed, or why it is not running, a word of Kubernetes' and its explanation."""
+    """Reason why it failed or is not running: a word of Kubernetes and its explanation."""
     hosts: int = 0
     """Number of its hosts."""
     started: str = ""
-    """When Kubernetes took it up (RFC 3339)."""
+    """Time at which Kubernetes started it (RFC 3339)."""
     finished: str = ""
-    """When it completed or failed (RFC 3339); empty before."""
+    """Time at which it completed or failed (RFC 3339); empty before."""
     uid: str = ""
-    """Identity: a job made again under the same name has another one."""
+    """Identity. A job recreated under the same name has another one."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has come to its end."""
+        """True if it is complete or failed."""
         return self.state in ("complete", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomKind:
-    """How one custom resource says what it does."""
+    """Rules for reading the state of one custom resource."""
 
     kind: str
     """The stack's word for it."""
@@ -55,9 +56,9 @@ class CustomKind:
     complete: str
     """Type of the condition that says it is complete."""
     running: Callable[[Object], bool]
-    """Whether a host of it runs, by its status."""
+    """Function of its status: True if one of its hosts runs."""
     hosts: Callable[[Object], int]
-    """Number of its hosts, by its spec."""
+    """Function of its spec: the number of its hosts."""
 
 
 def _condition_is_true(kind: str) -> Callable[[Object], bool]:
@@ -65,7 +66,7 @@ def _condition_is_true(kind: str) -> Callable[[Object], bool]:
 
 
 def _any_job(key: str) -> Callable[[Object], bool]:
-    """Whether a Job of a set has pods that run."""
+    """Return a function that is True if a Job of the set has running pods."""
     return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
 
 
@@ -126,11 +127,11 @@ CUSTOM_KINDS: Mapping[str, CustomKind] = {
         hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
     ),
 }
-"""By the kind of the API."""
+"""Custom kinds by the kind of the API."""
 
 
 def job_state(job: Object) -> JobState:
-    """What a job does, whatever its kind; a Job of batch/v1 where it says none."""
+    """Return the state of a job of any kind. An object without a kind is a Job of batch/v1."""
     kind = job.get("kind", "Job")
     return _custom_state(job, CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
 
@@ -160,7 +161,10 @@ def _batch_state(job: Object) -> JobState:
 
 
 def _custom_state(job: Object, rules: CustomKind) -> JobState:
-    """An operator may leave older conditions true: the end of a job counts more than what it did before."""
+    """Return an operator's job state.
+
+    An operator may leave older conditions true, so the job's end takes precedence.
+    """
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions") or [] if each["status"] == "True"}
     state, reason, finished = "running" if rules.running(status) else "pending", "", ""
@@ -185,13 +189,13 @@ def _custom_state(job: Object, rules: CustomKind) -> JobState:
 
 
 def _suspended(metadata: Object) -> tuple[str, str]:
-    """State and reason of a suspended job: one in a queue is suspended by Kueue until there is room for it."""
+    """Return the state and reason of a suspended job. Kueue suspends a queued job until it has capacity for it."""
     queue = (metadata.get("labels") or {}).get(QUEUE_LABEL)
     return ("queued", f"waits in queue {queue}") if queue else ("suspended", "")
 
 
 def why_queued(workload: Object) -> str:
-    """What Kueue says of a job that it has not admitted, or not yet; empty where it says nothing."""
+    """Return Kueue's reason for not yet admitting a job; empty if it gives none."""
     status = workload.get("status") or {}
     reserved = find_condition(status, "QuotaReserved")
     if reserved.get("status") != "True":

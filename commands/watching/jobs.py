@@ -1,4 +1,4 @@
-"""Reads a stack's jobs, their pods, logs and events from its cluster, through the official Kubernetes client."""
+"""A stack's jobs, pods, logs and events, read from its cluster through the official Kubernetes client."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from infra.naming import JOB_LABEL
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
-"""A followed log that says nothing for so long is asked for again: its connection may be dead."""
+"""Seconds without output after which a followed log is requested again: its connection may be dead."""
 
 
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
-"""Why a job in a queue stays suspended there."""
+"""Reason why a queued job stays suspended in such a cluster."""
 
 
 class Unreachable(RuntimeError):
-    """The cluster cannot be asked; the message says why."""
+    """The cluster cannot be queried. The message says why."""
 
 
 class NotThere(Unreachable):
-    """The API server does not know what it is asked for."""
+    """The API server does not know the requested object."""
 
 
 class NoKubeconfig(Unreachable):
@@ -54,12 +54,12 @@ class Untrusted(Unreachable):
 
 
 class NoStack(RuntimeError):
-    """The stack has no jobs to look at; the message says why and what to do."""
+    """The stack has no jobs to show. The message says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackOutputs:
-    """What the commands need of a stack's outputs."""
+    """Outputs of a stack that the commands need."""
 
     kubeconfig_path: str
     """The kubeconfig file of its cluster; several are joined as in `$KUBECONFIG`."""
@@ -72,7 +72,7 @@ class StackOutputs:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """The outputs of a stack, these among them; raises NoStack where it is not up."""
+    """Return the outputs of a stack, including the named ones. Raises NoStack if it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
@@ -88,7 +88,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
 
 
 def stack_outputs() -> StackOutputs:
-    """The outputs of the stack that $STACK names (`local` by default); raises NoStack where it is not up."""
+    """Return the outputs of the stack in $STACK (`local` by default). Raises NoStack if it is not up."""
     stack = os.environ.get("STACK", "local")
     found = outputs_with(stack, "kubeconfig_path", "namespace", "jobs")
     return StackOutputs(
@@ -100,7 +100,7 @@ def stack_outputs() -> StackOutputs:
 
 
 class Cluster:
-    """The jobs of one namespace. Every call raises Unreachable where the API server gives no usable answer."""
+    """Client for the jobs of one namespace. Every call raises Unreachable if the API server gives no usable answer."""
 
     def __init__(self, kubeconfig_path: str, namespace: str, context: str | None = None) -> None:
         self.kubeconfig_path = kubeconfig_path
@@ -112,7 +112,7 @@ class Cluster:
         self._owners: dict[str, str] = {}
 
     def connect(self) -> None:
-        """Read the kubeconfig and use what it says from here on; it changes when a cluster starts with new keys."""
+        """Read the kubeconfig and use it from here on. It changes when a cluster starts with new keys."""
         settings = Configuration()
         settings.retries = False
         settings.connection_pool_maxsize = 100
@@ -137,7 +137,7 @@ class Cluster:
         return self._stamps() != self._kubeconfig_stamps
 
     def _stamps(self) -> list[int]:
-        """Times at which the kubeconfig's files were last written."""
+        """Return the modification times of the kubeconfig's files."""
         files = map(Path, self.kubeconfig_path.split(os.pathsep))
         return [file.stat().st_mtime_ns for file in files if file.exists()]
 
@@ -154,14 +154,14 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """The pods of the jobs, also those of earlier attempts; their owners as of the last call of `jobs`."""
+        """Return the pods of the jobs, including earlier attempts. Owners are those from the last call of `jobs`."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
         return [replace(pod, owner=self._root(pod.owner)) for pod in found]
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
-        """The jobs by name, of whatever kind; one that does not exist is `absent`."""
+        """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
         objects = [*_items(self._batch.list_namespaced_job, self.namespace), *self._custom_objects()]
         # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
         owners = {each["metadata"]["uid"]: owner for each in objects if (owner := owner_of(each))}
@@ -173,7 +173,7 @@ class Cluster:
         return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
-        """The same jobs; those that wait in a queue say what Kueue says of them."""
+        """Return the jobs, with Kueue's reasons for those that wait in a queue."""
         call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
         try:
             said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
@@ -189,7 +189,7 @@ class Cluster:
         }
 
     def _custom_objects(self) -> Iterator[Object]:
-        """The operators' jobs; a kind that the cluster does not know, or not for this user, is not asked for again."""
+        """Yield the operators' jobs. Kinds that are unknown or forbidden are not queried again."""
         for kind in list(self._kinds):
             rules = CUSTOM_KINDS[kind]
             call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
@@ -203,13 +203,13 @@ class Cluster:
                 self._refused = error
 
     def _root(self, uid: str) -> str:
-        """The object at the top of those that own the one of this identity."""
+        """Return the object at the top of the chain of owners of this uid."""
         while uid in self._owners:
             uid = self._owners[uid]
         return uid
 
     def warnings(self, uid: str) -> list[str]:
-        """The warning events about one object and those that it owns, oldest first: `Reason: message`."""
+        """Return the warning events about one object and those that it owns, oldest first: `Reason: message`."""
         call = partial(self._core.list_namespaced_event, self.namespace)
         below = [each for each in self._owners if self._root(each) == uid]
         events = [
@@ -221,22 +221,22 @@ class Cluster:
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
 
     def exit_codes(self, job: JobState) -> dict[str, int]:
-        """The last exit code of the pods that the job's operator has made again, by their names."""
+        """Return the last exit codes of the pods that the job's operator has recreated, by pod name."""
         selector = f"involvedObject.uid={job.uid},reason={EXITED_REASON}"
         return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
 
     def nodes(self) -> list[Object]:
-        """The cluster's nodes as the API has them. Raises NotAllowed where only a namespace is the user's."""
+        """Return the cluster's nodes as the API has them. Raises NotAllowed if the user may only see a namespace."""
         return _items(self._core.list_node)
 
     def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
-        """The lines of a pod's log, or only its last; nothing where it has none."""
+        """Return the lines of a pod's log, or only the last ones; empty if it has no log."""
         with _asking():
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
-        """Time (RFC 3339) and text of each line of a pod's log so far."""
+        """Return time (RFC 3339) and text of each line of a pod's log so far."""
         with _asking():
             answer = self._log(pod, TIMEOUT, timestamps=True)
             return [] if answer is None else [_stamped(line) for line in answer.data.splitlines()]
@@ -244,9 +244,9 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Time (RFC 3339) and text of each line of a pod's log as they are printed, until its container ends.
+        """Yield time (RFC 3339) and text of each line of a pod's log as it is printed, until its container ends.
 
-        `opened` is given a function that ends the stream; another thread may call it.
+        `opened` gets a function that ends the stream. Another thread may call it.
         """
         with _asking():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
@@ -261,7 +261,7 @@ class Cluster:
                     yield from map(_stamped, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
-        """The answer to a request for a log; None where the pod is gone or has not begun to print."""
+        """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
         try:
             return self._core.read_namespaced_pod_log(
                 pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout
@@ -286,7 +286,7 @@ def _stamped(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """The objects of a list, as JSON: the client's own models cost more time than the answer."""
+    """Return the objects of a list as JSON. The client's own models take more time than the answer."""
     with _asking():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])

@@ -1,4 +1,4 @@
-"""Reads from this machine what the API of a local cluster cannot tell: which of its programs ended, whether it runs."""
+"""Local cluster facts that its API cannot report: the programs that ended, and its running processes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from infra.local import traces
 from infra.local.settings import ClusterSettings
 
 _END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
-"""The line of infra/local/supervisor.py for a program that ended and starts again."""
+"""Line of infra/local/supervisor.py for a program that ended and starts again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramEnd:
-    """A program of the cluster that ended; its supervisor starts it again."""
+    """A program of the cluster that ended. Its supervisor starts it again."""
 
     time: str
     """Time of day on this machine."""
@@ -46,7 +46,7 @@ class LocalCluster:
 
     @classmethod
     def of_kubeconfig(cls, path: str) -> LocalCluster | None:
-        """Return the local cluster that a kubeconfig belongs to; None if it is another one's."""
+        """Return the local cluster that a kubeconfig belongs to; None for another cluster."""
         folder = Path(path).parent.parent
         return cls(folder) if (folder / "settings.json").is_file() else None
 
@@ -59,7 +59,7 @@ class LocalCluster:
         return bool(traces.processes(self._folder))
 
     def program_ends(self) -> list[ProgramEnd]:
-        """Return the programs that ended since the last call, or since this object was made."""
+        """Return the programs that ended since the last call, or since this object was created."""
         found = []
         for log in self._logs():
             try:
@@ -75,11 +75,11 @@ class LocalCluster:
         return sorted(found, key=lambda end: end.time)
 
     def _logs(self) -> list[Path]:
-        """The logs of the supervisors: the control plane's and each node's."""
+        """Return the logs of the supervisors: the control plane's and each node's."""
         return [log for log in (self._folder / "cluster.log", *self._folder.glob("node-*/node.log")) if log.exists()]
 
     def _node_of(self, log: Path) -> str:
-        """Name of the node whose log it is; empty for the control plane's log."""
+        """Return the name of the node whose log it is; empty for the control plane's log."""
         return "" if log.parent == self._folder else f"{self._name}-{log.parent.name.removeprefix('node-')}"
 
     def _program_end(self, match: re.Match[bytes], node: str) -> ProgramEnd:

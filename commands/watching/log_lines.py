@@ -1,4 +1,4 @@
-"""Reads the lines that a host of a job prints: the trainer's `event key=value ...` and torchrun's failure report."""
+"""Parser of a host's output: the trainer's `event key=value ...` lines and torchrun's failure report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart"})
-"""First words of the trainer's lines; `restart` is its launcher's."""
+"""First words of the trainer's lines. The launcher prints `restart`."""
 
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)=(\S*)")
 _REPORT = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+)\b")
@@ -19,22 +19,22 @@ _ERROR = re.compile(
 
 @dataclass(frozen=True)
 class Event:
-    """One event that the trainer reported."""
+    """An event that the trainer reported."""
 
     name: str
-    """What happened: a word of EVENTS."""
+    """Name of the event: a word of EVENTS."""
     fields: dict[str, str]
-    """Its values as they were printed."""
+    """Its values as printed."""
 
     @property
     def rank(self) -> int | None:
-        """The rank that reports it (`rank=3/8`); None where the line does not say."""
+        """Rank that reports it (`rank=3/8`); None if the line has none."""
         first = self.fields.get("rank", "").partition("/")[0]
         return int(first) if first.isdigit() else None
 
 
 def parse_event(line: str) -> Event | None:
-    """The event that `line` reports; None for any other text."""
+    """Return the event in a line; None for other text."""
     name, _, rest = line.partition(" ")
     if name not in EVENTS:
         return None
@@ -43,14 +43,14 @@ def parse_event(line: str) -> Event | None:
 
 
 def looks_like_an_error(line: str) -> bool:
-    """Whether a line belongs on the screen of someone who sees only what goes wrong."""
+    """Return True if the line looks like an error and is not an event."""
     return parse_event(line) is None and bool(_ERROR.search(line))
 
 
 def exit_codes(lines: Iterable[str]) -> dict[int, int]:
-    """Exit code by rank, from torchrun's report of failures (torch/distributed/elastic/multiprocessing/errors).
+    """Return exit codes by rank, from torchrun's failure report (torch/distributed/elastic/multiprocessing/errors).
 
-    torchrun itself exits with 1 whatever its workers' codes were. A negative code is the signal that ended the worker.
+    torchrun itself exits with 1, whatever its workers' codes. A negative code is the signal that ended the worker.
     """
     found: dict[int, int] = {}
     rank: int | None = None
@@ -67,20 +67,20 @@ def exit_codes(lines: Iterable[str]) -> dict[int, int]:
 
 
 def before_report(lines: list[str]) -> list[str]:
-    """The lines up to torchrun's report, which is long and says less than they do; all where there is no report."""
+    """Return the lines before torchrun's report, which is long and less informative; all lines if it has none."""
     first = next((number for number, line in enumerate(lines) if "failed (exitcode:" in line), None)
     return lines[:first] if first else lines
 
 
 @dataclass
 class Progress:
-    """What the lines of one host have said so far."""
+    """Progress of one host, from its output so far."""
 
     latest: dict[str, Event] = field(default_factory=dict)
-    """The last event of each name, of the host's first rank that reports it."""
+    """Last event of each name, from the host's lowest rank that reports it."""
 
     def read(self, line: str) -> Event | None:
-        """Take one more line into account; returns its event."""
+        """Parse one more line. Return its event."""
         event = parse_event(line)
         if event is not None:
             known = self.latest.get(event.name)
@@ -89,7 +89,7 @@ class Progress:
         return event
 
     def value(self, key: str, *names: str) -> str:
-        """The last value of `key` among the events `names`, the first that has it; empty where none has."""
+        """Return the last value of `key` from the first event in `names` that has it; empty if none has."""
         for name in names:
             event = self.latest.get(name)
             if event is not None and key in event.fields:

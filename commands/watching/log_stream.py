@@ -1,4 +1,4 @@
-"""Follows the logs of many pods at once: a thread for each, all lines in one queue, none lost or given twice."""
+"""Follower of many pods' logs: one thread each, all lines in one queue, without losses or duplicates."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""A log is asked for again from this long before its last line: clocks of nodes differ."""
+"""Seconds before its last line from which a log is requested again, because the clocks of nodes differ."""
 
 
 @dataclass
 class _Stream:
-    """What has been read of one pod's log."""
+    """Progress of reading one pod's log."""
 
     thread: threading.Thread | None = None
-    """The thread that reads it now or has done."""
+    """Thread that reads it now or has read it."""
     end: Callable[[], None] | None = None
-    """Ends the request that is under way."""
+    """Function that ends the current request."""
     last: str = ""
     """Time of the last line that was read (RFC 3339, nanoseconds)."""
     is_over: threading.Event = field(default_factory=threading.Event)
-    """Set when the pod has ended or is gone: the next end of the stream is the end of the log."""
+    """Set when the pod has ended or is gone. The next end of the stream is then the end of the log."""
 
 
 class LogStreams:
-    """The logs of the pods that `update` has named, as one stream of lines."""
+    """Logs of the pods that `update` has named, as one stream of lines."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class LogStreams:
         self._stopped = threading.Event()
 
     def update(self, pods: list[PodState]) -> None:
-        """Begin to read pods that print, and note which have ended; `pods` are all that exist."""
+        """Start reading pods that print, and record those that have ended. `pods` are all that exist."""
         existing = {pod.uid: pod for pod in pods}
         for uid, stream in self._streams.items():
             pod = existing.get(uid)
@@ -59,19 +59,19 @@ class LogStreams:
                 stream.thread.start()
 
     def next_line(self, timeout: float) -> tuple[PodState, str] | None:
-        """The next line and the pod that printed it; None when none comes in `timeout` seconds."""
+        """Return the next line and its pod; None if none comes in `timeout` seconds."""
         try:
             return self._lines.get(timeout=timeout)
         except queue.Empty:
             return None
 
     def are_over(self) -> bool:
-        """Whether every log was read to its end and every line was taken."""
+        """Return True if every log was read to its end and every line was taken."""
         alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
         return not alive and self._lines.empty()
 
     def stop(self) -> None:
-        """End all reading; what was not taken yet is dropped."""
+        """End all reading. Lines not yet taken are dropped."""
         self._stopped.set()
         for stream in self._streams.values():
             if stream.end is not None:
@@ -97,17 +97,17 @@ class LogStreams:
                         stream.last = stamp
                         self._lines.put((pod, text))
             except Unreachable:
-                # The loop that lists the pods tells of a cluster that cannot be reached; here it is only asked again.
+                # The loop that lists the pods reports a cluster that cannot be reached. Here only try again.
                 answered = False
             if was_over and answered:
                 return
-            # A pod that has ended is read once more, at once, for what it printed last.
+            # Read a pod that has ended once more, at once, for its last lines.
             if not (stream.is_over.is_set() and answered):
                 self._stopped.wait(RETRY_SECONDS)
 
 
 def _since(last: str) -> int | None:
-    """Seconds before now from which a log is to be read again; None for all of it."""
+    """Return the number of seconds before now from which to read a log again; None for all of it."""
     if not last:
         return None
     then = datetime.fromisoformat(last[:19] + "+00:00")

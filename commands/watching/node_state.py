@@ -1,4 +1,4 @@
-"""Derives from nodes, as the Kubernetes API gives them, whether they answer, and what that means for pods on them."""
+"""State of nodes, from the Kubernetes API, and its meaning for pods on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.make_command import make_command
 
 
 def silent_since(node: Object) -> str:
-    """Since when the node's kubelet has not answered (RFC 3339); empty where it does.
+    """Return the time since which the node's kubelet has not answered (RFC 3339); empty if it answers.
 
     Source: https://kubernetes.io/docs/reference/node/node-status/#condition
     """
@@ -18,7 +18,7 @@ def silent_since(node: Object) -> str:
 
 
 def node_line(node: Object) -> tuple[str, bool]:
-    """One node in words, and whether it is ready."""
+    """Return a description of one node, and True if it is ready."""
     conditions = {each["type"]: each for each in node.get("status", {}).get("conditions") or []}
     ready = conditions.get("Ready", {})
     is_ready = ready.get("status") == "True"
@@ -32,7 +32,7 @@ def node_line(node: Object) -> tuple[str, bool]:
 
 
 def what_to_do(nodes: Sequence[Object]) -> str:
-    """What to do about nodes that do not answer, in one line; empty where all do."""
+    """Return advice about nodes that do not answer, in one line; empty if all do."""
     lost = [str(node["metadata"]["name"]) for node in nodes if silent_since(node)]
     if not lost:
         return ""
@@ -43,7 +43,7 @@ def what_to_do(nodes: Sequence[Object]) -> str:
 
 
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:
-    """Why pods cannot be trusted to run, by their uid: their node does not answer, or is no more."""
+    """Return the reasons, by uid, why pods may not run: their node does not answer or no longer exists."""
     since = {node["metadata"]["name"]: silent_since(node) for node in nodes}
     notes = {}
     for pod in pods:

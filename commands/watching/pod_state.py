@@ -1,4 +1,4 @@
-"""Derives from pods, as the Kubernetes API gives them, their place in a job, state and reason."""
+"""State of pods, from the Kubernetes API: their place in a job, state and reason."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ REPLICA_INDEX = "training.kubeflow.org/replica-index"
 """Label with the index of a pod among those of its role, in the jobs of Kubeflow's operators."""
 SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
-"""Labels of a JobSet's pods: which of its Jobs, and how many."""
+"""Labels of a JobSet's pods: the index of their Job and the number of Jobs."""
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 """Annotation of the pods of a Job that counts failures, and backs off, for each index."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
-"""The Job controller's: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
-https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
+"""The Job controller's backoff: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go
+"""
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"
-"""The role of the pod of an MPIJob that runs mpirun, in a Job of the operator's."""
+"""Role of an MPIJob's pod that runs mpirun, in a Job of the operator."""
 
 STUCK = frozenset(
     {
@@ -52,47 +53,49 @@ _EXITED = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """What one pod of a job does."""
+    """State of one pod of a job."""
 
     uid: str
-    """Identity of the pod: a restarted host has another one."""
+    """Identity of the pod. A restarted host has another one."""
     name: str
     """Name of the pod."""
     job: str
     """The job it belongs to."""
     owner: str = ""
-    """Identity of the object that made it: a job made again under the same name has another one."""
+    """Identity of the object that created it. A job recreated under the same name has another one."""
     role: str = WORKER
-    """What it is in its job: worker, launcher, scheduler or server."""
+    """Its role in its job: worker, launcher, scheduler or server."""
     index: int
-    """Which of the job's hosts it is, or which of its role."""
+    """Its index among the job's hosts, or among the pods of its role."""
     processes: int
     """Number of ranks in it."""
     node: str
-    """The node it is bound to; empty while it is not."""
+    """Node it is bound to; empty before."""
     state: str
     """pending, creating, running, succeeded, failed, or ending."""
     reason: str = ""
-    """Why it waits or failed, a word of Kubernetes'."""
+    """Reason why it waits or failed, in a word of Kubernetes."""
     message: str = ""
-    """The same in full."""
+    """The reason in full."""
     exit_code: int | None = None
     """Exit code of the container, once it has ended."""
     restarts: int = 0
-    """How often its container was started again."""
+    """Number of restarts of its container."""
     created: str = ""
-    """When it was made (RFC 3339)."""
+    """Creation time (RFC 3339)."""
     finished: str = ""
-    """When its container ended (RFC 3339); empty before."""
+    """Time at which its container ended (RFC 3339); empty before."""
     has_backoff: bool = False
     """True if the Job controller waits before it replaces the pod."""
     runs_script: bool = False
-    """True if it runs a program of the user's and not the trainer."""
+    """True if it runs the user's program instead of the trainer."""
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
 
     def backoff(self, earlier: int) -> str:
-        """Return how long the Job controller waits before it replaces the failed pod, after so many earlier ones."""
+        """Return when and after how many seconds the Job controller replaces the failed pod; `earlier` counts earlier
+        failures.
+        """
         if not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
         seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
@@ -101,12 +104,12 @@ class PodState:
 
     @property
     def place(self) -> tuple[bool, str, int]:
-        """Its place in the job, which a pod that takes it over has too; workers come first."""
+        """Its place in the job. A replacement pod has the same place. Workers come first."""
         return self.role != WORKER, self.role, self.index
 
     @property
     def label(self) -> str:
-        """The ranks in it, such as `3` or `4-7`, or its role where it has none."""
+        """Its ranks, such as `3` or `4-7`, or its role if it has none."""
         if not self.ranks:
             return self.role if self.role != "server" else f"server-{self.index}"
         return f"{self.ranks[0]}" + (f"-{self.ranks[-1]}" if self.processes > 1 else "")
@@ -120,17 +123,17 @@ class PodState:
 
     @property
     def has_log(self) -> bool:
-        """Whether its container has been started."""
+        """True if its container has started."""
         return self.state in ("running", "succeeded", "failed", "ending") and bool(self.node)
 
     @property
     def is_over(self) -> bool:
-        """Whether it will never print again."""
+        """True if it has ended and prints no more."""
         return self.state in ("succeeded", "failed")
 
     @property
     def why(self) -> str:
-        """Reason, exit code and their meaning in one line; empty when all is well."""
+        """Reason, exit code and their meaning in one line; empty if it has no problem."""
         if self.exit_code is not None and self.state == "failed":
             reason = f" ({self.reason})" if self.reason not in ("", "Error") else ""
             return f"{self.exit_text(self.exit_code)}{reason}"
@@ -140,7 +143,7 @@ class PodState:
         return ": ".join(text for text in (self.reason, self.message) if text)
 
     def exit_text(self, code: int) -> str:
-        """Return an exit code of its container or of a rank in it, with what the code means."""
+        """Return an exit code of its container, or of a rank in it, with its meaning."""
         # Until the container has ended, Kubernetes' reason for its end is not known.
         reason = self.reason if self.exit_code is not None else None
         container = Container(
@@ -155,7 +158,7 @@ class PodState:
 
 
 def pod_state(pod: Object) -> PodState:
-    """What `pod` does."""
+    """Return the state of a pod."""
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     container = (status.get("containerStatuses") or [{}])[0]
     current = container.get("state", {})
@@ -185,18 +188,18 @@ def pod_state(pod: Object) -> PodState:
 
 
 def _runs_trainer(container: Object) -> bool:
-    """Return whether a container's program is `-m trainer`, however it is started (workloads/command.py)."""
+    """Return True if a container's program is `-m trainer`, however it is started (workloads/command.py)."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return ("-m", "trainer") in pairwise(words)
 
 
 def owner_of(found: Object) -> str:
-    """Identity of the object that made this one; empty where none did."""
+    """Return the identity of the object that created this one; empty if none did."""
     return next((str(each["uid"]) for each in found["metadata"].get("ownerReferences") or []), "")
 
 
 def _condition(meta: Object, spec: Object, status: Object, current: Object) -> tuple[str, str, str]:
-    """State, reason and message of a pod."""
+    """Return state, reason and message of a pod."""
     phase = status.get("phase", "Pending")
     waiting, terminated = current.get("waiting") or {}, current.get("terminated") or {}
     if phase in ("Succeeded", "Failed"):
@@ -219,18 +222,18 @@ def _condition(meta: Object, spec: Object, status: Object, current: Object) -> t
 
 
 def _disruption(status: Object) -> str:
-    """Why Kubernetes itself ended the pod (preempted, evicted, node lost); empty when it did not."""
+    """Return the reason why Kubernetes itself ended the pod (preempted, evicted, node lost); empty if it did not."""
     found = find_condition(status, "DisruptionTarget")
     return str(found.get("reason", "")) if found.get("status") == "True" else ""
 
 
 def find_condition(status: Object, kind: str) -> Object:
-    """The condition of one type; empty where there is none."""
+    """Return the condition of one type; empty if it is missing."""
     return next((each for each in status.get("conditions") or [] if each["type"] == kind), {})
 
 
 def _index(meta: Object, spec: Object) -> int:
-    """Which host of its job a pod is: by torchrun's rank where the operator writes it, else by its index."""
+    """Return the pod's host index in its job: torchrun's rank if the operator sets it, else the pod's index."""
     labels = meta.get("labels", {})
     if REPLICA_INDEX in labels:
         return _number(spec, "PET_NODE_RANK") or int(labels[REPLICA_INDEX])
@@ -240,20 +243,20 @@ def _index(meta: Object, spec: Object) -> int:
 
 
 def _processes(spec: Object) -> int:
-    """Number of training processes of a host."""
+    """Return the number of training processes of a host."""
     return _number(spec, "TRAINYARD_PROCESSES_PER_HOST") or _number(spec, "PET_NPROC_PER_NODE") or 1
 
 
 def _number(spec: Object, name: str) -> int:
-    """The number that an environment variable of the container is; 0 where it is none."""
+    """Return the number in an environment variable of the container; 0 if it has none."""
     values = [each.get("value", "") for each in spec["containers"][0].get("env") or [] if each["name"] == name]
     return int(values[-1]) if values and str(values[-1]).isdigit() else 0
 
 
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
-    """The last exit code, other than 0, of pods that an operator has told of in a job's events, by the pod's name.
+    """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
 
-    The training-operator makes a pod again at once, so that its end is nowhere else.
+    The training-operator recreates a pod at once, so its exit code is recorded nowhere else.
     """
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
@@ -263,7 +266,7 @@ def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
 
 
 def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
-    """The newest pod of each place in one job, workers first."""
+    """Return the newest pod of each place in one job, workers first."""
     found: dict[tuple[bool, str, int], PodState] = {}
     for pod in pods:
         known = found.get(pod.place)
@@ -273,7 +276,7 @@ def latest_by_place(pods: Iterable[PodState]) -> list[PodState]:
 
 
 def count_restarts(pods: Iterable[PodState]) -> int:
-    """How often the job's pods were started again, counting those that restarted together once."""
+    """Return the largest number of restarts of any place, so that pods that restarted together count once."""
     by_place: dict[tuple[bool, str, int], int] = {}
     for pod in pods:
         by_place[pod.place] = by_place.get(pod.place, -1) + 1 + pod.restarts
@@ -281,12 +284,12 @@ def count_restarts(pods: Iterable[PodState]) -> int:
 
 
 def seconds_between(start: str, end: str) -> float | None:
-    """Seconds from one time of the API to another; None where either is missing."""
+    """Return the seconds from one API time to another; None if either is missing."""
     if not start or not end:
         return None
     return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
 def one_line(text: str) -> str:
-    """`text` without line breaks."""
+    """Return `text` without line breaks."""
     return " ".join(text.split())

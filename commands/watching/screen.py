@@ -1,4 +1,4 @@
-"""What following a job shows: its hosts' lines, what they wait for, how it ended; plain where there is no terminal."""
+"""Output of a followed job: its hosts' lines, reasons for waiting and result. Plain text without a terminal."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from commands.watching.pod_state import (
 )
 
 MANY_RANKS = 4
-"""With more ranks than that only rank 0 is shown in full, of the others their start and their errors."""
+"""Number of ranks above which only rank 0 is shown in full. Other ranks show their start and their errors."""
 SHOWN_LINES = 20
 FIRST_OWN_CODE = 64
-"""Codes from here on say what happened (sysexits.h); a rank that only lost its peers ends with 1."""
+"""First exit code that says what happened (sysexits.h). A rank that only lost its peers ends with 1."""
 STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
     "restart": "yellow",
@@ -32,7 +32,7 @@ STYLES = {
 
 
 class Screen:
-    """Writes to one text stream; on a terminal with colours and a live line below."""
+    """Writer to one text stream. On a terminal it uses colours and a live line below."""
 
     def __init__(self, out: TextIO, *, only_rank: int | None = None) -> None:
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
@@ -40,7 +40,7 @@ class Screen:
         self._status: Status | None = None
 
     def live(self) -> AbstractContextManager[Any]:
-        """Keep a live line at the bottom while the context lasts; nothing without a terminal."""
+        """Keep a live line at the bottom in this context. Without a terminal it does nothing."""
         if not self._console.is_terminal:
             return nullcontext()
         self._status = self._console.status("asking the cluster")
@@ -52,14 +52,14 @@ class Screen:
             self._status.update(Text(text))
 
     def note(self, text: str, style: str = "yellow") -> None:
-        """One line of our own."""
+        """Print one of Trainyard's own lines."""
         self._print(Text(text, style=style))
 
     def line(self, pod: PodState, text: str, ranks: int) -> None:
-        """One line of a host's log, if it is to be shown; `ranks` is their number in all that is followed."""
+        """Print a line of a host's log if it should be shown. `ranks` is the number of all followed ranks."""
         event = parse_event(text)
         said = None if event is None else event.rank
-        # A launcher prints what the ranks print: without one of its own, all of it is worth showing.
+        # A launcher prints the ranks' output. Show all of it if the line has no rank of its own.
         here = list(pod.ranks) or [0] if said is None else [said]
         place = (pod.ranks[0] if pod.ranks else pod.label) if said is None else said
         if self._only_rank is not None:
@@ -83,7 +83,7 @@ def _matters(text: str) -> bool:
 
 
 def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
-    """What a pod does, in one line; `earlier` is how often its host was started before."""
+    """Return a pod's state in one line. `earlier` is the number of earlier starts of its host."""
     again = f" (restart {earlier})" if earlier else ""
     node = f" on {pod.node}" if pod.node else ""
     why = "; ".join(filter(None, (pod.why, "" if is_job_over else pod.backoff(earlier))))
@@ -92,17 +92,17 @@ def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
 
 
 def restart_reason(pod: PodState, event: Event) -> str:
-    """Return why ranks were restarted in their pods, by the launcher's `restart` event; empty if it does not say."""
+    """Return why ranks were restarted in their pods, from the launcher's `restart` event; empty if it has no code."""
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
-    # The container's own end came later, if at all.
+    # The container itself ended later, if at all.
     then = replace(pod, exit_code=None)
     return f"restarted after rank {rank} ended with {then.exit_text(int(code))}"
 
 
 def describe_many(name: str, pods: Iterable[PodState]) -> str:
-    """What the many pods of a job do, counted, with the reasons of those that wait."""
+    """Return the states of a job's many pods, counted, with the reasons of those that wait."""
     counts: dict[str, int] = {}
     for pod in pods:
         words = pod.state if not pod.why else f"{pod.state} ({pod.why})"
@@ -111,7 +111,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 
 def progress_text(job: JobState, progress: Progress | None, seconds: float | None) -> str:
-    """The live line of one job: state, time, step, loss, accuracy, rate."""
+    """Return the live line of one job: state, time, step, loss, accuracy, rate."""
     words = [job.name, job.state, spell(seconds)]
     if progress is not None:
         for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
@@ -125,7 +125,7 @@ def progress_text(job: JobState, progress: Progress | None, seconds: float | Non
 def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
-    """How a job ended: one line when it is complete; else also why, the exit code of each rank, and the last lines."""
+    """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
     duration = spell(seconds_between(job.started, job.finished))
     words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
     if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
@@ -149,7 +149,7 @@ def summary(
 
 
 def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """The failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
+    """Return the failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
 
     def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
         codes = exit_codes(tails[pod.uid]).values()
@@ -159,7 +159,7 @@ def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodSta
 
 
 def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
-    """How each rank of a pod ended: by torchrun's report where there is one, else by the container's end."""
+    """Return how each rank of a pod ended, from torchrun's report, else from the container's end."""
     if not pod.is_over:
         return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}
@@ -174,7 +174,7 @@ def _label(pod: PodState) -> str:
 
 
 def spell(seconds: float | None) -> str:
-    """A duration for people; empty where it is not known."""
+    """Return a duration as text; empty if unknown."""
     if seconds is None:
         return ""
     whole = round(seconds)
