@@ -20,15 +20,15 @@ JSON = "application/json"
 
 
 class ApiUnavailable(RuntimeError):
-    """The API server does not answer (yet), or answers that it cannot serve."""
+    """Error for an API server that does not answer (yet) or answers with an error."""
 
 
 class NotFound(ApiUnavailable):
-    """There is no such object (any more)."""
+    """Error for an object that does not exist (any more)."""
 
 
 class Client:
-    """Sends requests over connections that stay open, one for each thread; reads the keys once, at its start."""
+    """An API client that keeps one connection open per thread and reads the keys once, when it is created."""
 
     def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
         """Connect to `server`, the API server's address inside the cluster's network, or to this machine's port."""
@@ -39,7 +39,9 @@ class Client:
         self._opened: list[HTTPSConnection] = []
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
-        """Return the decoded answer. Raises ApiUnavailable without an answer and for each error of the server."""
+        """Send one request and return the decoded answer. Raise ApiUnavailable without an answer and for each server
+        error.
+        """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})
         was_open = hasattr(self._thread, "connection")
@@ -47,7 +49,7 @@ class Client:
             try:
                 status, answer = self._send(method, path, text, headers)
             except ConnectionError:
-                # The server closes a connection that was idle for a while.
+                # The server closes connections that were idle for a while.
                 if not was_open:
                     raise
                 status, answer = self._send(method, path, text, headers)
@@ -68,7 +70,7 @@ class Client:
             with self._thread.connection.getresponse() as reply:
                 return reply.status, reply.read()
         except BaseException:
-            # The next request opens it again.
+            # Close the connection so that the next request opens a new one.
             self._thread.connection.close()
             raise
 
@@ -87,7 +89,7 @@ def request(
     *,
     server: str = "",
 ) -> Any:
-    """Send one request over a connection of its own; see `Client`."""
+    """Send one request over a separate connection; see `Client`."""
     client = Client(settings, server=server)
     try:
         return client.request(method, path, body, content)
@@ -96,17 +98,17 @@ def request(
 
 
 def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
-    """Create or correct one object by server-side apply; `path` is its address."""
+    """Create or update one object by server-side apply; `path` is its address."""
     request(settings, "PATCH", f"{path}?fieldManager={FIELD_MANAGER}&force=true", body)
 
 
 def annotate(settings: ClusterSettings, path: str, annotations: dict[str, str]) -> None:
-    """Annotate the object at `path`; raises NotFound where there is none, which an `apply` would try to create."""
+    """Annotate the object at `path`. Raise NotFound if it does not exist; an `apply` would try to create it."""
     request(settings, "PATCH", path, {"metadata": {"annotations": annotations}}, MERGE)
 
 
 def ready_nodes(settings: ClusterSettings) -> set[str]:
-    """Names of the nodes whose Ready condition is true."""
+    """Return the names of the nodes whose Ready condition is true."""
     nodes = request(settings, "GET", "/api/v1/nodes")["items"]
     return {
         node["metadata"]["name"]

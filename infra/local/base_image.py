@@ -1,4 +1,4 @@
-"""The image that the trainer is built from: Python's official one, else a Debian root file system made here."""
+"""The trainer's base image: the official Python image, or a Debian root file system built on this machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ REGISTRY = "registry-1.docker.io"
 DEBIAN = "bookworm"
 MADE_HERE = f"trainyard.local/base:{DEBIAN}-1"
 MOUNT_FOLDER = Path("/run/mount")
-"""Where `mount` keeps what it knows of mounts; it makes the folder whenever it is not there, also to leave it empty."""
+"""The folder where `mount` keeps its data about mounts.
+
+`mount` creates the folder whenever it is missing, even if it then stays empty.
+"""
 
 
 def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
-    """Reference of the base image, which the builder holds when this returns."""
+    """Return the reference of the base image, after making sure that the builder holds it."""
     for reference in (OFFICIAL, MADE_HERE):
         if builder.has(reference):
             return reference
@@ -42,7 +45,7 @@ def _registry_resolves() -> bool:
 
 @contextmanager
 def _no_new_folder(folder: Path) -> Iterator[None]:
-    """Remove a folder that was not there before, unless something is in it."""
+    """Remove a folder that did not exist before, unless it has entries."""
     was_there = folder.exists()
     try:
         yield

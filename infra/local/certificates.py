@@ -25,7 +25,7 @@ LIFETIME = datetime.timedelta(days=365)
 
 
 class Authority:
-    """A certificate authority whose certificate and key lie in `folder` as `<name>.crt` and `<name>.key`."""
+    """A certificate authority whose certificate and key are in `folder` as `<name>.crt` and `<name>.key`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Authority:
         write_private(folder / f"{name}.key", _private_pem(self._key))
 
     def issue(self, name: str, user: str, *, groups: Sequence[str] = (), hosts: Sequence[str] = ()) -> None:
-        """Write `<name>.crt` and `<name>.key` for `user` in `groups`, serving under `hosts` (names and addresses)."""
+        """Write `<name>.crt` and `<name>.key` for `user` in `groups`, valid for the names and addresses `hosts`."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject.append(x509.NameAttribute(NameOID.COMMON_NAME, user))
@@ -64,7 +64,7 @@ class Authority:
 
 
 def make_keys(settings: ClusterSettings) -> None:
-    """Make all keys, certificates and kubeconfigs of a cluster in its `keys` folder, mode 0600."""
+    """Create all keys, certificates and kubeconfigs of a cluster in its `keys` folder, mode 0600."""
     folder = settings.keys
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     etcd = Authority(folder, "etcd-ca")

@@ -1,6 +1,6 @@
-"""The cgroups of a local cluster: made for its nodes' kubelets, found again and removed after it.
+"""The cgroups of a local cluster: created for its nodes' kubelets, found and removed afterwards.
 
-Version 1 has a hierarchy for each controller, version 2 has one for all; standard library only (see traces.py).
+Version 1 has one hierarchy per controller; version 2 has one for all. Standard library only (see traces.py).
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ END_SECONDS = 20.0
 
 
 def hierarchies() -> list[Path]:
-    """Root folders of all hierarchies; beside those of version 1 there may be one of version 2, which runc uses too."""
+    """Return the root folders of all hierarchies. Next to those of version 1, a version 2 root can exist; runc uses it
+    too.
+    """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
     found = [Path(where) for _, where, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
     return [root for root in found if root == CGROUPS or CGROUPS in root.parents]
 
 
 def make_cgroup(cgroup: str) -> None:
-    """Make `cgroup` in every hierarchy, with every controller that its parents have."""
+    """Create `cgroup` in every hierarchy, with every controller that its parents have."""
     for root in hierarchies():
         folder = root
         for part in cgroup.strip("/").split("/"):
@@ -33,14 +35,14 @@ def make_cgroup(cgroup: str) -> None:
             child.mkdir(exist_ok=True)
             for setting in ("cpuset.cpus", "cpuset.mems"):
                 inherited = folder / setting
-                # Version 1 refuses tasks in a cpuset whose processors and memory nodes were never named.
+                # Version 1 rejects tasks in a cpuset whose processors and memory nodes are not set.
                 if root != CGROUPS and inherited.exists():
                     (child / setting).write_text(inherited.read_text(encoding="ascii"), encoding="ascii")
             folder = child
 
 
 def cgroup_folders(cgroup: str) -> list[Path]:
-    """The cluster's folders in the cgroup hierarchies, deepest first."""
+    """Return the cluster's folders in the cgroup hierarchies, deepest first."""
     found: set[Path] = set()
     for root in hierarchies():
         top = root / cgroup.lstrip("/")
@@ -51,7 +53,7 @@ def cgroup_folders(cgroup: str) -> list[Path]:
 
 
 def end_cgroups(cgroup: str) -> None:
-    """Kill what still runs in the cluster's cgroups and remove them, and the one above them where it has no others."""
+    """Kill all processes in the cluster's cgroups and remove the cgroups. Remove an empty parent cgroup too."""
     empty_cgroups(cgroup)
     for root in hierarchies():
         top = root / "trainyard"
@@ -60,18 +62,18 @@ def end_cgroups(cgroup: str) -> None:
 
 
 def empty_cgroups(cgroup: str) -> None:
-    """Kill what still runs in `cgroup` or below it and remove them."""
+    """Kill all processes in `cgroup` and its descendants, then remove these cgroups."""
     deadline = time.monotonic() + END_SECONDS
     while folders := cgroup_folders(cgroup):
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    # 0 stands for a process of another namespace, and to `kill` for this one and its peers.
+                    # 0 stands for a process of another namespace; `kill` would take it as this process group.
                     if pid != "0":
                         os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()
             except (ProcessLookupError, FileNotFoundError):
-                continue  # It ended by itself.
+                continue  # The process or cgroup is already gone.
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"cgroup {folder} cannot be removed: {error}") from error

@@ -14,24 +14,24 @@ from infra.local.provider import LocalClusterProvider, NodeImagesProvider
 
 @dataclass(frozen=True, kw_only=True)
 class LocalClusterArgs:
-    """What a local cluster is made from."""
+    """The arguments of a local cluster."""
 
     owner: str
-    """Folder of the checkout that the cluster belongs to."""
+    """Folder of the checkout that owns the cluster."""
     stack: str
-    """Name of the stack that the cluster belongs to."""
+    """Name of the stack that owns the cluster."""
     name: pulumi.Input[str] = "local"
-    """Prefix of the nodes' names and name in kubeconfigs."""
+    """Prefix of the nodes' names, and the cluster's name in kubeconfigs."""
     nodes: pulumi.Input[int] = 2
     """Number of nodes."""
     port: pulumi.Input[int] = 0
-    """Port on 127.0.0.1 where the API server answers; 0 for a free one."""
+    """Port on 127.0.0.1 for the API server; 0 chooses a free one."""
     images: pulumi.Input[Sequence[str]] = ()
     """References of the images that every node must have."""
 
 
 class _ClusterProcesses(dynamic.Resource):
-    """The processes of the cluster, brought up and down by LocalClusterProvider."""
+    """The processes of the cluster, started and stopped by LocalClusterProvider."""
 
     uid: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
@@ -57,17 +57,17 @@ class LocalCluster(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     """The administrator's kubeconfig (secret)."""
     kubeconfig_path: pulumi.Output[str]
-    """Where the same kubeconfig lies on this machine, readable by its owner alone."""
+    """Path of the same kubeconfig on this machine, readable by its owner alone."""
     uid: pulumi.Output[str]
-    """Identity of the cluster's data; it changes only when everything in the cluster is gone."""
+    """Identity of the cluster's data; it changes only when all data of the cluster is gone."""
     bucket_path: pulumi.Output[str]
-    """The folder of this machine that pods see as their bucket."""
+    """The folder of this machine that pods mount as their bucket."""
     node_names: pulumi.Output[list[str]]
     """Names of the nodes in order."""
     processes: dynamic.Resource
-    """The resource whose deletion ends everything in the cluster: give it as `deleted_with`."""
+    """The resource whose deletion ends everything in the cluster; pass it as `deleted_with`."""
     images: dynamic.Resource
-    """The resource that is there when every node has its images: what starts pods depends on it."""
+    """The resource that exists once every node has its images; resources that start pods depend on it."""
 
     def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:local:LocalCluster", name, None, opts)

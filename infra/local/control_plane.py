@@ -14,7 +14,10 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
 UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
-"""Starts a program in namespaces of its own; when either of the two processes dies, so does all that is inside."""
+"""The command that starts a program in separate namespaces.
+
+When either of the two processes dies, everything inside the namespaces dies too.
+"""
 
 
 def write_configuration(settings: ClusterSettings) -> None:
@@ -25,7 +28,7 @@ def write_configuration(settings: ClusterSettings) -> None:
 
 
 def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[Program]:
-    """The programs of the control plane, in order of start."""
+    """Return the programs of the control plane in start order."""
     keys, logs = settings.keys, settings.folder / "logs"
     authority = keys / "ca.crt"
 
@@ -52,7 +55,7 @@ def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[
 
 
 def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
-    """The processes of node `index`: namespaces of their own, joined to the cluster's bridge."""
+    """Return the program of node `index`: it runs in separate namespaces and joins the cluster's bridge."""
     return Program(
         name=settings.node_names[index],
         argv=[*UNSHARE, sys.executable, "-m", "infra.local.node", str(settings.folder), str(binaries), str(index)],

@@ -1,6 +1,7 @@
-"""The only way in: a port on this machine's loopback whose connections go on to the API server in its namespace.
+"""API proxy: forwards a port on this machine's loopback to the API server in the cluster's namespace.
 
-The listening socket was opened outside and is inherited; connections to the API server are made inside.
+This port is the only way into the cluster. The listening socket is opened outside the namespace and inherited.
+Connections to the API server are made inside.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ CHUNK_BYTES = 65536
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until its end; a broken connection ends both directions."""
+    """Copy one direction until its end; a broken connection closes both directions."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
@@ -28,7 +29,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Join one caller with the API server; while that restarts, the caller sees a closed connection and tries again."""
+    """Connect one caller to the API server. While that restarts, the caller sees a closed connection and retries."""
     try:
         inner_reader, inner_writer = await asyncio.open_connection(CONTROL_PLANE_ADDRESS, API_PORT)
     except OSError:
@@ -44,7 +45,7 @@ async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 async def main(descriptor: int) -> None:
-    """Serve the inherited listening socket for ever."""
+    """Serve the inherited listening socket until this process ends."""
     server = await asyncio.start_server(serve_one, sock=socket.socket(fileno=descriptor))
     async with server:
         await server.serve_forever()

@@ -1,4 +1,4 @@
-"""Runs inside namespaces of its own: a short-lived containerd over the image store that carries out one change."""
+"""Changes to the image store, carried out by a short-lived containerd in separate namespaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_SECONDS = 30.0
 
 
 def ctr(*words: str) -> None:
-    """Run one `ctr` command in the namespace that the kubelet's runtime reads."""
+    """Run one `ctr` command in the containerd namespace that the kubelet's runtime reads."""
     subprocess.run([_program("ctr"), "--namespace", "k8s.io", *words], check=True)
 
 
@@ -23,7 +23,10 @@ def _program(name: str) -> str:
 
 
 def main(store: str, orders: str) -> None:
-    """Import an image from standard input into the containerd root `store`, remove images, drop blobs, as ordered."""
+    """Carry out `orders` (JSON) on the containerd root `store`.
+
+    Import an image from standard input if ordered, then remove images and delete blobs.
+    """
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
     config.write_text(
@@ -45,7 +48,7 @@ def main(store: str, orders: str) -> None:
     for digest in what["forget"]:
         ctr("content", "delete", digest)
     if what["forget"]:
-        # Blobs leave the disk when containerd collects garbage, which this waits for.
+        # containerd deletes blobs from the disk when it collects garbage; a synchronous lease deletion waits for that.
         ctr("leases", "create", "--id", "collect")
         ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()

@@ -1,6 +1,6 @@
 """The images that nodes start with: imported once into a store on disk, which every node clones by hard links.
 
-The store is a containerd root folder. Image layers never change, so a clone costs directory entries and no space.
+The store is a containerd root folder. Image layers never change, so a clone costs directory entries but no space.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from infra.local.control_plane import UNSHARE
 from infra.local.settings import cache_folder
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
-"""The files that containerd changes in place: a clone has copies of its own."""
+"""The files that containerd changes in place: each clone gets its own copies."""
 UNFINISHED = "io.containerd.content.v1.content/ingest"
-"""What imports that were cut off left: files that containerd goes on writing in place, which no two may share."""
+"""The folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
 PROJECT = Path(__file__).resolve().parents[2]
 
 Writer = Callable[[IO[bytes]], None]
-"""Writes an image archive to a stream."""
+"""A function that writes an image archive to a stream."""
 
 
 def store_folder() -> Path:
-    """The store's containerd root folder."""
+    """Return the store's containerd root folder."""
     return cache_folder() / "images" / "store"
 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Hold the store's lock: while an image is imported its files change, and a clone would get half of it."""
+    """Hold the store's lock. During an import the store's files change, and a clone would be incomplete."""
     store_folder().parent.mkdir(parents=True, exist_ok=True)
     with (store_folder().parent / "store.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -44,7 +44,7 @@ def _alone() -> Iterator[None]:
 
 
 def stored_references() -> list[str]:
-    """References of the images in the store, oldest first."""
+    """Return the references of the images in the store, oldest first."""
     try:
         return list(json.loads((store_folder().parent / "references.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -54,9 +54,9 @@ def stored_references() -> list[str]:
 def change_store(
     reference: str, write: Writer | None, *, remove: Sequence[str] = (), forget: Sequence[str] = ()
 ) -> None:
-    """Import `reference` from what `write` writes, remove the images `remove`, and drop the blobs `forget`.
+    """Import the archive of `reference` that `write` writes, remove the images `remove`, and delete the blobs `forget`.
 
-    A blob that is dropped stays unpacked: containers run from it, but it cannot be pushed or exported again.
+    A deleted blob stays unpacked: containers run from it, but the image cannot be pushed or exported again.
     """
     with _alone():
         _change_store(reference, write, remove, forget)
@@ -98,7 +98,7 @@ def run_with_archive(words: Sequence[str], reference: str, write: Writer | None)
 
 
 def clone_store(target: Path) -> None:
-    """Make `target` a containerd root with the store's images; a target that is there already is kept."""
+    """Make `target` a containerd root with the store's images. Keep a target that already exists."""
     if target.exists():
         return
     if not stored_references():

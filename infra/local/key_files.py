@@ -1,6 +1,6 @@
-"""The files in a cluster's `keys` folder: which there must be, and the kubeconfigs, which are made from the others.
+"""The files in a cluster's `keys` folder: required certificates and keys, and the kubeconfigs built from them.
 
-Standard library only: each `make up` looks, and the library that makes certificates is slow to import.
+Standard library only: each `make up` checks these files, and the certificate library is slow to import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CERTIFICATES = (
     "coredns",
     "kube-proxy",
 )
-"""Names of the certificates that each cluster has, whatever its nodes."""
+"""Names of the certificates that each cluster has, regardless of its nodes."""
 INSIDE = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
 """Address of the API server in the cluster's own network."""
 

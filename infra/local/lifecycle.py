@@ -1,4 +1,4 @@
-"""Starts, checks and stops a local cluster; each call can be repeated after a crash at any moment."""
+"""Start, stop and health checks of a local cluster. Each call can be repeated after a crash at any moment."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, built_pr
 
 START_SECONDS = 120.0
 PORTS = range(16443, 16743)
-"""Ports of clusters whose settings name none: below those that Linux gives to outgoing connections (32768 on)."""
+"""Ports for clusters whose settings have no port.
+
+They are below the ports that Linux uses for outgoing connections (32768 and above).
+"""
 PROJECT = Path(__file__).resolve().parents[2]
 
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Clusters outlive the process that starts them: their handles are kept so that Python does not warn of them."""
+"""Handles of the started clusters. Clusters outlive this process; without the handles Python would warn about them."""
 
 
 def programs_folder() -> Path:
-    """The folder in which set-up linked the Kubernetes programs; raises where it did not."""
+    """Return the folder where setup linked the Kubernetes programs. Raise RuntimeError if programs are missing."""
     folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
@@ -51,7 +54,7 @@ def only_one(settings: ClusterSettings) -> Iterator[None]:
             if _is_file(lock.fileno(), settings.lock_file):
                 yield
                 return
-            # A stop removed the file while this process waited for it.
+            # A stop removed the file while this process waited for the lock.
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
@@ -63,7 +66,7 @@ def _is_file(descriptor: int, path: Path) -> bool:
 
 
 def identity(settings: ClusterSettings) -> str | None:
-    """Return the id of the cluster's data, None without data. Another id means that everything in it is new."""
+    """Return the id of the cluster's data, or None without data. A new id means that all data is new."""
     try:
         return (settings.folder / "uid").read_text(encoding="ascii") or None
     except (FileNotFoundError, UnicodeDecodeError):
@@ -104,10 +107,10 @@ def start(
     program: str = "infra.local.control_plane",
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Bring the cluster up: keep it if it runs, repair it if a part died, else start it; its data is kept.
+    """Start the cluster, or keep it if it already runs. If a part died, restart everything; keep the data.
 
-    `program` is the module that becomes process 1 of its namespaces. `check` raises if nobody waits for the cluster any
-    more: no process starts after that.
+    `program` is the module that becomes process 1 of its namespaces. `check` raises if the caller no longer waits for
+    the cluster; no process starts after that.
     """
     with only_one(settings):
         if is_running(settings):
@@ -121,12 +124,12 @@ def start(
                 _make_folders(settings, door.getsockname()[1])
                 check()
                 _launch(settings, program, door)
-        # Also if it runs: the process that started it may have died before the start was complete.
+        # Wait even if the cluster runs: the process that started it can have died before the start was complete.
         _wait(settings, progress, check)
 
 
 def stop(settings: ClusterSettings) -> bool:
-    """End the cluster and remove everything that it has on this machine; return False if there was nothing."""
+    """Stop the cluster and remove all its traces from this machine. Return False if there were none."""
     if not leftovers(settings):
         return False
     with only_one(settings):
@@ -140,13 +143,15 @@ def stop(settings: ClusterSettings) -> bool:
 
 
 def leftovers(settings: ClusterSettings) -> list[str]:
-    """List what the cluster has on this machine, one line each: processes, cgroups, mounts, folder and lock file."""
+    """Return all traces of the cluster on this machine, one line each: processes, cgroups, mounts, folder and lock
+    file.
+    """
     found = traces.leftovers(settings.folder, settings.cgroup)
     return found + [f"lock {path}" for path in (settings.lock_file,) if path.exists()]
 
 
 def _remove_data(settings: ClusterSettings) -> None:
-    """Remove the folder, its id first: a removal that is cut off leaves nothing that the next start would keep."""
+    """Remove the folder, its id first, so that the next start keeps no data of an interrupted removal."""
     (settings.folder / "uid").unlink(missing_ok=True)
     if settings.folder.exists():
         shutil.rmtree(settings.folder)
@@ -158,7 +163,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
 
     known = identity(settings)
     if known is None:
-        # A start or a removal was cut off here.
+        # An earlier start or removal was interrupted.
         _remove_data(settings)
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (settings.folder / "port").write_text(str(port), encoding="ascii")
@@ -203,7 +208,7 @@ def _launch(settings: ClusterSettings, program: str, door: socket.socket) -> Non
 
 
 def _listen(settings: ClusterSettings) -> socket.socket:
-    """Open the port that is asked for, else that of the last start, else the first free one."""
+    """Open the configured port, or else the port of the last start, or else the first free one."""
     if settings.port:
         return listen(settings.port)
     last = settings.last_port
@@ -218,7 +223,9 @@ def _listen(settings: ClusterSettings) -> socket.socket:
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens on 127.0.0.1:`port`. Raises RuntimeError with the key to change if it is taken."""
+    """Return a socket that listens on 127.0.0.1:`port`. Raise RuntimeError with the key to change if the port is in
+    use.
+    """
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -234,7 +241,7 @@ def listen(port: int) -> socket.socket:
 
 
 def _holder(port: int) -> str:
-    """Say who has the port: the stack and checkout of another cluster, else how to find out."""
+    """Return the owner of the port: stack and checkout of another cluster, or else a command that finds the owner."""
     for folder in sorted({marked for _, marked in traces.marked_processes()}):
         found = saved_settings(Path(folder))
         if found and found.open_port == port:
@@ -277,7 +284,7 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
 
 
 def _forget_other_nodes(settings: ClusterSettings) -> None:
-    """Remove what nodes left behind that the cluster had when it had more of them."""
+    """Remove the nodes, and their folders, that an earlier and larger size of the cluster had."""
     for node in request(settings, "GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
         if name not in settings.node_names:

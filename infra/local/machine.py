@@ -1,4 +1,4 @@
-"""What a local stack makes on this machine, without what is inside its cluster: the nodes and the images they have."""
+"""The parts of a local stack outside its Kubernetes API: the cluster with its nodes, and the images on them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from infra.operators.releases import needed_releases
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMachine:
-    """What the rest of the platform stands on."""
+    """The cluster and images that the rest of the platform uses."""
 
     cluster: LocalCluster
-    """The nodes."""
+    """The cluster with its nodes."""
     context: str
-    """Context in the cluster's kubeconfig."""
+    """Name of the context in the cluster's kubeconfig."""
     image: str
     """Reference of the trainer's image."""
     operator_images: Mapping[str, str]
-    """References of the operators' images by the operators' names."""
+    """References of the operators' images, by operator name."""
     own_images: Mapping[str, str]
-    """References of further images of ours by the names that jobs give them."""
+    """References of Trainyard's other built-in images, by the names that jobs use."""
 
 
 def build_machine(settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
-    """Provision the cluster with the images of `operators` and of Trainyard's own `images`.
+    """Provision the cluster with the images of `operators` and Trainyard's built-in `images`.
 
-    Raises ValueError, one problem a line, when this machine cannot run it.
+    Raise ValueError, one problem a line, if this machine cannot run the cluster.
     """
     if problems := preflight.check_machine(settings):
         raise ValueError("\n".join(problems))

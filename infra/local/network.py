@@ -1,7 +1,7 @@
 """The network of a local cluster: a bridge in the cluster's namespace, a pair of interfaces for each node, routes.
 
-Nothing here touches the machine's own interfaces, routes or packet filter: every command runs in a namespace of the
-cluster. That namespace has no way out, so no packet to a pod or service address can leave the machine.
+Every command runs in a namespace of the cluster. The machine's own interfaces, routes and packet filter stay unchanged.
+The cluster's namespace has no route out, so packets to pod or service addresses cannot leave the machine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ NODE_WAIT_SECONDS = 10.0
 
 
 def ip(*words: str) -> None:
-    """Run one `ip` command in the current network namespace; its error text is part of the exception."""
+    """Run one `ip` command in the current network namespace. Raise RuntimeError with its error text if it fails."""
     done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
 
 def make_bridge() -> None:
-    """Make the bridge that joins the nodes and the control plane, and the routes to every node's pods."""
+    """Create the bridge that connects the nodes and the control plane, and blackhole routes for pods and services."""
     ip("link", "set", "lo", "up")
     ip("link", "add", "nodes", "type", "bridge")
     ip("addr", "add", f"{CONTROL_PLANE_ADDRESS}/{NODE_NETWORK.prefixlen}", "dev", "nodes")
@@ -40,7 +40,7 @@ def make_bridge() -> None:
 
 
 def attach_node(pid: int, index: int) -> None:
-    """Join the network namespace of process `pid` to the bridge as node `index`; that side is called `eth0`."""
+    """Connect the network namespace of process `pid` to the bridge as node `index`, under the interface name `eth0`."""
     own = Path("/proc/self/ns/net").readlink()
     deadline = time.monotonic() + NODE_WAIT_SECONDS
     while Path(f"/proc/{pid}/ns/net").readlink() == own:
@@ -56,10 +56,10 @@ def attach_node(pid: int, index: int) -> None:
 
 
 def join_cluster(index: int, nodes: int) -> None:
-    """In a node: wait for `eth0`, take the node's address, and route to the pods of the other nodes.
+    """Wait for `eth0` inside a node, set the node's address, and add routes to the pods of the other nodes.
 
-    The default route ends at the control plane's namespace, which forwards nothing: it is there because a local
-    packet to a service needs some route before the packet filter can rewrite its address.
+    The default route ends at the control plane's namespace, which forwards nothing. It exists because a local packet to
+    a service needs a route before the packet filter can rewrite its address.
     """
     deadline = time.monotonic() + NODE_WAIT_SECONDS
     while not Path("/proc/self/net/dev").read_text(encoding="ascii").count("eth0:"):

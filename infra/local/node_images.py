@@ -1,4 +1,4 @@
-"""Makes sure that every running node has the images its pods ask for."""
+"""The built images of running nodes: find the ones that nodes lack, and load them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 
 Missing = list[tuple[int, str]]
-"""Index of a node and reference of an image that it lacks."""
+"""Pairs of a node's index and the reference of an image that the node lacks."""
 
 
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
-    """The images among `references` that were built here and that nodes lack; a node that does not run lacks all."""
+    """Return the images among `references` that were built here and that nodes lack. A stopped node lacks all."""
     wanted = [reference for reference in references if reference.startswith(BUILT_HERE)]
     with ThreadPoolExecutor() as pool:
         present = pool.map(partial(_images, settings), range(settings.nodes))
@@ -42,19 +42,19 @@ def _images(settings: ClusterSettings, index: int) -> set[str]:
     if traces.node_process(settings.folder, index) is None:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
-    # A container runtime that does not answer prints nothing.
+    # A container runtime that does not answer prints nothing, so its node counts as lacking all images.
     return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
 
 def _layers(settings: ClusterSettings, index: int) -> set[str]:
-    """The layers that a node has unpacked, by containerd's names."""
+    """Return the chain ids (containerd's names) of the layers that a node has unpacked."""
     command = [*_in_node(settings, index), "snapshots", "list"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return {words[0] for line in lines if (words := line.split())}
 
 
 def _in_node(settings: ClusterSettings, index: int) -> list[str]:
-    """The start of a command that speaks to the node's container runtime."""
+    """Return the prefix of a command that talks to the node's container runtime."""
     process = traces.node_process(settings.folder, index)
     if process is None:
         raise RuntimeError(f"node {settings.node_names[index]} does not run: {make_command('up')} starts it")

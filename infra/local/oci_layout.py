@@ -1,7 +1,7 @@
-"""An OCI image layout on disk (image-spec v1.1) that gives back the space of layers which every node has unpacked.
+"""An OCI image layout on disk (image-spec v1.1) that frees the space of layers which every node has unpacked.
 
-The digests of those layers are kept beside the layout: archives are written without them, also when the tool that
-writes the layout makes the same layer again for a later image.
+The digests of those layers are kept in the layout's folder. Archives omit these layers, even if the tool that writes
+the layout makes the same layer again for a later image.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ LARGE_BYTES = 50_000_000
 
 
 def blob(layout: Path, digest: str) -> Path:
-    """The file of `digest` (`sha256:<hex>`)."""
+    """Return the path of the blob `digest` (`sha256:<hex>`)."""
     algorithm, _, value = digest.partition(":")
     return layout / "blobs" / algorithm / value
 
 
 def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Descriptor and manifest of the image called `reference`; KeyError where the layout has none."""
+    """Return descriptor and manifest of the image `reference`. Raise KeyError if the layout does not have it."""
     index = json.loads((layout / "index.json").read_text(encoding="utf-8"))
     for descriptor in index["manifests"]:
         if descriptor.get("annotations", {}).get("org.opencontainers.image.ref.name") == reference:
@@ -34,7 +34,7 @@ def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str,
 
 
 def has(layout: Path, reference: str) -> bool:
-    """Whether the layout has an image called `reference`."""
+    """Return True if the layout has an image called `reference`."""
     try:
         manifest_of(layout, reference)
     except (KeyError, FileNotFoundError):
@@ -43,7 +43,7 @@ def has(layout: Path, reference: str) -> bool:
 
 
 def unpacked_layers(layout: Path) -> list[str]:
-    """Digests of the layers that every node has unpacked."""
+    """Return the digests of the layers that every node has unpacked."""
     try:
         return list(json.loads((layout / "unpacked.json").read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -51,11 +51,11 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which nodes must have unpacked; returns those that were not known before.
+    """Remove the image's large layers, which nodes must have unpacked; return those that were not known before.
 
-    In the place of each comes an empty file with the name of the layer's content. The tool that writes the layout
-    (containers/image, `TryReusingBlob`) looks for that name first: it takes the layer for written, and names it so in
-    the next image that has it.
+    An empty sparse file, named after the layer's uncompressed content, replaces each layer. The tool that writes the
+    layout (containers/image, `TryReusingBlob`) looks for that name first. It then assumes that the layer is written,
+    and uses that name in the next image that has the layer.
     """
     _, manifest = manifest_of(layout, reference)
     config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
 
 
 def chains_left_out(layout: Path, reference: str) -> set[str]:
-    """What containerd calls the unpacked layers that the image's archive is written without.
+    """Return the chain ids (containerd's names) of the unpacked layers that the image's archive omits.
 
     Rule: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md#layer-chainid
     """

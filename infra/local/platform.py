@@ -1,4 +1,4 @@
-"""Builds the platform `local`: what is in the cluster on this machine, and what jobs get of both."""
+"""The platform `local`: the objects in the cluster on this machine, and the values that jobs get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArg
 from infra.platform import CLAIM_URL, Platform
 
 BUCKET_SIZE = "20Gi"
-"""Nominal: the volume is a folder of this machine."""
+"""Nominal size: the volume is a folder of this machine, without a limit."""
 
 
 def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:
@@ -57,7 +57,7 @@ def _provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
         cluster_identifier=cluster.uid,
         opts=pulumi.ResourceOptions(
             deleted_with=cluster.processes,
-            # Everything in this cluster is the stack's: fields that an interrupted `up` has set are no conflict.
+            # The stack owns everything in this cluster, so fields that an interrupted `up` has set are not conflicts.
             env_var_mappings=PROVIDER_ENVIRONMENT | {TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
         ),
     )

@@ -1,4 +1,4 @@
-"""What must be true of this machine before a local cluster is thought of; each refusal says what to do."""
+"""Checks of this machine before a local cluster starts. Each error says what to do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from infra.make_command import make_command
 
 MACHINES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
-"""Free disk that set-up needs at its peak: Go and Python caches, the trainer image while it is built."""
+"""Free disk space in bytes that setup needs at its peak: Go and Python caches, the trainer image while it builds."""
 RUN_BYTES = 2_000_000_000
-"""Free disk that a cluster needs whose images are there already."""
+"""Free disk space in bytes that a cluster needs once its images exist."""
 
 
 def check_machine(settings: ClusterSettings) -> list[str]:
-    """Every reason why this machine cannot run the cluster, one line each; empty when it can."""
+    """Return every reason why this machine cannot run the cluster, one line each."""
     if platform.system() != "Linux" or platform.machine() not in MACHINES:
         return [
             f"platform.kind local: this machine is {platform.system()} on {platform.machine()}; the local cluster "

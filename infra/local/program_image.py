@@ -1,4 +1,4 @@
-"""Images of the operators that the local cluster runs: one static program each, named by the sources it is built from.
+"""Images of the operators that the local cluster runs: one static program each, tagged with a hash of its sources.
 
 Layout: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md
 """
@@ -22,12 +22,12 @@ PROJECT = Path(__file__).resolve().parents[2]
 MODULES = PROJECT / "setup" / "go"
 PREFIX = "trainyard.local/operator-"
 USER = 65532
-"""The user that the program runs as."""
+"""The user id that the program runs as."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def program_reference(name: str) -> str:
-    """Name of the image of the program whose Go module is setup/go/<name>: equal sources, equal name."""
+    """Return the image name of the program with the Go module setup/go/<name>; equal sources have equal names."""
     digest = hashlib.sha256()
     for path in sorted((MODULES / name).glob("*")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -35,12 +35,14 @@ def program_reference(name: str) -> str:
 
 
 def is_program(reference: str) -> bool:
-    """Whether an image is one of those that this module makes."""
+    """Return True if this module makes the image."""
     return reference.startswith(PREFIX)
 
 
 def stored_writer(reference: str) -> Writer:
-    """What writes a stored image as an archive. Raises RuntimeError where set-up has not made just that image."""
+    """Return the function that writes a stored image as an archive. Raise RuntimeError if setup has not made this
+    image.
+    """
     name = reference.removeprefix(PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name
     if reference != program_reference(name) or not is_stored(name) or not program.is_file():
@@ -51,12 +53,12 @@ def stored_writer(reference: str) -> Writer:
 
 
 def is_stored(name: str) -> bool:
-    """Whether the image store has the image of the program as its sources are now."""
+    """Return True if the image store has the program's image with its current sources."""
     return program_reference(name) in stored_references()
 
 
 def store_program(name: str, program: Path) -> None:
-    """Put the image of the built `program` into the image store, in place of earlier ones."""
+    """Put the image of the built `program` into the image store, and remove its earlier images."""
     reference = program_reference(name)
     with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -65,7 +67,7 @@ def store_program(name: str, program: Path) -> None:
 
 
 def write_archive(reference: str, program: Path, target: IO[bytes]) -> None:
-    """Write an image with the program as its entrypoint and nothing else, as an archive that containerd imports."""
+    """Write an image with the program as its entrypoint and no other files, as an archive for containerd."""
     layer = _layer(program)
     architecture = ARCHITECTURES[platform.machine()]
     config = {
@@ -100,7 +102,7 @@ def _repository(name: str) -> str:
 
 
 def _layer(program: Path) -> bytes:
-    """A layer with the one file; its bytes depend on the program's bytes alone."""
+    """Return a layer with the one file; its bytes depend only on the program's name and bytes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as layer:
         _add(layer, program.name, program.read_bytes(), mode=0o755)

@@ -28,13 +28,13 @@ from infra.operators.room import reserved
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
-"""Where a node's own mount namespace shows its folder (`data`), the programs (`bin`), the keys and the bucket."""
+"""The folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
 NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
 def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
-    """etcd on loopback inside the cluster's network namespace, with client certificates."""
+    """Return the command of etcd, on loopback inside the cluster's network namespace, with client certificates."""
     url = f"https://127.0.0.1:{ETCD_PORT}"
     return [
         f"{programs}/etcd",
@@ -50,7 +50,10 @@ def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
 
 
 def apiserver(programs: Path, keys: Path) -> list[str]:
-    """kube-apiserver with TLS, RBAC and the Node authorizer; anonymous callers reach the health checks only."""
+    """Return the command of kube-apiserver, with TLS, RBAC and the Node authorizer.
+
+    Anonymous callers can reach only the health checks.
+    """
     return [
         f"{programs}/kube-apiserver",
         f"--bind-address={CONTROL_PLANE_ADDRESS}",
@@ -80,7 +83,7 @@ def apiserver(programs: Path, keys: Path) -> list[str]:
 
 
 def authentication() -> dict[str, Any]:
-    """Anonymous requests are for health checks alone."""
+    """Return the API server's authentication configuration: anonymous requests can reach only the health checks."""
     return {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthenticationConfiguration",
@@ -89,7 +92,7 @@ def authentication() -> dict[str, Any]:
 
 
 def controller_manager(programs: Path, keys: Path) -> list[str]:
-    """kube-controller-manager; a node that stops answering is unreachable after 20 s."""
+    """Return the command of kube-controller-manager. A node that stops answering becomes unreachable after 20 s."""
     return [
         f"{programs}/kube-controller-manager",
         f"--kubeconfig={keys}/controller-manager.kubeconfig",
@@ -110,7 +113,7 @@ def controller_manager(programs: Path, keys: Path) -> list[str]:
 
 
 def scheduler(programs: Path, keys: Path) -> list[str]:
-    """kube-scheduler."""
+    """Return the command of kube-scheduler."""
     return [
         f"{programs}/kube-scheduler",
         f"--kubeconfig={keys}/scheduler.kubeconfig",
@@ -123,12 +126,15 @@ def scheduler(programs: Path, keys: Path) -> list[str]:
 
 
 def coredns(programs: Path, keys: Path) -> list[str]:
-    """CoreDNS beside the control plane, so that no lost node takes the cluster's names with it."""
+    """Return the command of CoreDNS. It runs next to the control plane, so DNS survives the loss of any node."""
     return [f"{programs}/coredns", "-conf", f"{keys}/Corefile"]
 
 
 def corefile(keys: Path) -> str:
-    """The cluster's names; one that does not exist yet is asked for again after a second: ranks wait for each other."""
+    """Return the configuration of the cluster's DNS.
+
+    It caches a missing name for only one second, because ranks wait for each other's names.
+    """
     return f"""\
 .:53 {{
     bind {CONTROL_PLANE_ADDRESS}
@@ -146,7 +152,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """containerd's configuration in a node: everything under the node's own folders, no AppArmor, no oom_score."""
+    """Return containerd's configuration in a node: all files in the node's own folders, no AppArmor, no oom_score."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
@@ -180,7 +186,7 @@ def in_node(program: str) -> str:
 
 
 def cni_config(index: int) -> str:
-    """A bridge in the node with addresses of the node's pod subnet."""
+    """Return the CNI configuration: a bridge in the node with addresses of the node's pod subnet."""
     network = {
         "cniVersion": "1.0.0",
         "name": "pods",
@@ -204,7 +210,7 @@ def cni_config(index: int) -> str:
 
 
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
-    """The kubelet's configuration: each node offers an equal share of this machine, and with it room for operators."""
+    """Return the kubelet's configuration: an equal share of this machine per node, plus capacity for operators."""
     keys = NODE_ROOT / "keys"
     kept = reserved(this_machine(), settings.nodes)
     return {
@@ -226,7 +232,7 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
-        # Without this a kubelet of 1.35 or newer ends at once where the machine has cgroup version 1.
+        # Without this, a kubelet of 1.35 or newer exits at once on a machine with cgroup version 1.
         # https://kubernetes.io/docs/concepts/architecture/cgroups/
         "failCgroupV1": False,
         "enforceNodeAllocatable": [],
@@ -242,7 +248,7 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
 
 
 def kubelet(settings: ClusterSettings, index: int) -> list[str]:
-    """The kubelet of node `index`."""
+    """Return the command of the kubelet of node `index`."""
     return [
         f"{NODE_KUBERNETES}/kubelet",
         f"--config={NODE_ROOT}/data/kubelet.json",
@@ -255,7 +261,7 @@ def kubelet(settings: ClusterSettings, index: int) -> list[str]:
 
 
 def kube_proxy(settings: ClusterSettings, index: int) -> list[str]:
-    """kube-proxy of node `index`, in iptables of the node's own network namespace."""
+    """Return the command of kube-proxy of node `index`, which uses iptables of the node's own network namespace."""
     return [
         f"{NODE_KUBERNETES}/kube-proxy",
         f"--kubeconfig={NODE_ROOT}/keys/kube-proxy.kubeconfig",

@@ -1,9 +1,9 @@
-"""The local cluster as two dynamic Pulumi resources: its processes, and the images that its nodes have.
+"""The local cluster as two dynamic Pulumi resources: its processes, and the images on its nodes.
 
-A resource that changes has no known outputs in a preview. Were the images an input of the processes, every edit of the
+A changed resource has no known outputs in a preview. If the images were an input of the processes, every edit of the
 trainer would preview as a new cluster with everything in it.
 
-The providers keep no state of its own: everything it must remember is in the inputs and outputs that the engine keeps.
+The providers have no state of their own. All their state is in the inputs and outputs that the engine keeps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Properties = dict[str, Any]
 SETTINGS = ("owner", "stack", "name", "nodes", "port")
 """Inputs that are the cluster's settings."""
 CHANGED_IN_PLACE = ("name", "nodes", "port")
-"""Settings of which a change restarts the cluster with its data."""
+"""Settings whose change restarts the cluster and keeps its data."""
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
@@ -39,7 +39,7 @@ def settings_of(properties: Properties) -> ClusterSettings:
 
 
 def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
-    """Return the resource's outputs; a kubeconfig that is missing is in them as it was last known."""
+    """Return the resource's outputs. If the kubeconfig file is missing, use the last known text."""
     kubeconfig = properties.get("kubeconfig", "")
     if settings.kubeconfig.exists():
         kubeconfig = settings.kubeconfig.read_text(encoding="utf-8")
@@ -54,26 +54,27 @@ def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
 
 
 def say(text: str) -> None:
-    """Show one line of progress: the engine shows what a provider prints."""
+    """Print one line of progress; the engine shows a provider's output."""
     print(f"local cluster: {text}", flush=True)
 
 
 class LocalClusterProvider(dynamic.ResourceProvider):
-    """Brings a cluster on this machine to what its inputs say."""
+    """Dynamic provider that makes a cluster on this machine match its inputs."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
         """Start the cluster, or keep the one that an interrupted `up` left running."""
         return dynamic.CreateResult(f"local/{props['name']}", self._bring_up(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Restart what died, or restart the cluster with other nodes or another port; its data is kept."""
+        """Restart a cluster with dead parts, or with other nodes or another port; keep its data."""
         return dynamic.UpdateResult(self._bring_up(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
         """Report changed inputs, a cluster that does not run and a lost kubeconfig.
 
-        Raises RuntimeError for a cluster that is not this stack's or has lost its data. The engine cannot replace it:
-        it closes the Kubernetes provider before the deletions that need it (https://github.com/pulumi/pulumi/issues/14650).
+        Raise RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
+        it: it closes the Kubernetes provider before the deletions that need it
+        (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
         if problem := lost_cluster(settings, olds):
@@ -83,14 +84,14 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or not is_whole, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
-        """Return the cluster as it is; one whose data is gone does not exist any more."""
+        """Return the current cluster; a cluster whose data is gone no longer exists."""
         settings = settings_of(props)
         if lifecycle.identity(settings) != props.get("uid"):
             return dynamic.ReadResult("", {})
         return dynamic.ReadResult(id_, outputs(props, settings))
 
     def delete(self, _id: str, props: Properties) -> None:
-        """Stop the cluster and remove everything of it; the cluster of another checkout that exists is left alone."""
+        """Stop the cluster and remove its data. Keep a cluster of another checkout that still exists."""
         if props["owner"] == str(lifecycle.PROJECT) or not Path(props["owner"]).is_dir():
             lifecycle.stop(settings_of(props))
 
@@ -102,7 +103,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
 
 
 def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
-    """Return why the cluster that a state knows cannot be brought up again, and what to do; empty if it can."""
+    """Return why the cluster in a stack's state cannot start again, and what to do; empty if it can."""
     owner, stack = known["owner"], known["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         return (
@@ -118,19 +119,19 @@ def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
 
 
 class Engine:
-    """The `pulumi` that this provider works for."""
+    """The `pulumi` process that this provider works for."""
 
     def __init__(self) -> None:
         self._pid = engine_above(os.getpid())
 
     def check(self) -> None:
-        """Raise RuntimeError if the engine ended: no later command would know of what starts now."""
+        """Raise RuntimeError if the engine has ended: no later command would know about processes that start now."""
         if self._pid is None or engine_above(os.getpid()) != self._pid:
             raise RuntimeError("the `pulumi` that asked for this cluster has ended; nothing more is started")
 
 
 def engine_above(pid: int) -> int | None:
-    """Return the id of the nearest `pulumi` above a process; None if it was started by none, or that ended."""
+    """Return the id of the nearest `pulumi` above a process; None if there is none or it has ended."""
     while pid > 1:
         try:
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
@@ -143,18 +144,18 @@ def engine_above(pid: int) -> int | None:
 
 
 class NodeImagesProvider(dynamic.ResourceProvider):
-    """Loads images that were built here into every node of a running cluster; they go with the cluster."""
+    """Dynamic provider that loads images built here into every node of a running cluster; they end with the cluster."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
-        """Load what nodes lack."""
+        """Load the images that nodes lack."""
         return dynamic.CreateResult(f"local/{props['name']}/images", self._load(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Load what nodes lack."""
+        """Load the images that nodes lack."""
         return dynamic.UpdateResult(self._load(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
-        """Besides other references, an image that a node lacks is a change."""
+        """Report changed references, and images that a node lacks."""
         changed = any(olds[key] != news[key] for key in (*SETTINGS, "images"))
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 

@@ -1,11 +1,11 @@
-"""Takes a node that stopped answering out of service, as a cloud repairs its machines: what is left of it is ended.
+"""Repair of a node that stopped answering: mark it out of service and kill its remaining processes, as clouds do.
 
-Its pods have been told to go by then, but only the node could say that they have ended, and no kind of job makes a
-host's pod again before that. Once the machine is certain to be off, this says it in its place: with the taint
-`out-of-service`
-(https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown), and by removing
-the pods that are told to go, as Kubernetes' own collector would within 20 seconds. The cluster starts the node anew,
-and the taint goes when it answers.
+By then Kubernetes has asked its pods to terminate, but only the node could report that they have ended. No kind of job
+recreates a host's pod before that. Once the machine is certain to be off, this module reports the end instead. It sets
+the taint `out-of-service`
+(https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown). It also removes
+the terminating pods, as Kubernetes' pod garbage collector would within 20 seconds. The cluster then restarts the node.
+The taint is removed when the node answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import say
 
 SILENT_SECONDS = 31.0
-"""How long a node whose kubelet runs may be without an answer: the 30 s for which jobs bear it, and a moment more."""
+"""Longest time without an answer from a node whose kubelet runs: the 30 s that jobs tolerate, plus a margin."""
 EVERY_SECONDS = 2.0
 TAINT: Mapping[str, str] = {
     "key": "node.kubernetes.io/out-of-service",
@@ -38,9 +38,9 @@ Step = Literal["take out of service", "take in again", "nothing"]
 
 
 def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], bool]) -> Step:
-    """What to do about a node as the API server describes it.
+    """Return the step for a node, given the API server's description of it.
 
-    Where its kubelet does not run nothing there will answer, and waiting serves no one.
+    If its kubelet does not run, the node cannot answer, so waiting is pointless.
     """
     conditions = {each["type"]: each for each in node["status"].get("conditions", [])}
     ready = conditions.get("Ready")
@@ -56,26 +56,27 @@ def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], b
 
 
 def is_out(node: Mapping[str, Any]) -> bool:
-    """Whether a node has been taken out of service."""
+    """Return True if a node has been taken out of service."""
     return any(each["key"] == TAINT["key"] for each in node["spec"].get("taints", []))
 
 
 def kubelet_runs(settings: ClusterSettings, name: str) -> bool:
-    """Whether a node has a kubelet, be it one that is stopped."""
+    """Return True if a node has a kubelet process, even a stopped one."""
     return traces.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
 
 
 def end_machine(settings: ClusterSettings, name: str) -> None:
-    """Kill process 1 of a node that runs still, and with it all that is inside."""
+    """Kill process 1 of a node that still runs, and thereby everything inside."""
     process = traces.node_process(settings.folder, settings.node_names.index(name))
     if process is not None:
         os.kill(process, signal.SIGKILL)
 
 
 def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
-    """Say of each pod of a node without a machine that was told to go that it has ended, and let its object go.
+    """Mark each terminating pod of a node without a machine as failed, and remove its object.
 
-    Failed by a disruption, as Kubernetes' own collector of pods has it: that does not count against a job's restarts.
+    The failure is a disruption, as Kubernetes' pod garbage collector reports it, so it does not count against a job's
+    restarts.
     """
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     ended = {
@@ -98,11 +99,11 @@ def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
             now = {"gracePeriodSeconds": 0, "preconditions": same}
             request(settings, "DELETE", path, now, "application/json", server=server)
         except NotFound:
-            continue  # Kubernetes' collector was there first.
+            continue  # Kubernetes' pod garbage collector was faster.
 
 
 def look(settings: ClusterSettings, server: str) -> None:
-    """Look at each node once and do what is to be done."""
+    """Check each node once and take the necessary step."""
     for node in request(settings, "GET", "/api/v1/nodes", server=server)["items"]:
         name = node["metadata"]["name"]
         if name not in settings.node_names:
@@ -116,7 +117,7 @@ def look(settings: ClusterSettings, server: str) -> None:
             end_machine(settings, name)
         others = [each for each in node["spec"].get("taints", []) if each["key"] != TAINT["key"]]
         taints = [*others, TAINT] if step == "take out of service" else others
-        # The version makes the server refuse what was decided by a node that has changed since.
+        # With the version, the server rejects the change if the node has changed since this decision.
         metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"taints": taints}}
         request(settings, "PATCH", f"/api/v1/nodes/{name}", body, MERGE, server=server)
@@ -124,7 +125,7 @@ def look(settings: ClusterSettings, server: str) -> None:
 
 
 def main(folder: Path) -> None:
-    """Look again and again until this process is ended."""
+    """Check the nodes periodically until this process ends."""
     settings = ClusterSettings.load(folder)
     server = READY_URL.removesuffix("/readyz")
     while True:

@@ -1,4 +1,4 @@
-"""What a local cluster is made from (plain values), and where on this machine and in its own network each part lies."""
+"""The settings of a local cluster (plain values), and its paths on this machine and addresses in its own network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.37.2"
-"""Version of the control plane, the kubelets and kubectl, here and in rehearsals."""
+"""Version of the control plane, the kubelets and kubectl, in local clusters and in rehearsals."""
 PROGRAMS = (
     "etcd",
     "kube-apiserver",
@@ -22,18 +22,18 @@ PROGRAMS = (
     "kubectl",
     "coredns",
 )
-"""The names by which the one Kubernetes binary of the set-up is called."""
+"""The names under which setup links its one Kubernetes binary."""
 RUNTIME_PROGRAMS = {
     "containerd": "containerd/containerd",
     "ctr": "containerd/ctr",
     "containerd-shim-runc-v2": "containerd-shim/containerd-shim-runc-v2",
     "runc": "runc/runc",
 }
-"""The programs that run containers, and where each lies in the folder of built programs."""
+"""The programs that run containers, with their paths in the folder of built programs."""
 CONTAINERD_CONFIG_VERSION = 4
-"""https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
+"""Version of containerd's configuration: https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""Where containerd listens by default: in a node's or an import's own mount namespace."""
+"""containerd's default socket, in the mount namespace of a node or an import."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
 """Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's own network namespace."""
@@ -50,18 +50,22 @@ ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
 LONGEST_NAME = 32
-"""Longest name of a cluster: its nodes' names and the names of their pods are longer."""
+"""Most characters of a cluster's name: the names of its nodes and their pods are longer."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
-"""Environment variable, "true" in all commands, that the Kubernetes provider of the local cluster gets by its own name.
+"""Environment variable that all commands set to "true"; the local cluster's Kubernetes provider maps it to its own
+name.
 
 That provider then takes fields over from other field managers.
 """
 BUCKET_UID = 1000
-"""The user that job pods run as, who must be able to write to the bucket's folder."""
+"""The user id of job pods, which must be able to write to the bucket's folder."""
 
 
 def cache_folder() -> Path:
-    """The folder of built programs, images and cluster data: `$XDG_CACHE_HOME/trainyard`, else `~/.cache/trainyard`."""
+    """Return the folder of built programs, images and cluster data.
+
+    It is `$XDG_CACHE_HOME/trainyard`, or `~/.cache/trainyard` by default.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "trainyard"
 
@@ -78,25 +82,25 @@ def clusters_folder() -> Path:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The inputs of one local cluster; equal settings are the same cluster.
+    """The inputs of one local cluster; equal settings mean the same cluster.
 
     A cluster belongs to one stack of one checkout, and a stack has at most one. Name, nodes and port can change.
     """
 
     owner: str = ""
-    """Folder of the checkout that the cluster belongs to."""
+    """Folder of the checkout that owns the cluster."""
     stack: str = "local"
-    """Name of the stack that the cluster belongs to."""
+    """Name of the stack that owns the cluster."""
     name: str = "local"
-    """Prefix of the nodes' names and name in kubeconfigs."""
+    """Prefix of the nodes' names, and the cluster's name in kubeconfigs."""
     nodes: int = 2
     """Number of nodes, each a network namespace with its own kubelet and containerd."""
     port: int = 0
-    """Port on 127.0.0.1 where the API server answers; with 0 the start chooses a free one."""
+    """Port on 127.0.0.1 for the API server; with 0, the start chooses a free one."""
 
     @property
     def folder(self) -> Path:
-        """The folder with everything that this cluster keeps on disk; removed when it is deleted."""
+        """The folder with all files of this cluster; removed when the cluster is deleted."""
         digest = hashlib.sha256(f"{self.owner}\0{self.stack}".encode()).hexdigest()[:10]
         return clusters_folder() / f"{label(self.stack)}-{digest}"
 
@@ -107,7 +111,7 @@ class ClusterSettings:
 
     @property
     def keys(self) -> Path:
-        """Certificates and kubeconfigs."""
+        """The folder of certificates and kubeconfigs."""
         return self.folder / "keys"
 
     @property
@@ -117,7 +121,7 @@ class ClusterSettings:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, the only way in."""
+        """The administrator's kubeconfig, the only credentials for users."""
         return self.keys / "admin.kubeconfig"
 
     @property
@@ -130,7 +134,7 @@ class ClusterSettings:
 
     @property
     def open_port(self) -> int:
-        """The port where the API server answers."""
+        """The port of the API server."""
         return self.port or self.last_port
 
     @property
@@ -145,22 +149,22 @@ class ClusterSettings:
 
     @property
     def cgroup(self) -> str:
-        """The cgroup under which all containers run, in every hierarchy; clusters of other caches have another one."""
+        """The parent cgroup of all containers, in every hierarchy; clusters in other cache folders use another one."""
         digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         return f"/trainyard/{label(self.stack)}-{digest}"
 
     def node_folder(self, index: int) -> Path:
-        """The folder that node `index` keeps on disk: images, containers, kubelet state, logs."""
+        """Return the folder of node `index` on disk: images, containers, kubelet state, logs."""
         return self.folder / f"node-{index}"
 
     def save(self) -> None:
-        """Write the settings beside the cluster's data, for the processes that run it."""
+        """Write the settings into the cluster's folder, for the processes that run it."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
         (self.folder / "settings.json").write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Read the settings that `save` wrote. Raises OSError without a file, ValueError for a damaged one."""
+        """Return the settings that `save` wrote. Raise OSError without a file, ValueError for a damaged one."""
         text = (folder / "settings.json").read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))
@@ -176,17 +180,17 @@ def stack_cluster(
 
 
 def label(stack: str) -> str:
-    """Return the stack's name as a DNS label that is short enough to be the prefix of nodes' names."""
+    """Return the stack's name as a DNS label that is short enough to prefix the nodes' names."""
     found = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")
     found = found if found[:1].isalpha() else f"stack-{found}"
     return found[:LONGEST_NAME].strip("-")
 
 
 def node_address(index: int) -> str:
-    """Address of node `index` on the cluster's bridge."""
+    """Return the address of node `index` on the cluster's bridge."""
     return str(NODE_NETWORK[11 + index])
 
 
 def pod_subnet(index: int) -> ipaddress.IPv4Network:
-    """The pods' addresses on node `index`."""
+    """Return the pod subnet of node `index`."""
     return list(POD_NETWORK.subnets(new_prefix=24))[index]

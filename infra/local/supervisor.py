@@ -1,4 +1,4 @@
-"""Keeps a set of programs running: starts them in order, restarts the ones that die, reaps orphans as process 1."""
+"""A supervisor for programs: starts them in order, restarts the ones that die, and reaps orphans as process 1."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ LONGEST_RESTART_SECONDS = 5.0
 
 @dataclasses.dataclass(kw_only=True)
 class Program:
-    """One program to keep running."""
+    """A program to keep running."""
 
     name: str
     argv: Sequence[str]
     log: Path
     ready_url: str = ""
-    """HTTPS address that must answer 200 before the program starts; empty for no wait."""
+    """HTTPS address that must answer 200 before the program starts; empty to start at once."""
     ready_authority: Path | None = None
     """Certificate authority for `ready_url`."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pass_fds: Sequence[int] = ()
     on_start: Callable[[int], None] | None = None
-    """Called with the process id right after each start."""
+    """Function that is called with the process id right after each start."""
     process: subprocess.Popen[bytes] | None = None
     delay: float = FIRST_RESTART_SECONDS
     not_before: float = 0.0
     started: float = 0.0
 
     def may_start(self) -> bool:
-        """Whether the program is not running and nothing that it waits for is missing."""
+        """Return True if the program is not running, its delay is over, and its `ready_url` answers."""
         if self.process is not None or time.monotonic() < self.not_before:
             return False
         return not self.ready_url or answers(self.ready_url, self.ready_authority)
@@ -61,7 +61,7 @@ class Program:
             self.on_start(self.process.pid)
 
     def has_ended(self, status: int) -> None:
-        """Plan the restart of a program that ended; one that had run well for a while restarts at once."""
+        """Schedule the restart of a program that ended. After a run of over 10 s the delay starts small again."""
         lived = time.monotonic() - self.started
         self.delay = FIRST_RESTART_SECONDS if lived > 10 else min(self.delay * 2, LONGEST_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
@@ -75,7 +75,7 @@ def say(text: str) -> None:
 
 
 def answers(url: str, authority: Path | None) -> bool:
-    """Whether `url` answers 200 with a certificate of `authority`."""
+    """Return True if `url` answers 200 with a certificate of `authority`."""
     context = ssl.create_default_context(cafile=str(authority) if authority else None)
     try:
         with urllib.request.urlopen(url, timeout=2, context=context) as reply:
@@ -85,7 +85,7 @@ def answers(url: str, authority: Path | None) -> bool:
 
 
 def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
-    """Run `programs` until SIGTERM; then end them in reverse order. As process 1 this also reaps orphans."""
+    """Run `programs` until SIGTERM, then stop them in reverse order. Also reap orphans, as process 1 must."""
     stop = False
 
     def on_signal(_signal: int, _frame: object) -> None:
@@ -107,7 +107,7 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
 
 
 def reap(programs: Sequence[Program]) -> None:
-    """Collect every child that has ended: a program is restarted later, an orphan is forgotten."""
+    """Reap every child that has ended: a program is scheduled for restart, an orphan is dropped."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

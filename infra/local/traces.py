@@ -1,6 +1,6 @@
-"""What a local cluster has on this machine right now: processes, cgroups, files; and how its processes are ended.
+"""The traces of a local cluster on this machine: processes, cgroups, mounts and files, and the end of its processes.
 
-Standard library only, so that `make down` can look and clean with any Python 3.11, before and after everything else.
+Standard library only: `make down` can search and clean with any Python 3.11, before setup and after its removal.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 from infra.local.cgroups import cgroup_folders
 
 MARK = "TRAINYARD_CLUSTER"
-"""Every process of a cluster carries its folder in this environment variable."""
+"""Environment variable that holds the cluster's folder in every process of a cluster."""
 END_SECONDS = 20.0
 
 
 def processes(folder: Path) -> list[int]:
-    """Ids of the processes of the cluster that lives in `folder`."""
+    """Return the ids of the processes of the cluster in `folder`."""
     return [pid for pid, marked in marked_processes() if marked == str(folder)]
 
 
 def marked_processes() -> list[tuple[int, str]]:
-    """Every process of any local cluster with its cluster's folder."""
+    """Return every process of any local cluster with its cluster's folder."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -31,7 +31,7 @@ def marked_processes() -> list[tuple[int, str]]:
         try:
             environment = (entry / "environ").read_bytes()
         except OSError:
-            continue  # The process ended while we looked, or is not ours to read.
+            continue  # The process ended during this scan, or this user may not read it.
         for variable in environment.split(b"\0"):
             if variable.startswith(MARK.encode() + b"="):
                 found.append((int(entry.name), variable.partition(b"=")[2].decode()))
@@ -39,7 +39,7 @@ def marked_processes() -> list[tuple[int, str]]:
 
 
 def environment_value(pid: int, name: str) -> str | None:
-    """Value of environment variable `name` in process `pid`; None where it has none or has ended."""
+    """Return the value of environment variable `name` in process `pid`; None if it is unset or the process ended."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -49,7 +49,7 @@ def environment_value(pid: int, name: str) -> str | None:
 
 
 def is_namespace_init(pid: int) -> bool:
-    """Whether `pid` is process 1 of a process namespace below this one."""
+    """Return True if `pid` is process 1 of a process namespace below this one."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
@@ -59,7 +59,7 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def node_process(folder: Path, index: int) -> int | None:
-    """Process 1 of node `index`, as seen from outside; None where the node does not run."""
+    """Return process 1 of node `index`, by its id outside the node; None if the node does not run."""
     for pid in processes(folder):
         if environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index) and is_namespace_init(pid):
             return pid
@@ -67,33 +67,33 @@ def node_process(folder: Path, index: int) -> int | None:
 
 
 def node_program(folder: Path, index: int, name: str) -> int | None:
-    """A program of node `index` by its name, stopped ones too; None where none runs."""
+    """Return the id of a program of node `index`, running or stopped; None if there is none."""
     for pid in processes(folder):
         try:
             named = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
         except OSError:
-            continue  # It ended while we looked.
+            continue  # The process ended during this scan.
         if named and environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index):
             return pid
     return None
 
 
 def end_processes(folder: Path) -> None:
-    """Kill every process of the cluster; the namespaces take their containers, mounts and interfaces with them."""
+    """Kill every process of the cluster; the containers, mounts and interfaces end with the namespaces."""
     deadline = time.monotonic() + END_SECONDS
     while pids := processes(folder):
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                continue  # It ended with its namespace.
+                continue  # The process ended with its namespace.
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes {pids} of the cluster in {folder} do not end: see /proc/<id>/stack")
         time.sleep(0.05)
 
 
 def leftovers(folder: Path, cgroup: str) -> list[str]:
-    """What the cluster has left on this machine, one line each; empty after a complete stop."""
+    """Return all traces of the cluster on this machine, one line each; empty after a complete stop."""
     found = [f"process {pid}" for pid in processes(folder)]
     found += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""The images of the local cluster, named by what they are made from: the jobs' and the pods' pause image."""
+"""The built images of the local cluster, tagged with a hash of their sources: the jobs' images and the pause image."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"
 NAME = f"{BUILT_HERE}trainer"
 KEPT = 3
-"""How many trainer images the store keeps, the newest included."""
+"""Number of trainer images that the store keeps, including the newest."""
 KEPT_OWN = 1
-"""How many of each other image: they are changed seldom."""
+"""Number of images that the store keeps of each other built-in image: these change seldom."""
 
 Progress = Callable[[str], None]
 
 
 def digits_folder() -> Path:
-    """Where set-up put the handwritten digits."""
+    """Return the folder where setup put the handwritten digits."""
     return cache_folder() / "datasets" / "digits"
 
 
 def trainer_sources() -> list[Path]:
-    """The files that the trainer image is made from, in a stable order."""
+    """Return the source files of the trainer image in a stable order."""
     return _files(TRAINER)
 
 
 def trainer_image_reference() -> str:
-    """Name of the image of the sources as they are now: equal sources, equal name."""
+    """Return the name of the trainer image for the current sources; equal sources have equal names."""
     return _reference(NAME, trainer_sources())
 
 
 def own_image_reference(name: str) -> str:
-    """Name of the image that a job calls `name`, of its sources as they are now."""
+    """Return the name of the built-in image that jobs call `name`, for its current sources."""
     return _reference(f"{BUILT_HERE}{name}", _own_sources(name))
 
 
@@ -68,16 +68,17 @@ def _reference(name: str, sources: list[Path]) -> str:
 
 
 def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[str]] = frozenset) -> Writer:
-    """Have `reference` in the image store, building it where it is not; returns what writes it as an archive.
+    """Make sure that the image store has `reference`, building it if necessary; return a function that writes its
+    archive.
 
-    The archive is for a node whose unpacked layers are `present`: one that was made from the store before the image
-    came into it lacks layers that archives leave out.
+    `present` returns the layers that the node has unpacked. A node cloned from the store before the image came into it
+    lacks layers that archives normally omit. It gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
     images.mkdir(parents=True, exist_ok=True)
     with (images / "lock").open("w", encoding="ascii") as lock:
-        # Two stacks that want the same image build it once.
+        # The lock makes two stacks that want the same image build it once.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if reference not in stored_references():
             if reference == PAUSE_IMAGE:
@@ -108,7 +109,7 @@ def _build_pause(builder: Builder) -> None:
 
 
 def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
-    """Build the trainer's image, or another of Trainyard's own, and keep it and the last few of its kind."""
+    """Build the trainer's image or another built-in one, and keep it and the last few of the same repository."""
     from infra.local.base_image import base_image
 
     repository = reference.partition(":")[0]
@@ -135,14 +136,14 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
 
 
 def forget_stale(builder: Builder, repository: str) -> None:
-    """Give back the builder's space of images of `repository` that the store keeps no longer."""
+    """Free the builder's space of images of `repository` that the store no longer keeps."""
     kept = stored_references()
     if stale := [each for each in builder.images() if each.startswith(f"{repository}:") and each not in kept]:
         builder.remove(stale)
 
 
 def _context(sources: list[Path]) -> Path:
-    """A folder with just what the Dockerfile copies: the sources and the digits."""
+    """Return a folder with only the files that the Dockerfile copies: the sources and the digits."""
     context = cache_folder() / "images" / "context"
     if context.exists():
         shutil.rmtree(context)
@@ -157,7 +158,7 @@ def _context(sources: list[Path]) -> Path:
 
 
 def _build_mounts() -> dict[Path, str]:
-    """This machine's package cache and certificates, seen by build steps and never part of a layer."""
+    """Return this machine's package cache and certificates, which build steps can see and no layer contains."""
     packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
     packages.mkdir(parents=True, exist_ok=True)
     mounts = {packages: "/uv-cache"}
