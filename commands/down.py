@@ -15,7 +15,16 @@ from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
 from commands.interrupts import finished_unless_repeated, run_command, set_closing
 from commands.pending import adopt_pending
-from commands.stack import SHARED, PulumiFailed, outputs, pulumi, recover, remove_provider_files, reset_state, stack_exists
+from commands.stack import (
+    SHARED,
+    PulumiFailed,
+    outputs,
+    pulumi,
+    recover,
+    remove_provider_files,
+    reset_state,
+    stack_exists,
+)
 from commands.stack_lock import only_command
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig

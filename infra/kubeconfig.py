@@ -1,4 +1,4 @@
-"""Kubeconfig files: which ones kubectl reads, their contexts, and the copies that Pulumi's provider writes. No Pulumi."""
+"""Kubeconfig files: those that kubectl reads, their contexts, and copies of the Pulumi provider. No Pulumi."""
 
 from __future__ import annotations
 
