@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from infra.local import traces
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
@@ -175,7 +176,8 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
 
 
 def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checkout) -> None:
-    server = re.findall(r"server: (\S+)", checkout.cluster.kubeconfig.read_text(encoding="utf-8"))[0]
+    kubeconfig = yaml.safe_load(checkout.cluster.kubeconfig.read_text(encoding="utf-8"))
+    server = kubeconfig["clusters"][0]["cluster"]["server"]
     assert "nothing is left" in checkout.run("make", "down")
     assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert list((checkout.folder / ".trainyard" / "provider").iterdir()) == []
