@@ -26,7 +26,7 @@ LONGEST_RUN_HOURS = 168
 
 @dataclass(frozen=True, kw_only=True)
 class NodePoolPlan:
-    """One GKE node pool."""
+    """Plan of a GKE node pool."""
 
     name: str
     """Name in GKE."""
