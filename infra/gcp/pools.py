@@ -45,7 +45,7 @@ class NodePoolPlan:
     tpu: TpuSlice | None
     """TPU slice of all nodes together, or of each node if a slice has one host."""
     nodes: int
-    """Number of nodes; the maximum if the pool scales."""
+    """Number of nodes, the maximum if the pool scales."""
     min_nodes: int | None
     """Minimum number of nodes if the pool scales; None for a fixed number."""
     zones: tuple[str, ...]

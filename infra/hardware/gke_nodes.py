@@ -6,7 +6,7 @@ from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.machines import GIBIBYTE, MachineType, kept_cpu
 
 _PAGES_DIVISOR = 64
-"""Pages per page of descriptors: the kernel describes each 4 KiB page in 64 bytes."""
+"""Divisor of the memory for page descriptors: the kernel describes each 4 KiB page in 64 bytes."""
 _KERNEL_MIB = 16
 _BOUNCE_BUFFER_MIB = 64
 """Memory of the software I/O TLB, on machines of more than 3 GiB."""
