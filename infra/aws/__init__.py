@@ -1,1 +1,1 @@
-"""What Trainyard provisions on AWS, and the plain settings and rules that say what."""
+"""AWS resources that Trainyard provisions, with their settings and validation rules."""

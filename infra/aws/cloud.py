@@ -1,4 +1,4 @@
-"""What an EKS stack makes in the cloud, without what is inside its cluster: which components, and in which order."""
+"""Cloud components of an EKS stack, in order of creation. Resources inside the cluster are elsewhere."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from infra.naming import cloud_labels
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Managed policies of the nodes' role: https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html
 
-AmazonEKSWorkerNodeMinimalPolicy is Auto Mode's. It lacks ec2:DescribeInstances, which nodeadm calls for the node's name
-before the kubelet starts: awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28.
+AmazonEKSWorkerNodeMinimalPolicy is for Auto Mode. It lacks ec2:DescribeInstances, which nodeadm calls for the node's
+name before the kubelet starts: awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class EksCloud:
-    """What the rest of the platform stands on."""
+    """Cloud components that the rest of the platform uses."""
 
     cluster: EksCluster
     """The control plane."""
     system: NodeGroup
-    """Nodes of what is not training: what runs in the cluster waits for them."""
+    """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
     groups: list[NodeGroupPlan]
-    """What each group of nodes for jobs is."""
+    """Plans of the node groups for jobs."""
     identity: WorkloadIdentity
-    """Who jobs are."""
+    """Identity of the jobs."""
     bucket: CheckpointBucket
-    """Where jobs keep what they have learned."""
+    """Bucket for checkpoints, metrics and profiles."""
     repository: ImageRepository | None
-    """Where the trainer image is pushed to; None where it is there already."""
+    """Repository of the trainer image; None if the image is prebuilt."""
 
 
 def build_cloud(config: EksConfig) -> EksCloud:
-    """Provision all of it."""
+    """Provision all cloud components."""
     aws = pulumi_aws.Provider(
         "aws",
         region=config.region,
@@ -86,7 +86,7 @@ def build_cloud(config: EksConfig) -> EksCloud:
 def _system(
     config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, ours: pulumi.ResourceOptions
 ) -> NodeGroup:
-    """The nodes of what is not training."""
+    """Provision the nodes for pods other than jobs."""
     return NodeGroup(
         "system",
         NodeGroupArgs(
@@ -113,11 +113,11 @@ def _group(
     system: NodeGroup,
     ours: pulumi.ResourceOptions,
 ) -> NodeGroup:
-    """Nodes for jobs."""
+    """Provision nodes for jobs."""
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
-            # After the system's nodes, so that nothing dear has begun when those cannot be had.
+            # The system's nodes come first, so their stock-out shows before expensive nodes start.
             cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
             version=cluster.version,
             config=config,

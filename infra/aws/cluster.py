@@ -1,4 +1,4 @@
-"""EksCluster: the control plane with its key, logs and add-ons, and the kubeconfig that leads to it."""
+"""EksCluster: the control plane with its key, logs and add-ons, and its kubeconfig."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPoli
 
 @dataclass(frozen=True, kw_only=True)
 class EksClusterArgs:
-    """What the cluster is made from."""
+    """Inputs of `EksCluster`."""
 
     config: EksConfig
     """Settings."""
@@ -35,18 +35,18 @@ class EksClusterArgs:
 
 
 class EksCluster(pulumi.ComponentResource):
-    """An EKS cluster without node groups: what its nodes need from their first moment is there."""
+    """An EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
 
     name: pulumi.Output[str]
     """Name of the cluster, known when nodes can join it."""
     version: pulumi.Output[str]
     """Minor version of Kubernetes, known when the control plane runs it."""
     security_group: pulumi.Output[str]
-    """Group of the control plane and all nodes: they may reach each other on any port."""
+    """Security group of the control plane and all nodes. Members reach each other on any port."""
     kubeconfig: pulumi.Output[str]
-    """Kubeconfig that asks `aws eks get-token` for credentials: it holds none itself."""
+    """Kubeconfig without credentials; it gets them from `aws eks get-token`."""
     control_plane: eks.Cluster
-    """The resource whose deletion takes everything in the cluster with it."""
+    """Control plane resource. Deleting it deletes everything in the cluster."""
 
     def __init__(self, name: str, args: EksClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:EksCluster", name, None, opts)
@@ -74,7 +74,7 @@ class EksCluster(pulumi.ComponentResource):
         self.control_plane = eks.Cluster(
             f"{name}-eks",
             _cluster_args(args, role.arn, key.arn),
-            # EKS makes the log group by itself, without an end, if it is not there first.
+            # If the log group does not exist first, EKS creates it without an expiry.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
         self._addon_versions = config.addon_versions
@@ -90,7 +90,7 @@ class EksCluster(pulumi.ComponentResource):
         self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})
 
     def add_workload_addons(self, name: str, nodes: pulumi.Resource) -> None:
-        """The add-ons that run as ordinary pods and become healthy only on nodes."""
+        """Install the add-ons that run as ordinary pods and become healthy only on nodes."""
         self._addon(name, "coredns", after=nodes)
         self._addon(name, "eks-node-monitoring-agent", after=nodes, values=ALL_TAINTS)
         self._addon(name, "aws-ebs-csi-driver", "ebs-csi-controller-sa", "service-role/AmazonEBSCSIDriverPolicy", nodes)
@@ -128,8 +128,8 @@ class EksCluster(pulumi.ComponentResource):
     def _admins(self, name: str, config: EksConfig) -> None:
         """Let principals administer the cluster.
 
-        Entries are named by their principal. Numbered names would move an ARN to another entry when one before it goes,
-        and EKS has one entry per ARN: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
+        Each entry's name comes from its principal. With numbered names, removing an entry would move later ARNs to
+        other entries, and EKS allows one entry per ARN: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):
             entry_name, old_name = f"{name}-admin-{principal_name(principal)}", f"{name}-admin-{index}"
@@ -157,7 +157,7 @@ def principal_name(arn: str) -> str:
 
 
 def context_name(config: EksConfig) -> str:
-    """Context in the kubeconfig."""
+    """Return the name of the context in the kubeconfig."""
     return f"eks_{config.region}_{config.name}"
 
 

@@ -1,4 +1,4 @@
-"""DevicePlugins: daemons that tell Kubernetes which GPUs and fabric adapters a node has. The EKS image has neither."""
+"""DevicePlugins: daemons that report a node's GPUs and fabric adapters. The EKS image has neither daemon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlugin:
-    """A device plugin and what it needs of its node."""
+    """A device plugin, and the folders and privileges that it needs on a node."""
 
     name: str
     """Name of the DaemonSet."""
@@ -67,10 +67,10 @@ The chart mounts /opt/aws/neuron too, which only Trainium and Inferentia nodes h
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePluginsArgs:
-    """Which plugins are needed."""
+    """Inputs of `DevicePlugins`."""
 
     gpus: bool
-    """Whether some nodes have GPUs."""
+    """True if some nodes have GPUs."""
     efa_pools: tuple[str, ...]
     """Pools whose nodes have fabric adapters."""
 
@@ -129,7 +129,7 @@ class DevicePlugins(pulumi.ComponentResource):
 
 
 def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
-    """Return the rights of a plugin's container."""
+    """Return the security context of a plugin's container."""
     if plugin.privileged:
         return SecurityContextArgs(privileged=True, run_as_user=0)
     return SecurityContextArgs(allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"]))

@@ -1,4 +1,4 @@
-"""ServiceRole: an IAM role of an AWS service or of pods, with managed policies or one of its own."""
+"""ServiceRole and WorkloadIdentity: IAM roles of an AWS service and of the jobs' pods."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ POD_SERVICE = "pods.eks.amazonaws.com"
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRoleArgs:
-    """What a role is made from."""
+    """Inputs of `ServiceRole`."""
 
     service: str
-    """Who may assume it, such as `ec2.amazonaws.com`."""
+    """Service that may assume it, such as `ec2.amazonaws.com`."""
     policies: Sequence[str] = ()
-    """Names of AWS's own policies that it has."""
+    """Names of its AWS managed policies."""
 
 
 class ServiceRole(pulumi.ComponentResource):
     """A role for one service."""
 
     arn: pulumi.Output[str]
-    """The role; known when it has its policies."""
+    """ARN of the role; known when it has its policies."""
     role_name: pulumi.Output[str]
     """Name of the role."""
 
@@ -48,7 +48,7 @@ class ServiceRole(pulumi.ComponentResource):
 
 
 def trust(service: str) -> str:
-    """Who may assume a role; pods bring session tags of their namespace and service account."""
+    """Return a trust policy for a service. Pods add session tags of their namespace and service account."""
     actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_SERVICE else ["sts:AssumeRole"]
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
@@ -56,7 +56,7 @@ def trust(service: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadIdentityArgs:
-    """What the jobs' identity is made from."""
+    """Inputs of `WorkloadIdentity`."""
 
     cluster: pulumi.Input[str]
     """Name of the cluster."""
@@ -65,13 +65,13 @@ class WorkloadIdentityArgs:
     service_account: str
     """Kubernetes service account of the jobs."""
     bucket_arn: pulumi.Input[str]
-    """The bucket that they may use."""
+    """ARN of the jobs' bucket."""
     prefix: str
-    """The prefix in it that is theirs."""
+    """Prefix of the jobs' objects in the bucket."""
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """The role that jobs have by EKS Pod Identity: their prefix of their bucket, and nothing else."""
+    """IAM role of the jobs, from EKS Pod Identity. It grants only their prefix of their bucket."""
 
     ready: pulumi.Output[str]
     """Id of the association, known when jobs have the role."""
@@ -94,7 +94,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
 
 
 def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
-    """Read, write, delete and list below the prefix."""
+    """Return a policy to read, write, delete and list below the prefix."""
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
     below = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
     return pulumi.Output.json_dumps(

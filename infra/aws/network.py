@@ -1,4 +1,4 @@
-"""Network: the VPC of a cluster with private and public subnets, NAT, and private ways to S3 and ECR."""
+"""Network: a cluster's VPC with private and public subnets, NAT, and VPC endpoints of S3 and ECR."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pulumi_aws import ec2
 from infra.aws.config import EksConfig
 
 SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
-"""Network interfaces of nodes go some minutes after the nodes: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
+"""Timeouts: AWS deletes nodes' network interfaces minutes after the nodes: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkArgs:
-    """What the network is made from."""
+    """Inputs of `Network`."""
 
     config: EksConfig
     """Settings of the platform."""
 
 
 class Network(pulumi.ComponentResource):
-    """A VPC of the cluster's own: nodes are in private subnets, NAT gateways alone in public ones."""
+    """The cluster's own VPC. Nodes are in private subnets; public subnets have only NAT gateways."""
 
     private_subnets: dict[str, pulumi.Output[str]]
-    """Zone -> id of its private subnet, known when it has a way out."""
+    """Zone -> id of its private subnet, known when it has internet access."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:Network", name, None, opts)
@@ -41,7 +41,7 @@ class Network(pulumi.ComponentResource):
             tags={"Name": config.name},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # The group that a VPC begins with lets everything through; without rules it lets nothing.
+        # A VPC's default security group allows all traffic. Without rules, it allows none.
         ec2.DefaultSecurityGroup(
             f"{name}-default-group",
             vpc_id=vpc.id,
@@ -66,7 +66,7 @@ class Network(pulumi.ComponentResource):
     def _gateways(
         self, vpc: pulumi.Output[str], zones: Sequence[str], public: dict[str, str]
     ) -> dict[str, ec2.NatGateway]:
-        """A NAT gateway in each of the zones, with the internet gateway before them."""
+        """Create the internet gateway, and a NAT gateway in each of the zones."""
         child = pulumi.ResourceOptions(parent=self)
         internet = ec2.InternetGateway(f"{self._name}-internet", vpc_id=vpc, tags={"Name": self._cluster}, opts=child)
         made = {}
@@ -111,7 +111,7 @@ class Network(pulumi.ComponentResource):
         return table, association
 
     def _endpoints(self, config: EksConfig, vpc: pulumi.Output[str], tables: list[pulumi.Output[str]]) -> None:
-        """Images and checkpoints do not go through the NAT, which is paid by the gigabyte."""
+        """Create endpoints so that images and checkpoints avoid the NAT, which costs money per gigabyte."""
         child = pulumi.ResourceOptions(parent=self)
         services = f"com.amazonaws.{config.region}"
         ec2.VpcEndpoint(
@@ -149,12 +149,12 @@ class Network(pulumi.ComponentResource):
             )
 
     def _tags(self, *parts: str) -> dict[str, str]:
-        """A name that no other resource of its kind has, by which an update that died finds what it made."""
+        """Return a name tag, unique in its kind. After a crashed update, it identifies what was created."""
         return {"Name": "-".join((self._cluster, *parts))}
 
 
 def ranges(config: EksConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Zone -> range of its private subnet (a quarter of the VPC), and of its public one (a sixteenth)."""
+    """Return each zone's private range (a quarter of the VPC) and public range (a sixteenth)."""
     *quarters, last = IPv4Network(config.network.vpc).subnets(prefixlen_diff=2)
     zones = config.all_zones
     private = dict(zip(zones, map(str, quarters), strict=False))

@@ -23,7 +23,7 @@ GPU_TAINT = "nvidia.com/gpu"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroupArgs:
-    """What a node group is made from."""
+    """Inputs of `NodeGroup`."""
 
     cluster: pulumi.Input[str]
     """Name of the cluster, known when nodes can join it."""
@@ -44,11 +44,11 @@ class NodeGroupArgs:
     pool: str
     """Name of the pool."""
     plan: NodeGroupPlan | None = None
-    """What a pool for jobs is; None for the system's."""
+    """Plan of a pool for jobs; None for the system pool."""
 
 
 class NodeGroup(pulumi.ComponentResource):
-    """Managed nodes on Amazon Linux 2023: private, encrypted, with version 2 of the metadata service alone."""
+    """Managed nodes on Amazon Linux 2023: private, encrypted, with only version 2 of the metadata service."""
 
     ready: pulumi.Output[str]
     """Id of the group, known when it has its nodes."""
@@ -75,7 +75,7 @@ class NodeGroup(pulumi.ComponentResource):
             subnet_ids=args.subnets,
             ami_type="AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
             capacity_type=CAPACITY_TYPES.get(kind, "ON_DEMAND"),
-            # A capacity block wants the type in the template alone.
+            # For a capacity block, only the template may have the instance type.
             instance_types=None if kind == "capacity-block" else [args.machine.name],
             launch_template=eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
             scaling_config=eks.NodeGroupScalingConfigArgs(
@@ -97,7 +97,7 @@ class NodeGroup(pulumi.ComponentResource):
         self.register_outputs({"ready": self.ready})
 
     def _placement_group(self, name: str, plan: NodeGroupPlan | None) -> pulumi.Output[str] | None:
-        """Name of a group that has its nodes close to each other."""
+        """Create a placement group that keeps nodes close together, if the plan needs it. Return its name."""
         if plan is None or not plan.placement_group:
             return None
         group = ec2.PlacementGroup(
@@ -109,9 +109,9 @@ class NodeGroup(pulumi.ComponentResource):
 
 
 def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
-    """Return how nodes are recycled when their template or version changes.
+    """Return the update settings for a change of the nodes' template or version.
 
-    By default EKS starts further nodes first, which a reservation or a capacity block does not have; MINIMAL removes a
+    By default EKS starts more nodes first. A reservation or a capacity block does not have those. MINIMAL removes a
     node before it starts another: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
     """
     reserved = plan is not None and plan.reservation is not None
@@ -119,16 +119,16 @@ def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
 
 
 def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
-    """Return inputs whose change replaces a group, where EKS would recycle nodes that it cannot.
+    """Return inputs whose change replaces a group, because EKS could not update its nodes.
 
-    Nodes of a capacity block are updated at size 0 alone:
+    EKS updates nodes of a capacity block only at size 0:
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
     """
     return ["launchTemplate", "version"] if plan is not None and plan.capacity_block else []
 
 
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
-    """What each instance is; what EKS decides (image, joining the cluster) is left to it."""
+    """Return the launch template's inputs. EKS adds the image and joins the nodes to the cluster."""
     plan = args.plan
     interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
     block = plan is not None and plan.capacity_block
@@ -169,14 +169,14 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
 
 
 def _named(args: NodeGroupArgs) -> dict[str, str]:
-    """The name that the console shows."""
+    """Return the name tag, which the console shows."""
     return {"Name": f"{args.config.name}-{args.pool}"}
 
 
 def fabric_interfaces(
     machine: Ec2Machine, security_group: pulumi.Input[str]
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """All Elastic Fabric Adapters of a type: the first carries IP traffic too, the others need no address.
+    """Return all Elastic Fabric Adapters of a type. Only the first has IP traffic and needs an address.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
@@ -202,7 +202,7 @@ def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationS
 
 
 def node_config(machine: Ec2Machine) -> str:
-    """Return the user data of nodes: most pods for the kubelet, and local disks as one fast scratch disk.
+    """Return the user data of nodes: the kubelet's pod limit, and local disks as one fast scratch disk.
 
     https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
     """

@@ -1,4 +1,4 @@
-"""Builds the platform `eks`: what is in the cloud, what is in its cluster, and what jobs get of both."""
+"""Platform `eks`: the cloud components, the cluster's components, and the values that jobs use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
 Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""The trainer's image, and further ones by name."""
+"""Image of the trainer, and additional images by name."""
 
 
 def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
-    """Provision the platform for jobs that run, of the images that are built here, `images`."""
+    """Provision the platform for jobs. `images` are the variants to build for them."""
     cloud = build_cloud(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -46,7 +46,7 @@ def _platform(
     inside: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """What jobs get: who they are, their bucket, their image."""
+    """Return the platform that jobs use: their identity, bucket and image."""
     training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), inside)
     url = pulumi.Output.all(cloud.bucket.name, cloud.identity.ready).apply(
         lambda values: f"s3://{values[0]}/{config.bucket.prefix}"
@@ -73,7 +73,7 @@ def _platform(
 
 
 def _trainer_images(config: EksConfig, cloud: EksCloud, variants: frozenset[str]) -> Images:
-    """The image that is there already, or those that are built and pushed where the nodes may pull them."""
+    """Return the prebuilt image, or build images and push them to a registry that the nodes can read."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
@@ -81,7 +81,7 @@ def _trainer_images(config: EksConfig, cloud: EksCloud, variants: frozenset[str]
 
 
 def _console(config: EksConfig) -> dict[str, str]:
-    """Pages of the console of AWS."""
+    """Return pages of the AWS console."""
     base = f"https://{config.region}.console.aws.amazon.com"
     return {
         "cluster": f"{base}/eks/home?region={config.region}#/clusters/{config.name}",

@@ -1,4 +1,4 @@
-"""NodeGroupPlan: the managed node group that the settings of a pool amount to, every default filled in. Pure."""
+"""NodeGroupPlan: the managed node group of a pool's settings, with every default filled in. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from infra.hardware.ec2 import Ec2Machine, ec2_machine
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGroupPlan:
-    """One managed node group."""
+    """Plan of a managed node group."""
 
     name: str
     """Name in EKS."""
     pool: EksPoolConfig
-    """The settings that it comes from."""
+    """Settings of the pool."""
     machine: Ec2Machine
     """Instance type."""
     zones: tuple[str, ...]
     """Zones of the nodes."""
     efa: bool
-    """Whether each node has all the Elastic Fabric Adapters of its type."""
+    """True if each node has all the Elastic Fabric Adapters of its type."""
 
     @property
     def nodes(self) -> int:
@@ -35,7 +35,7 @@ class NodeGroupPlan:
 
     @property
     def capacity_block(self) -> bool:
-        """Whether that is a capacity block."""
+        """True if the nodes come from a capacity block."""
         return self.pool.capacity.startswith("capacity-block")
 
     @property
@@ -52,12 +52,12 @@ class NodeGroupPlan:
 
 
 def node_groups(config: EksConfig) -> list[NodeGroupPlan]:
-    """Every node group for jobs, in the order of the settings. Raises ValueError for an unknown instance type."""
+    """Return every node group for jobs, in the settings' order. Raises ValueError for an unknown type."""
     return [group_plan(config, pool) for pool in config.pools]
 
 
 def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
-    """The node group of one pool."""
+    """Return the node group of one pool."""
     machine = ec2_machine(pool.machine_type)
     efa = machine.efa_interfaces > 0 and pool.nodes > 1 if pool.efa is None else pool.efa
     single = efa or pool.placement_group or ":" in pool.capacity

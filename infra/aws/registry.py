@@ -1,4 +1,4 @@
-"""ImageRepository: the ECR repository of the trainer image, cleaned up by itself."""
+"""ImageRepository: the trainer image's ECR repository, with a lifecycle policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.aws.config import EcrConfig
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRepositoryArgs:
-    """What the repository is made from."""
+    """Inputs of `ImageRepository`."""
 
     name: str
     """Name of the repository: the cluster's, then the image's."""
@@ -22,7 +22,7 @@ class ImageRepositoryArgs:
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """A repository whose images are scanned, encrypted, and made again from the sources if lost."""
+    """A repository of scanned and encrypted images. Lost images can be rebuilt from the sources."""
 
     url: pulumi.Output[str]
     """The image's name without its tag."""

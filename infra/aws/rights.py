@@ -1,4 +1,4 @@
-"""Rights in AWS: the actions that whoever provisions a resource must be allowed, by kind of resource.
+"""AWS permissions: the actions that provisioning each kind of resource needs.
 
 An action is a call that the provider makes to create, import, change or delete one, or that AWS makes with the
 caller's rights: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
@@ -115,7 +115,7 @@ PUSH = (
     "ecr:ListImages",
     "ecr:BatchDeleteImage",
 )
-"""What pushing images takes, and deleting them with their repository.
+"""Actions to push images, and to delete them with their repository.
 
 https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-push-iam.html
 """
@@ -128,4 +128,4 @@ READ = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeImages",
 )
-"""What the provider, the quota of a preview and `make verify-empty` ask beside."""
+"""Additional actions of the provider, a preview's quota check and `make verify-empty`."""

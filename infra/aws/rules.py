@@ -1,4 +1,4 @@
-"""What an EKS platform's settings may not say together: each rule with its source. No Pulumi."""
+"""Rules for the settings of an EKS platform, each with its source. No Pulumi."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infra.settings.problems import SKIPPED
 
 
 def problems(config: EksConfig) -> list[Problem]:
-    """Everything that is wrong with the settings of an EKS platform."""
+    """Return every problem in the settings of an EKS platform."""
     if config.region not in ZONES:
         message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
@@ -45,18 +45,18 @@ def problems(config: EksConfig) -> list[Problem]:
 
 
 SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-"""Ranges that EKS takes for services:
+"""Ranges that EKS accepts for services:
 https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html
 hashicorp/terraform-provider-aws takes 100.64.0.0/10 as well since a version after 6.34.0; EKS does not document that.
 """
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
-"""Ranges for a VPC. EKS takes any range that a VPC can have; a public one would hide the hosts that it belongs to.
+"""Ranges for a VPC. EKS accepts any range that a VPC can have. A public range would hide its real hosts.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""What Pulumi's own names add: it refuses those that get too long."""
+"""Suffix of the length that Pulumi adds to generated names. Pulumi rejects names that get too long."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
@@ -208,7 +208,7 @@ eksctl-io/eksctl pull request 8509.
 
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
-    # With check_availability the version's own rule refuses these.
+    # With check_availability, the version's own rule rejects these.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
         message = (
             f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "

@@ -1,4 +1,4 @@
-"""Changes that AWS refuses on an EKS cluster that stands: its VPC, its zones, and steps of its version. No Pulumi."""
+"""Changes that AWS rejects on an existing EKS cluster: its VPC, zones, and version steps. No Pulumi."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ START_OVER = "or run `make down` and then `make up`, which keeps the bucket unle
 
 @dataclass(frozen=True, kw_only=True)
 class StandingCluster:
-    """A cluster's version, and the settings that it keeps for as long as it stands."""
+    """A cluster's version, and the settings that cannot change while it exists."""
 
     region: str
     """Region of the cluster."""
@@ -27,14 +27,16 @@ class StandingCluster:
 
 
 def standing(config: EksConfig) -> StandingCluster:
-    """Return the cluster that settings make."""
+    """Return the cluster that the settings describe."""
     return StandingCluster(
         region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
     )
 
 
 def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem]:
-    """Return the settings that AWS would refuse for a cluster that stands. Another region replaces all, so has none.
+    """Return the settings that AWS would reject for an existing cluster.
+
+    Another region replaces everything, so it has no such problem.
 
     A cluster keeps its VPC and the zones of its subnets:
     https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html#network-requirements-subnets
@@ -55,7 +57,7 @@ def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem
 
 
 def _version(now: str, asked: str) -> Iterator[Problem]:
-    """Up one minor version at a time, and never down.
+    """Reject version downgrades and steps of more than one minor version.
 
     https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html, UpdateClusterVersion
     """

@@ -12,7 +12,7 @@ from infra.aws.config import EksBucketConfig
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointBucketArgs:
-    """What the bucket is made from."""
+    """Inputs of `CheckpointBucket`."""
 
     cluster: str
     """Name of the cluster, prefix of the bucket's name."""
@@ -21,17 +21,17 @@ class CheckpointBucketArgs:
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """A private, encrypted bucket, which outlives the stack unless the settings say otherwise."""
+    """A private, encrypted bucket. It outlives the stack if `keep` is set."""
 
     name: pulumi.Output[str]
     """Name of the bucket, known when it is protected."""
     arn: pulumi.Output[str]
-    """The bucket, as policies name it."""
+    """ARN of the bucket."""
 
     def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:CheckpointBucket", name, None, opts)
         config = args.config
-        # What protects a bucket that is kept is kept with it.
+        # A kept bucket also keeps the resources that protect it.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
         bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
         protections = [

@@ -1,1 +1,1 @@
-"""What Trainyard provisions on Google Cloud, and the plain settings and rules that say what."""
+"""Google Cloud resources that Trainyard provisions, with their settings and validation rules."""

@@ -1,4 +1,4 @@
-"""AcceleratorNetwork and PodNetworks: a fabric's VPCs on the cloud's side, and as networks of pods in the cluster."""
+"""AcceleratorNetwork and PodNetworks: a fabric's VPCs, and the pod networks that use them in the cluster."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ NAME_LIMIT = 63
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorNetworkArgs:
-    """What a fabric's VPCs are made from."""
+    """Inputs of `AcceleratorNetwork`."""
 
     project: pulumi.Input[str]
     """Project that they are in."""
     cluster: str
     """Name of the cluster, prefix of the VPCs' names."""
     zone: str
-    """Zone of the nodes: an RDMA network is bound to it."""
+    """Zone of the nodes. An RDMA network is bound to one zone."""
     fabric: Fabric
-    """What the machine type needs."""
+    """Networks that the machine type needs."""
     network: str
     """Range that the subnets are cut from."""
 
@@ -36,7 +36,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
     """VPCs for the traffic between GPUs of different hosts."""
 
     names: list[tuple[str, str]]
-    """Names of VPC and subnet of each interface, in order."""
+    """VPC and subnet names of each interface, in order."""
     networks: pulumi.Output[list[tuple[str, str]]]
     """The same names, known when the networks exist."""
 
@@ -80,7 +80,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
             opts=opts,
         )
         if not rdma:
-            # Hosts talk to each other on any port; nothing else is in this VPC. RDMA networks take no such rule.
+            # Hosts talk to each other on any port. This VPC has only hosts. RDMA networks do not accept such a rule.
             gcp.compute.Firewall(
                 f"{name}-{vpc}-inside",
                 name=fitted(args.cluster, vpc, NAME_LIMIT),
@@ -89,7 +89,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 direction="INGRESS",
                 source_ranges=[args.network],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                # Google deletes no VPC that has a firewall, and the provider would keep it: `network` is not ForceNew
+                # Google does not delete a VPC with a firewall. The provider would keep it: `network` is not ForceNew
                 # (google-beta/services/compute/resource_compute_firewall.go:259 of terraform-provider-google-beta).
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
@@ -98,12 +98,12 @@ class AcceleratorNetwork(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class PodNetworksArgs:
-    """What the networks of pods are made from."""
+    """Inputs of `PodNetworks`."""
 
     fabric: Fabric
-    """What the machine type needs."""
+    """Networks that the machine type needs."""
     networks: pulumi.Output[list[tuple[str, str]]]
-    """Names of VPC and subnet of each interface, in order."""
+    """VPC and subnet names of each interface, in order."""
 
 
 class PodNetworks(pulumi.ComponentResource):

@@ -1,4 +1,4 @@
-"""What a GKE stack makes in the cloud, without what is inside its cluster: which components, and in which order."""
+"""Cloud components of a GKE stack, in order of creation. Resources inside the cluster are elsewhere."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNode
 
 @dataclass(frozen=True, kw_only=True)
 class GkeCloud:
-    """What the rest of the platform stands on."""
+    """Cloud components that the rest of the platform uses."""
 
     cluster: GkeCluster
     """The control plane."""
     system: SystemNodePool
-    """Nodes of what is not training: what runs in the cluster waits for them."""
+    """Nodes for pods other than jobs. Resources in the cluster wait for these nodes."""
     plans: list[NodePoolPlan]
-    """What each pool for jobs is."""
+    """Plans of the pools for jobs."""
     pools: Mapping[str, AcceleratorNodePool]
     """The pools for jobs by their names in GKE."""
     fabrics: list[tuple[Fabric, AcceleratorNetwork]]
-    """The networks between GPUs of different hosts, by what needs them."""
+    """Networks between GPUs of different hosts, each with its fabric."""
     identity: WorkloadIdentity
-    """Who jobs are."""
+    """Identity of the jobs."""
     bucket: CheckpointBucket
-    """Where jobs keep what they have learned."""
+    """Bucket for checkpoints, metrics and profiles."""
     repository: ImageRepository | None
-    """Where the trainer image is pushed to; None where it is there already."""
+    """Repository of the trainer image; None if the image is prebuilt."""
 
 
 def build_cloud(config: GkeConfig) -> GkeCloud:
-    """Provision all of it."""
+    """Provision all cloud components."""
     project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
     plans = node_pools(config)
     account = NodeIdentity("nodes", NodeIdentityArgs(project=project, cluster=config.name)).email
@@ -91,7 +91,7 @@ def build_cloud(config: GkeConfig) -> GkeCloud:
 def _fabrics(
     config: GkeConfig, project: pulumi.Output[str], plans: list[NodePoolPlan]
 ) -> dict[str, tuple[Fabric, AcceleratorNetwork]]:
-    """Zone -> the networks between the GPUs of different hosts there."""
+    """Return the zone -> networks between GPUs of different hosts in that zone."""
     made = {}
     for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
         args = AcceleratorNetworkArgs(
@@ -108,7 +108,7 @@ def _cluster(
     plans: list[NodePoolPlan],
     fabrics: Mapping[str, tuple[Fabric, AcceleratorNetwork]],
 ) -> ClusterAndNodes:
-    """The control plane in a network of its own, and its nodes."""
+    """Provision the control plane in its own network, and its nodes."""
     network = _network(config, project)
     cluster = GkeCluster(
         "cluster",
@@ -134,7 +134,7 @@ def _cluster(
                 config=config,
                 plan=plan,
                 networks=fabrics[plan.zones[0]][1].names if fabric_of(plan) else [],
-                # So that a stock-out of its nodes is known before anything dear has begun.
+                # The system pool comes first, so its stock-out shows before expensive nodes start.
                 after=[system],
             ),
         )
@@ -146,15 +146,15 @@ def _cluster(
 def _cluster_with(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name for a pool with nodes in the fabric.
 
-    Google deletes no subnet that has nodes, so the pool must go before its networks are replaced. Another cluster
-    replaces a pool, so the engine deletes a pool first whose `cluster` depends on what it replaces:
+    Google does not delete a subnet with nodes, so the pool must go before its networks are replaced. A new `cluster`
+    replaces the pool. The engine therefore first deletes a pool whose `cluster` depends on a replaced resource:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
     return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda known: str(known[0]))
 
 
 def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
-    """The cluster's own VPC."""
+    """Provision the cluster's own VPC."""
     ranges = config.network
     return Network(
         "network",

@@ -1,4 +1,4 @@
-"""GkeCluster: the control plane, and the kubeconfig that leads to it."""
+"""GkeCluster: the control plane and its kubeconfig."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from infra.gcp.pools import first_machine
 from infra.naming import cloud_labels
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""A regional control plane takes up to half an hour; an upgrade waits for its nodes."""
+"""Timeouts: a regional control plane takes up to half an hour; an upgrade waits for its nodes."""
 WINDOW_ORIGIN = "2026-01-01"
-"""A day in the past, from which maintenance windows are counted."""
+"""Start date of the maintenance windows, in the past."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GkeClusterArgs:
-    """What the cluster is made from."""
+    """Inputs of the cluster."""
 
     project: pulumi.Input[str]
     """Project that it is in."""
@@ -34,7 +34,7 @@ class GkeClusterArgs:
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
-    """True if pods may have several network interfaces, as those on several A3 or A4 hosts have."""
+    """True if pods may have several network interfaces. Pods on several A3 or A4 hosts have them."""
 
 
 class GkeCluster(pulumi.ComponentResource):
@@ -43,11 +43,11 @@ class GkeCluster(pulumi.ComponentResource):
     name: pulumi.Output[str]
     """Name of the cluster."""
     kubeconfig: pulumi.Output[str]
-    """Kubeconfig that asks `gke-gcloud-auth-plugin` for credentials: it holds none itself."""
+    """Kubeconfig without credentials; it gets them from `gke-gcloud-auth-plugin`."""
     workload_pool: pulumi.Output[str]
-    """Pool of the identities of the cluster's pods."""
+    """Workload identity pool of the cluster's pods."""
     control_plane: container.Cluster
-    """The resource whose deletion takes everything in the cluster with it."""
+    """Control plane resource. Deleting it deletes everything in the cluster."""
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:GkeCluster", name, None, opts)
@@ -69,12 +69,12 @@ class GkeCluster(pulumi.ComponentResource):
 
 
 def context_name(config: GkeConfig) -> str:
-    """Context in the kubeconfig, named as gcloud names it."""
+    """Return the kubeconfig context's name, in gcloud's format."""
     return f"gke_{config.project}_{config.location}_{config.name}"
 
 
 def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
-    """The control plane. What is not here is as GKE has it by default."""
+    """Return the control plane's inputs. Inputs that are not set here keep GKE's defaults."""
     config = args.config
     return container.ClusterArgs(
         name=config.name,
@@ -130,10 +130,11 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
 
 
 def _unchanged(args: GkeClusterArgs) -> list[str]:
-    """Return the inputs that stay as they were when the cluster was made.
+    """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` is of the pool that is removed at once. Multi-networking can be switched on later, but stays on: the
-    cluster is updated before pools with further networks are deleted, and Google may refuse to switch it off then.
+    `nodeConfig` belongs to the default pool, which is removed at once. Multi-networking can be enabled later but is
+    never disabled. Pulumi updates the cluster before it deletes pools with additional networks, and Google may refuse
+    to disable it then.
     """
     return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
 
@@ -171,7 +172,7 @@ def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
 
 
 def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
-    """The node of the pool that GKE makes with each cluster: small, of the nodes' own identity, removed at once."""
+    """Return a small node, with the nodes' identity, for the default pool. The pool is removed at once."""
     return container.ClusterNodeConfigArgs(
         machine_type=first_machine(args.config),
         disk_size_gb=20,
@@ -184,7 +185,7 @@ def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
 
 
 def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolicyArgs:
-    """Windows in which GKE may work, and outside of which no node and no minor version is upgraded.
+    """Return the maintenance windows, and an exclusion of node and minor version upgrades.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions
     """
@@ -209,7 +210,7 @@ def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolic
 
 
 def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]:
-    """By the public address and the cluster's own certificate, or by the DNS name and a public one.
+    """Return a kubeconfig with the IP endpoint and cluster CA, or with the DNS endpoint and a public CA.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/latest/network-isolation
     """
@@ -240,5 +241,5 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 
 
 def _dns_name(found: Any) -> str:
-    """The API server's DNS name."""
+    """Return the API server's DNS name."""
     return str(found.dns_endpoint_config.endpoint)

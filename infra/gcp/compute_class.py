@@ -1,4 +1,4 @@
-"""CapacityLadder: the ComputeClass by which GKE tries one capacity after the other."""
+"""CapacityLadder: a ComputeClass that makes GKE try the capacities in order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from infra.naming import stack_labels
 
 @dataclass(frozen=True, kw_only=True)
 class CapacityLadderArgs:
-    """What a ladder is made from."""
+    """Inputs of `CapacityLadder`."""
 
     pool: str
-    """Name of the pool in the settings, which is the class's."""
+    """Name of the pool in the settings, and of the ComputeClass."""
     node_pools: list[list[pulumi.Output[str]]]
-    """Names of the GKE node pools of each rung, the first to be tried first."""
+    """Names of the GKE node pools of each provisioning model, in fallback order."""
 
 
 class CapacityLadder(pulumi.ComponentResource):
-    """A ComputeClass: jobs that select it get nodes from the first rung that has some.
+    """A ComputeClass. Jobs that select it get nodes from the first provisioning model with capacity.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
     """

@@ -1,4 +1,4 @@
-"""Fabric: the further networks that hosts of A3 and A4 need for GPUs to reach GPUs of other hosts. Pure."""
+"""Fabric: the additional networks that connect the GPUs of different A3 and A4 hosts. Pure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from infra.gcp.pools import NodePoolPlan
 from infra.hardware.host_profile import HostProfile
 
 SUBNET_PREFIX = 20
-"""Each further subnet is a /20: 4,092 nodes."""
+"""Prefix length of each additional subnet: a /20 has 4,092 nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """One further network interface of a host."""
+    """An additional network interface of a host."""
 
     name: str
     """Name of the Kubernetes Network, and of the subnet after the cluster's."""
     vpc: str
-    """Which of the fabric's VPCs it is in."""
+    """Name of its VPC in the fabric."""
     device_mode: str
     """`NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """The further networks of a machine family."""
+    """Additional networks of a machine type."""
 
     mtu: int
     """Largest packet of its VPCs, in bytes."""
     interfaces: tuple[Interface, ...]
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
-    """What follows the zone in the name of the RDMA VPC's network profile."""
+    """Suffix after the zone in the name of the RDMA VPC's network profile."""
     profile: HostProfile | None = None
-    """What Google's installer puts on its hosts; None where a daemon with rights in each pod would be needed too."""
+    """Files that Google's installer puts on hosts; None if each pod would also need a privileged daemon."""
 
     @property
     def vpcs(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ GIB = HostProfile(
     mount="/usr/local/gib",
     script="/usr/local/gib/scripts/set_nccl_env.sh",
 )
-"""NCCL's plug-in for RDMA with Google's own tuning.
+"""NCCL plug-in for RDMA with Google's tuning.
 
 https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom#configure-pod-manifests-rdma
 """
@@ -79,7 +79,7 @@ FABRICS: Mapping[str, Fabric] = MappingProxyType(
         "a4-highgpu-8g": _RDMA,
     }
 )
-"""Machine type -> its fabric: GPUDirect-TCPX, -TCPXO and -RDMA.
+"""Fabrics by machine type: GPUDirect-TCPX, -TCPXO and -RDMA.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
 https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom,
@@ -88,18 +88,18 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 
 
 def fabric_of(plan: NodePoolPlan) -> Fabric | None:
-    """The fabric of a pool's nodes; None for one node, which has nobody to reach, and for other machine types."""
+    """Return the fabric of a pool's nodes; None for a single node and for machine types without a fabric."""
     return FABRICS.get(plan.machine.name) if plan.nodes > 1 else None
 
 
 def subnets(fabric: Fabric, network: str) -> dict[str, str]:
-    """Interface name -> range of its subnet, cut in order from `network`."""
+    """Return the interface name -> subnet range, cut in order from `network`."""
     ranges = IPv4Network(network).subnets(new_prefix=SUBNET_PREFIX)
     return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
 
 
 def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
-    """What a pod says to get every interface.
+    """Return the annotations that give a pod every interface.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
     """

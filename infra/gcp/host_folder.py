@@ -1,4 +1,4 @@
-"""HostFolder: a claim on a folder that each node's host has, for pods that may not name such folders themselves."""
+"""HostFolder: a claim on a folder of each host, for pods that may not mount host paths."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.naming import stack_labels
 
 SIZE = {"storage": "1Gi"}
-"""Asked for because it must be: a folder of the host has no size of its own."""
+"""Size that the API requires. A host folder has no size of its own."""
 READ_ONLY = "ReadOnlyMany"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostFolderArgs:
-    """What the claim is made from."""
+    """Inputs of `HostFolder`."""
 
     namespace: pulumi.Input[str]
     """Namespace of the pods."""
     claim: str
     """Name of the claim, and of the volume after the namespace's."""
     folder: str
-    """The folder; a node without it starts no pod that claims it, and says so in the pod's events."""
+    """Host folder. On a node without it, pods with the claim do not start, and their events say so."""
 
 
 class HostFolder(pulumi.ComponentResource):
     """A volume over the folder, and the claim on it.
 
-    The `restricted` Pod Security Standard refuses pods a host's folder by its path, and allows them a claim.
+    The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
     """
 
     claim: pulumi.Output[str]

@@ -12,12 +12,12 @@ from infra.naming import fitted
 ACCOUNT_LIMIT = 30
 """Longest id of a service account: https://cloud.google.com/iam/docs/service-accounts-create"""
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
-"""Writes logs and metrics, nothing else: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
+"""Role that only writes logs and metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeIdentityArgs:
-    """What the nodes' identity is made from."""
+    """Inputs of `NodeIdentity`."""
 
     project: pulumi.Input[str]
     """Project of the cluster."""
@@ -26,10 +26,10 @@ class NodeIdentityArgs:
 
 
 class NodeIdentity(pulumi.ComponentResource):
-    """The service account that nodes run as, in place of the project's default one."""
+    """Service account of the nodes, in place of the project's default one."""
 
     email: pulumi.Output[str]
-    """The account; known when it has its role."""
+    """E-mail address of the account; known when it has its role."""
 
     def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
@@ -50,14 +50,14 @@ class NodeIdentity(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadIdentityArgs:
-    """What the jobs' identity is made from."""
+    """Inputs of `WorkloadIdentity`."""
 
     project: pulumi.Input[str]
     """Project of the cluster."""
     cluster: str
     """Name of the cluster."""
     workload_pool: pulumi.Input[str]
-    """The cluster's pool of identities; it is there when the cluster is."""
+    """Workload identity pool of the cluster. It exists once the cluster exists."""
     namespace: str
     """Kubernetes namespace of the jobs."""
     service_account: str
@@ -65,7 +65,7 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """The service account that jobs are to Google Cloud; it has no role but what others grant on single resources.
+    """Google Cloud service account of the jobs. Its only roles are those that others grant on single resources.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
     """
@@ -73,7 +73,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
     email: pulumi.Output[str]
     """The account: value of the annotation `iam.gke.io/gcp-service-account`."""
     member: pulumi.Output[str]
-    """The account as policies name it."""
+    """The account as an IAM policy member."""
 
     def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:WorkloadIdentity", name, None, opts)

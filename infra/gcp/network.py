@@ -1,4 +1,4 @@
-"""Network: the VPC of a cluster with its subnet and ranges, and the NAT by which private nodes reach the internet."""
+"""Network: a cluster's VPC with its subnet and ranges, and the NAT that gives private nodes internet access."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pulumi_gcp as gcp
 PODS = "pods"
 SERVICES = "services"
 TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
-"""A network can go only some minutes after its last user."""
+"""Timeouts: Google can delete a network only some minutes after its last user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkArgs:
-    """What the network is made from."""
+    """Inputs of `Network`."""
 
     project: pulumi.Input[str]
     """Project that it is in."""
     region: str
     """Region of the subnet."""
     name: str
-    """Name of the VPC and prefix of what is in it."""
+    """Name of the VPC and prefix of its resources' names."""
     nodes: str
     """Range of the nodes."""
     pods: str
@@ -32,10 +32,10 @@ class NetworkArgs:
 
 
 class Network(pulumi.ComponentResource):
-    """A VPC of the cluster's own, without any public address on a node."""
+    """The cluster's own VPC. Nodes have no public address."""
 
     network: pulumi.Output[str]
-    """The VPC, as other resources name it; known when nodes can reach the internet."""
+    """Reference to the VPC; known when nodes can reach the internet."""
     subnetwork: pulumi.Output[str]
     """The subnet of the nodes."""
 
@@ -83,7 +83,7 @@ class Network(pulumi.ComponentResource):
             log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
             opts=child,
         )
-        # Nodes without a way out never become ready: the cluster waits for the NAT.
+        # Nodes without internet access never become ready, so the cluster waits for the NAT.
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})

@@ -1,4 +1,4 @@
-"""What each node of a GKE pool is: machine, disks, accelerators, capacity, identity, labels and taints."""
+"""Node configuration of a GKE pool: machine, disks, accelerators, capacity, identity, labels and taints."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from infra.gcp.pools import NodePoolPlan
 from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""IAM roles decide, not scopes: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
+"""Widest scope, because IAM roles decide: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
 
 
 def node_config(
     config: GkeConfig, plan: NodePoolPlan, service_account: pulumi.Input[str]
 ) -> container.NodePoolNodeConfigArgs:
-    """What each node of a pool for jobs is; it runs as `service_account`."""
+    """Return the configuration of a job pool's nodes, which run as `service_account`."""
     pool = plan.pool
     disks = plan.machine.local_ssds
     return container.NodePoolNodeConfigArgs(
@@ -69,8 +69,9 @@ def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationA
 
 
 def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAcceleratorArgs] | None:
-    """GPUs with the driver that GKE installs: without saying so a pool waits for one that never comes.
+    """Return GPUs with the driver for GKE to install.
 
+    Without this, GKE installs no driver and the GPUs never become allocatable:
     https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/407
     """
     if plan.gpu is None:
@@ -95,7 +96,7 @@ def _labels(plan: NodePoolPlan) -> dict[str, str]:
 
 
 def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
-    """Taints of ours. GKE adds those of GPUs and TPUs by itself; said here too, they would fight with its own."""
+    """Return Trainyard's taints. GKE adds those of GPUs and TPUs; setting them here too would conflict."""
     keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.ladder else {}
     if plan.rung == "queued":
         keys[QUEUED_LABEL] = "true"
@@ -106,17 +107,17 @@ def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] |
 
 
 def shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
-    """Nodes start what Google has signed, and can prove it."""
+    """Return settings that make nodes boot only signed software and attest it."""
     return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
         enable_secure_boot=True, enable_integrity_monitoring=True
     )
 
 
 def metadata_server() -> container.NodePoolNodeConfigWorkloadMetadataConfigArgs:
-    """Pods get their own identity from the metadata server, not the node's."""
+    """Return the metadata server mode that gives pods their own identity instead of the node's."""
     return container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA")
 
 
 def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
-    """No port of the kubelet answers without a name."""
+    """Return the setting that disables the kubelet's unauthenticated port."""
     return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")

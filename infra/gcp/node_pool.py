@@ -15,13 +15,13 @@ from infra.naming import POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
-"""Of accelerators: eight H100 a node have taken more than 35 minutes, https://github.com/NVIDIA/aicr/issues/2065"""
+"""Timeouts for accelerators: nodes with eight H100 have taken over 35 minutes, https://github.com/NVIDIA/aicr/issues/2065"""
 PODS_PER_NODE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemNodePoolArgs:
-    """What the system pool is made from."""
+    """Inputs of `SystemNodePool`."""
 
     project: pulumi.Input[str]
     """Project of the cluster."""
@@ -34,7 +34,7 @@ class SystemNodePoolArgs:
 
 
 class SystemNodePool(pulumi.ComponentResource):
-    """Nodes on demand in one zone, for what is not training."""
+    """On-demand nodes in one zone, for pods other than jobs."""
 
     ready: pulumi.Output[str]
     """Id of the pool, known when it has its nodes."""
@@ -74,7 +74,7 @@ class SystemNodePool(pulumi.ComponentResource):
                 parent=self,
                 custom_timeouts=SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
-                # The autoscaler's business once the pool is there.
+                # The autoscaler changes this once the pool exists.
                 ignore_changes=["initialNodeCount", "nodeCount"],
             ),
         )
@@ -84,7 +84,7 @@ class SystemNodePool(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class AcceleratorNodePoolArgs:
-    """What a pool for jobs is made from."""
+    """Inputs of `AcceleratorNodePool`."""
 
     project: pulumi.Input[str]
     """Project of the cluster."""
@@ -95,16 +95,16 @@ class AcceleratorNodePoolArgs:
     config: GkeConfig
     """Settings of the platform."""
     plan: NodePoolPlan
-    """What the pool is."""
+    """Plan of the pool."""
     networks: Sequence[tuple[str, str]]
-    """Names of the further VPCs of each node and of their subnets, for GPUs with network interfaces of their own.
+    """Additional VPCs of each node and their subnets, by name, for GPUs with their own network interfaces.
 
     Plain text: the provider panics on an unknown `networkConfig` of a pool that exists
     (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta), which is
     how the engine asks whether the replacement of a VPC replaces the pool. `cluster` depends on them instead.
     """
     after: Sequence[pulumi.Resource] = ()
-    """What must be there first."""
+    """Resources that must exist first."""
 
 
 class AcceleratorNodePool(pulumi.ComponentResource):
@@ -128,7 +128,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             initial_node_count=_nodes_at_first(plan),
             autoscaling=_autoscaling(plan),
             management=container.NodePoolManagementArgs(
-                # Dynamic Workload Scheduler refuses auto-repair; a broken slice is otherwise made anew as a whole.
+                # Dynamic Workload Scheduler rejects auto-repair. Elsewhere, GKE recreates a broken slice as a whole.
                 auto_repair=not plan.flexible,
                 auto_upgrade=True,
             ),
@@ -150,7 +150,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
                 parent=self,
                 depends_on=list(args.after),
                 custom_timeouts=SLOW_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
-                # There may be no second set of accelerators to put in place first.
+                # A second set of accelerators may not be available, so delete the pool first.
                 delete_before_replace=True,
                 replace_on_changes=_replacing(plan),
                 ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
@@ -160,7 +160,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
         self.register_outputs({"name": self.name})
 
     def _placement(self, name: str, args: AcceleratorNodePoolArgs) -> container.NodePoolPlacementPolicyArgs | None:
-        """Where the nodes are to each other; single TPU hosts have no say in it.
+        """Return the placement of nodes relative to each other. Single TPU hosts have none.
 
         https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
         """
@@ -187,7 +187,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
 
 
 def _nodes_at_first(plan: NodePoolPlan) -> int | None:
-    """Nodes that each zone of a pool that scales begins with: its least, but never more in all than its most."""
+    """Return the initial nodes of each zone of a pool that scales: its minimum, in total at most its maximum."""
     if plan.min_nodes is None:
         return None
     zones = len(plan.zones)
@@ -195,9 +195,9 @@ def _nodes_at_first(plan: NodePoolPlan) -> int | None:
 
 
 def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None:
-    """Bounds of the number of nodes; None where it is fixed.
+    """Return the bounds of the number of nodes; None if it is fixed.
 
-    GKE does not look at the total of a multi-host slice: https://github.com/vllm-project/ci-infra/pull/545
+    GKE ignores the total of a multi-host slice: https://github.com/vllm-project/ci-infra/pull/545
     """
     if plan.min_nodes is None:
         return None
@@ -222,7 +222,7 @@ def _replacing(plan: NodePoolPlan) -> list[str]:
 
 
 def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
-    """Return how nodes are upgraded; None for Dynamic Workload Scheduler's, to which GKE gives SHORT_LIVED by itself.
+    """Return the upgrade settings; None for Dynamic Workload Scheduler nodes, which GKE sets to SHORT_LIVED.
 
     The provider takes SURGE and BLUE_GREEN only (google-beta/services/container/resource_container_node_pool.go:471 of
     terraform-provider-google-beta), and GKE forces SHORT_LIVED on these pools:

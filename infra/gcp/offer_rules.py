@@ -1,4 +1,4 @@
-"""Versions, regions and zones that a GKE platform may not name: those that Google Cloud does not offer. No Pulumi."""
+"""Rules that reject versions, regions and zones that Google Cloud does not offer. No Pulumi."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from infra.settings.problems import SKIPPED
 
 MULTI_REGIONS = ("US", "EU", "ASIA")
 _DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})
-"""Those that have a name: https://cloud.google.com/storage/docs/locations#predefined"""
+"""Predefined dual-regions: https://cloud.google.com/storage/docs/locations#predefined"""
 _REGISTRIES = frozenset({"us", "europe", "asia"})
 """Multi-regions of Artifact Registry: https://cloud.google.com/artifact-registry/docs/repositories/repo-locations"""
 
 
 def unknown_zone(config: GkeConfig) -> Problem | None:
-    """The platform's zone, where there is none of that name; most other rules then say nothing of use."""
+    """Reject an unknown platform zone. Most other rules are then not useful."""
     if config.check_availability and config.zone not in GCP_ZONES:
         return Problem("gke.zone.unknown", ("platform", "zone"), _no_zone(config.zone), config.zone)
     return None
 
 
 def offer_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Everything that is not offered, the platform's zone apart."""
+    """Yield every setting that Google Cloud does not offer, except the platform's zone."""
     location = config.bucket.location
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
     if location is not None and location.lower() not in places:

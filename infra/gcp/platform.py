@@ -57,7 +57,7 @@ def _platform(
     inside: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """What jobs get: who they are, their bucket, their image."""
+    """Return the platform that jobs use: their identity, bucket and image."""
     training = TrainingNamespace(
         "training",
         TrainingNamespaceArgs(

@@ -1,4 +1,4 @@
-"""NodePoolPlan: the GKE node pools that the settings of a pool amount to, every default filled in. Pure."""
+"""NodePoolPlan: the GKE node pools of a pool's settings, with every default filled in. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.hardware.zones import NO_E2_ZONES
 
 COMPACT_FAMILIES = ("a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""Families that are placed compactly unless told otherwise."""
+"""Families with compact placement by default."""
 NEVER_COMPACT_FAMILIES = ("n1", "e2")
 """https://cloud.google.com/compute/docs/instances/use-compact-placement-policies#restrictions,
 https://github.com/dstackai/dstack/issues/2591"""
@@ -26,16 +26,16 @@ LONGEST_RUN_HOURS = 168
 
 @dataclass(frozen=True, kw_only=True)
 class NodePoolPlan:
-    """One GKE node pool."""
+    """Plan of a GKE node pool."""
 
     name: str
     """Name in GKE."""
     pool: GkePoolConfig
-    """The settings that it comes from."""
+    """Settings of the pool."""
     rung: str
-    """Its way to get capacity, one of the pool's."""
+    """Provisioning model, one of the pool's."""
     ladder: bool
-    """Whether there are others to try, so that a ComputeClass chooses."""
+    """True if the pool has several node pools to try, so a ComputeClass chooses."""
     machine: MachineType
     """Machine type."""
     gpu: str | None
@@ -43,36 +43,37 @@ class NodePoolPlan:
     gpus: int
     """GPUs of each node."""
     tpu: TpuSlice | None
-    """The slice that its nodes make, or that each of them is if it has one host."""
+    """TPU slice of all nodes together, or of each node if a slice has one host."""
     nodes: int
-    """Number of nodes, the most where it scales."""
+    """Number of nodes, the maximum if the pool scales."""
     min_nodes: int | None
-    """Least number where it scales; None for a fixed number."""
+    """Minimum number of nodes if the pool scales; None for a fixed number."""
     zones: tuple[str, ...]
     """Zones of the nodes."""
 
     @property
     def multi_host(self) -> bool:
-        """Whether its nodes are one TPU slice, all or nothing."""
+        """True if the nodes form one TPU slice, all or nothing."""
         return self.tpu is not None and self.tpu.hosts > 1
 
     @property
     def gpu_driver(self) -> str:
-        """The NVIDIA driver to install: GKE's default may be older than CUDA 13 asks, its latest may leave old GPUs.
+        """NVIDIA driver to install.
 
-        Seen at https://github.com/rapidsai/deployment/issues/656 and pull request 659 there; CUDA 13 asks for 580:
+        GKE's default driver may be too old for CUDA 13. GKE's latest driver may not support old GPUs. Seen at
+        https://github.com/rapidsai/deployment/issues/656 and pull request 659 there; CUDA 13 needs 580:
         https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html#cuda-driver
         """
         return self.pool.gpu_driver or ("default" if self.gpu in WITHOUT_CUDA_13 else "latest")
 
     @property
     def flexible(self) -> bool:
-        """Whether Dynamic Workload Scheduler brings the nodes."""
+        """True if Dynamic Workload Scheduler provisions the nodes."""
         return self.rung in ("flex-start", "queued")
 
     @property
     def compact(self) -> bool:
-        """Whether GPU nodes are placed close to each other."""
+        """True if nodes without TPUs have compact placement."""
         if self.tpu is not None:
             return False
         if self.pool.compact is not None:
@@ -94,19 +95,19 @@ class NodePoolPlan:
 
 
 def slice_of(pool: GkePoolConfig) -> TpuSlice | None:
-    """The TPU slice of a pool; None for one without TPU. Raises ValueError for one that does not exist."""
+    """Return the TPU slice of a pool; None without TPUs. Raises ValueError for a slice that does not exist."""
     asked = "accelerator" in pool.model_fields_set
     return tpu_slice(pool.accelerator, pool.topology) if asked and is_tpu(pool.accelerator) else None
 
 
 def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
-    """Machine type, GPU model and number of GPUs of each node. Raises ValueError for what does not go together."""
+    """Return each node's machine type, GPU model and GPU count. Raises ValueError for invalid combinations."""
     found = slice_of(pool)
     if found is not None:
         return gce_machine(found.machine_type), None, 0
     machine = gce_machine(pool.machine_type)
     written = pool.model_fields_set
-    # A machine type alone says all: it carries GPUs, or is for jobs on CPU.
+    # A machine type alone is enough: it has GPUs, or is for CPU jobs.
     gpu = None if "machine_type" in written and "accelerator" not in written else pool.accelerator
     count = None if machine.gpu and "accelerators_per_node" not in written else pool.accelerators_per_node
     model, number = gpus_on(machine, gpu, count)
@@ -114,17 +115,17 @@ def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
 
 
 def node_pools(config: GkeConfig) -> list[NodePoolPlan]:
-    """Every GKE node pool for jobs, in the order of the settings. Raises ValueError as `hardware_of`."""
+    """Return every GKE node pool for jobs, in the settings' order. Raises ValueError like `hardware_of`."""
     return [plan for pool in config.pools for plan in pool_plans(config, pool)]
 
 
 def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
-    """The GKE node pools of one pool: one for each slice of several hosts, capacity, and zone where only one fits."""
+    """Return a pool's node pools: one per multi-host slice, capacity, and zone if nodes must share a zone."""
     machine, gpu, gpus = hardware_of(pool)
     found = slice_of(pool)
     multi_host = found is not None and found.hosts > 1
     zones = pool.zones or (config.zone,)
-    # The nodes of a slice, and those that are placed compactly, are in one zone.
+    # Nodes of a slice, and nodes with compact placement, are in one zone.
     groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
     ladder = len(pool.capacity) * len(groups) > 1
     plans = []
@@ -156,7 +157,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
 
 
 def num_nodes(pool: GkePoolConfig) -> int:
-    """Nodes of the pool, all slices together."""
+    """Return the number of nodes of the pool, over all slices."""
     found = slice_of(pool)
     return pool.nodes if found is None else found.hosts * pool.slices
 
@@ -168,16 +169,16 @@ def _least(pool: GkePoolConfig, rung: str, ladder: bool) -> int | None:
 
 
 def first_machine(config: GkeConfig) -> str:
-    """Machine type of the pool that GKE makes with the cluster, and of the system pool where nothing else is said."""
+    """Return the machine type of GKE's default pool, also the system pool's default."""
     return "n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4"
 
 
 def system_machine(config: GkeConfig) -> str:
-    """Machine type of the system pool."""
+    """Return the machine type of the system pool."""
     return config.system_pool.machine_type or first_machine(config)
 
 
 def system_disk_type(config: GkeConfig) -> str:
-    """Type of the boot disks of the system pool."""
+    """Return the boot disk type of the system pool."""
     family = gce_machine(system_machine(config)).family
     return "hyperdisk-balanced" if family in HYPERDISK_ONLY_FAMILIES else "pd-balanced"

@@ -1,4 +1,4 @@
-"""What address ranges a GKE platform may not have, each rule with its source. No Pulumi."""
+"""Rules for the address ranges of a GKE platform, each with its source. No Pulumi."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from infra.settings.problem import Problem
 
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_OF_A_SYSTEM_NODE = 256
-"""Addresses of the pod range that a node with 110 pods takes."""
+"""Pod range addresses of a node with 110 pods."""
 ADDRESSES_OF_A_NODE = 64
-"""The same of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+"""Pod range addresses of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
 
 def range_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
+    """Check sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
     ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
     for one, other in combinations(ranges, 2):
         if ranges[one].overlaps(ranges[other]):
@@ -40,7 +40,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """What GKE keeps for itself: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
+    """Check the ranges that GKE reserves: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
     for key, network in ranges.items():
         if network.overlaps(DOCKER_BRIDGE):
             message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
@@ -58,7 +58,7 @@ def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem
     except ValueError:
         return
     system = config.system_pool.max_nodes
-    # Four addresses of a subnet are Google's own.
+    # Google reserves four addresses of each subnet.
     for key, room, wanted in (
         ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
         ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),

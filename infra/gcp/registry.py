@@ -1,4 +1,4 @@
-"""ImageRepository: the Artifact Registry repository of the trainer image, cleaned up by itself."""
+"""ImageRepository: the trainer image's Artifact Registry repository, with cleanup policies."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from infra.gcp.config import RegistryConfig
 from infra.naming import cloud_labels
 
 STALE = "2592000s"
-"""Thirty days."""
+"""Age after which images are deleted: thirty days."""
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
 """https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRepositoryArgs:
-    """What the repository is made from."""
+    """Inputs of `ImageRepository`."""
 
     project: pulumi.Input[str]
     """Project that it is in."""
     cluster: str
-    """Name of the cluster, for the label that says whose it is."""
+    """Name of the cluster, for the ownership label."""
     config: RegistryConfig
     """Settings."""
     reader: pulumi.Input[str]
-    """E-mail address of the service account that pulls from it: the nodes'."""
+    """E-mail address of the nodes' service account, which pulls images."""
 
 
 class ImageRepository(pulumi.ComponentResource):
     """A Docker repository that nodes can pull from."""
 
     url: pulumi.Output[str]
-    """What an image's name begins with, without the last slash; known when nodes may pull."""
+    """Prefix of image names, without the last slash; known when nodes may pull."""
 
     def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
@@ -66,7 +66,7 @@ class ImageRepository(pulumi.ComponentResource):
 
 
 def place(config: RegistryConfig) -> tuple[str, str, str]:
-    """Location and id of the repository, and what image names begin with, `{project}` left open."""
+    """Return the repository's location, its id, and the image name prefix with a `{project}` placeholder."""
     if config.host in _GCR_LOCATIONS:
         return _GCR_LOCATIONS[config.host], config.host, f"{config.host}/{{project}}"
     location = config.host.removesuffix("-docker.pkg.dev")

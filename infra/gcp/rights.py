@@ -1,4 +1,4 @@
-"""Rights in Google Cloud: the smallest ready-made roles that hold the calls for each kind of resource.
+"""Google Cloud permissions: the smallest predefined roles with the calls for each kind of resource.
 
 https://cloud.google.com/iam/docs/roles-permissions
 """
@@ -33,4 +33,4 @@ ROLES: Mapping[str, Sequence[str]] = {
 """Pulumi's type -> roles."""
 
 LISTED: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
-"""What `make verify-empty` looks at and the stack does not make -> the role that sees it, quotas as well."""
+"""Viewer roles of resources and quotas that `make verify-empty` reads but the stack does not create."""

@@ -1,4 +1,4 @@
-"""What a GKE platform's settings may not say together: each rule with its source. No Pulumi."""
+"""Rules for the settings of a GKE platform, each with its source. No Pulumi."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU
 from infra.settings.problem import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""GPU families that flex-start and queued provisioning have: the accelerator-optimised ones.
+"""Accelerator-optimised GPU families, which support flex-start and queued provisioning.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
-"""TPU generations that flex-start does not have; source as above."""
+"""TPU generations without flex-start; source as above."""
 SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
 """https://cloud.google.com/compute/docs/general-purpose-machines and .../accelerator-optimized-machines, their disks"""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
-    """Everything that is wrong with the settings of a GKE platform."""
+    """Return every problem in the settings of a GKE platform."""
     if wrong := unknown_zone(config):
         return [wrong]
     found = [
@@ -161,7 +161,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """Zones are in the cluster's region and have the accelerator; sources in infra/hardware/zones.py"""
+    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/zones.py."""
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):
@@ -191,7 +191,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
 
 
 def _near(zone: str, known: frozenset[str]) -> str:
-    """Those of the known zones that are in the zone's region, or else on its continent, or else all."""
+    """Return the known zones in the zone's region, else on its continent, else all."""
     for near in (zone.rpartition("-")[0], zone.partition("-")[0]):
         if found := sorted(each for each in known if each.startswith(f"{near}-")):
             return ", ".join(found)

@@ -1,4 +1,4 @@
-"""ProjectServices: the APIs of Google Cloud that a platform needs, enabled in its project."""
+"""ProjectServices: the Google Cloud APIs that a platform needs, enabled in its project."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SERVICES = ("artifactregistry", "compute", "container", "iam", "logging", "monit
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectServicesArgs:
-    """Where the APIs are enabled."""
+    """Inputs of `ProjectServices`."""
 
     project: str
     """Id of the project."""
 
 
 class ProjectServices(pulumi.ComponentResource):
-    """Enables the APIs; they stay enabled when the stack goes, for others in the project may use them."""
+    """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
 
     project: pulumi.Output[str]
-    """Id of the project, known when every API is enabled: what needs them takes the project from here."""
+    """Project id, known when every API is enabled. Resources that need the APIs use this output."""
 
     def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)

@@ -1,4 +1,4 @@
-"""CheckpointBucket: the bucket of checkpoints, metrics and profiles, and who may touch it."""
+"""CheckpointBucket: the bucket of checkpoints, metrics and profiles, with its access grant."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ DAY_SECONDS = 24 * 60 * 60
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointBucketArgs:
-    """What the bucket is made from."""
+    """Inputs of `CheckpointBucket`."""
 
     project: pulumi.Input[str]
     """Project that it is in."""
     cluster: str
     """Name of the cluster, prefix of the bucket's name."""
     location: str
-    """Where the nodes are."""
+    """Region of the nodes, the bucket's default location."""
     config: GkeBucketConfig
     """Settings."""
     member: pulumi.Input[str]
-    """Who may read and write objects: the jobs."""
+    """IAM member of the jobs, which may read and write objects."""
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """A private bucket with folders, which outlives the stack unless the settings say otherwise."""
+    """A private bucket with folders. It outlives the stack if `keep` is set."""
 
     url: pulumi.Output[str]
     """URL of the bucket, known when the jobs may use it."""
@@ -41,7 +41,7 @@ class CheckpointBucket(pulumi.ComponentResource):
         super().__init__("trainyard:gcp:CheckpointBucket", name, None, opts)
         config = args.config
         bucket = gcp.storage.Bucket(
-            # The random suffix of Pulumi's own names lets a new bucket be made beside one that was kept.
+            # The random suffix of Pulumi's names allows a new bucket next to a kept one.
             f"{args.cluster}-{name}",
             name=config.name,
             project=args.project,

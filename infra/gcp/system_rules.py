@@ -1,4 +1,4 @@
-"""What a GKE platform's system pool may not have: machines that GKE's own pods and the operators do not fit on."""
+"""Rules that reject system pool machines too small for GKE's pods and the operators. No Pulumi."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.hardware.zones import NO_E2_ZONES
 from infra.settings.problem import Path, Problem
 
 LEAST_VCPUS, LEAST_GIB = 2, 4
-"""What GKE's own default, e2-medium, has. On one CPU the agents of each node leave no room for kube-dns.
+"""Size of e2-medium, GKE's default. On one CPU, each node's agents leave no capacity for kube-dns.
 
 https://cloud.google.com/sdk/gcloud/reference/container/clusters/create#--machine-type,
 https://github.com/kubernetes/cloud-provider-gcp/pull/280

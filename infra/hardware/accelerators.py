@@ -1,4 +1,4 @@
-"""What to write in the place of a name that is no accelerator. Pure."""
+"""Accelerator names, and suggestions for unknown names. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
 
 MAKERS = frozenset({"nvidia", "tesla"})
-"""Words of GPUs' names that say nothing of the model."""
+"""Words in GPU names that do not identify the model."""
 
 
 def is_accelerator(name: str) -> bool:
-    """Whether a name is a GPU's, or meant for a TPU."""
+    """Return True if a name is a GPU model or is meant for a TPU."""
     return name in GPUS or is_tpu(name)
 
 
 def what_is_one(name: str) -> str:
-    """Says what a name that is no accelerator should be: those that are most like it, and all that there are."""
+    """Return suggestions for an unknown accelerator name: similar names, and all names."""
     near = _near(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
     known = f"a GPU, one of {', '.join(GPUS)}, or a TPU such as v4-32, of generation {generations}"
@@ -26,7 +26,7 @@ def what_is_one(name: str) -> str:
 
 
 def _near(name: str) -> list[str]:
-    """The accelerators that a name in small letters is most like."""
+    """Return the accelerators most similar to a lower-case name."""
     generation, dash, count = name.partition("-")
     if generation in GENERATIONS:
         name = f"{GENERATIONS[generation].type_prefix}{dash}{count}" if count else generation

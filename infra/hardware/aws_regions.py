@@ -35,7 +35,7 @@ _LETTERS = {
     "us-west-1": "acb",
     "us-west-2": "abcd",
 }
-"""Where zones are not a, b and c: those that every account has come first."""
+"""Zone letters of regions where they are not a, b and c. Zones that every account has come first."""
 
 ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -46,14 +46,15 @@ ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         )
     }
 )
-"""Region -> its zones, by an account's own letters, those to take first in front. Regions are those for everyone: in
-those of governments and of China the names of everything begin otherwise.
+"""Region -> its zones, by an account's own letters, preferred zones first. Only public regions are included.
+
+In government and China regions, all names begin differently.
 
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
 """
 ZONES_BY_ACCOUNT = ("us-west-1",)
-"""Regions where an account has some of the zones only, and other accounts have others; source as above."""
+"""Regions where each account has only some zones, which differ by account; source as above."""
 
 
 def _regions(text: str) -> frozenset[str]:
@@ -80,7 +81,7 @@ INSTANCE_REGIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         "p6-b200": _regions("us-east-1 us-east-2 us-west-2"),
     }
 )
-"""Family -> regions that have it; a family that is not here is in too many to list and is not checked.
+"""Family -> regions that have it. Other families are in too many regions to list and are not checked.
 
 https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv,
 which is AWS's own list of offers by region

@@ -1,4 +1,4 @@
-"""What a node offers and what a job asks, in CPUs and memory; whether the one fits the other. Pure."""
+"""CPUs and memory of nodes and jobs, and checks that jobs fit on nodes. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from decimal import Decimal
 
 MEBIBYTE = 2**20
 KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
-"""What the kubelet keeps back: evictionHard memory.available,
+"""Memory that the kubelet reserves: evictionHard memory.available,
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds"""
 
 _CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
 _MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
 _BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
 _LARGEST = 2**50
-"""More than any host has, in bytes or millicores; a number beyond it is a slip."""
+"""Limit above any host's size, in bytes or millicores. A larger number is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """CPUs and memory: of a machine, of a node, or asked by one host of a job."""
+    """CPUs and memory of a machine or a node, or requested by one host of a job."""
 
     millicores: int
     """Thousandths of a CPU."""
@@ -35,16 +35,16 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What one job asks of the nodes."""
+    """Number of a job's pods and what each requests."""
 
     hosts: int
     """Number of pods, spread evenly over the nodes."""
     per_host: Capacity
-    """What each pod asks."""
+    """Requests of each pod."""
 
 
 def parse_cpu(text: str) -> int:
-    """Millicores in a Kubernetes CPU quantity such as `2`, `0.5` or `500m`; ValueError for anything else.
+    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`. Raises ValueError for others.
 
     Syntax: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu
     """
@@ -56,14 +56,14 @@ def parse_cpu(text: str) -> int:
 
 
 def format_cpu(millicores: int) -> str:
-    """The quantity as the API server writes it."""
+    """Return the quantity in the API server's format."""
     return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
 
 
 def parse_memory(text: str) -> int:
-    """Bytes in a Kubernetes memory quantity such as `512Mi` or `2Gi`; ValueError for anything else.
+    """Return the bytes of a memory quantity such as `512Mi` or `2Gi`. Raises ValueError for others.
 
-    The unit is required: without one Kubernetes reads bytes, which nobody means.
+    The unit is required. Without one, Kubernetes reads bytes, which users do not intend.
     """
     match = _MEMORY.fullmatch(text)
     size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
@@ -73,7 +73,7 @@ def parse_memory(text: str) -> int:
 
 
 def format_memory(size: int) -> str:
-    """The quantity in the largest unit that keeps it whole, or to a tenth of a Gi where none does."""
+    """Return the quantity in the largest unit that keeps it whole, else rounded to 0.1 Gi."""
     for unit, factor in sorted(_BYTES.items(), key=lambda row: row[1], reverse=True):
         if size % factor == 0:
             return f"{size // factor}{unit}"
@@ -81,7 +81,7 @@ def format_memory(size: int) -> str:
 
 
 def this_machine() -> Capacity:
-    """CPUs that this process may use and the memory of this machine."""
+    """Return the CPUs that this process may use and the memory of this machine."""
     return Capacity(
         millicores=len(os.sched_getaffinity(0)) * 1000,
         memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
@@ -89,7 +89,7 @@ def this_machine() -> Capacity:
 
 
 def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
-    """What each of `num_nodes` equal nodes on one machine leaves to the others."""
+    """Return what each of `num_nodes` equal nodes on one machine leaves to the others."""
     return Capacity(
         millicores=machine.millicores - machine.millicores // num_nodes,
         memory=machine.memory - machine.memory // num_nodes,
@@ -97,7 +97,7 @@ def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
 
 
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
-    """What each of `num_nodes` equal nodes on one machine has for pods."""
+    """Return what each of `num_nodes` equal nodes on one machine has for pods."""
     kept = kept_for_other_nodes(machine, num_nodes)
     return Capacity(
         millicores=machine.millicores - kept.millicores,
@@ -106,14 +106,14 @@ def node_share(machine: Capacity, num_nodes: int) -> Capacity:
 
 
 def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
-    """How many hosts of a job one node can run."""
+    """Return the number of a job's hosts that one node can run."""
     return min(node.millicores // per_host.millicores, node.memory // per_host.memory)
 
 
 def first_that_does_not_fit(demands: Sequence[Demand], node: Capacity, num_nodes: int) -> int | None:
-    """Index of the first demand for which the nodes have no room left; None when all can run at once.
+    """Return the index of the first demand that does not fit; None if all can run at once.
 
-    Each host goes to the emptiest node, as the scheduler's even spread has it.
+    Each host goes to the emptiest node, like the scheduler's even spread.
     """
     free = [node] * num_nodes
     for position, demand in enumerate(demands):

@@ -16,12 +16,12 @@ class Ec2Machine(MachineType):
     """An instance type of EC2."""
 
     efa_interfaces: int = 0
-    """Elastic Fabric Adapters that it can have; 0 for a type without EFA.
+    """Maximum Elastic Fabric Adapters; 0 for a type without EFA.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
     capacity_block: bool = False
-    """Whether capacity blocks have it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
+    """True if capacity blocks have it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
 
 
 _SIZES: Mapping[str, int] = {
@@ -118,6 +118,6 @@ EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType({machine.name: machine
 
 
 def ec2_machine(name: str) -> Ec2Machine:
-    """The instance type of that name; ValueError for one that is not in the table."""
+    """Return the instance type of that name. Raises ValueError if it is not in the table."""
     find(name, EC2_MACHINES, SOURCE)
     return EC2_MACHINES[name]

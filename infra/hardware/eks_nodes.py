@@ -1,4 +1,4 @@
-"""Pods, CPUs and memory that an EKS node reports, after the hypervisor, the kernel and nodeadm took theirs. Pure."""
+"""Pods, CPUs and memory that an EKS node reports, without the hypervisor's, kernel's and nodeadm's share. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ aws-samples/sample-apex-skills, devops-agent/eks-upgrade-check/references/versio
 """
 
 EKS_VERSIONS_CHECKED = date(2026, 11, 24)
-"""Day on which somebody last compared the table with AWS's."""
+"""Day of the last comparison with AWS's table."""
 
 DEFAULT_EKS_VERSION = "1.36"
 """Newest version in standard support.

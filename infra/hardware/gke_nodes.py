@@ -1,4 +1,4 @@
-"""CPUs and memory that a GKE node reports, after the kernel and GKE took theirs. Pure."""
+"""CPUs and memory that a GKE node reports, without the kernel's and GKE's share. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.machines import GIBIBYTE, MachineType, kept_cpu
 
 _PAGES_DIVISOR = 64
-"""The kernel describes each page of 4 KiB in 64 bytes."""
+"""Divisor of the memory for page descriptors: the kernel describes each 4 KiB page in 64 bytes."""
 _KERNEL_MIB = 16
 _BOUNCE_BUFFER_MIB = 64
-"""Software I/O TLB, on machines of more than 3 GiB."""
+"""Memory of the software I/O TLB, on machines of more than 3 GiB."""
 _SMALL_MACHINE_MIB = 8
-"""On machines of at most 8 GiB."""
+"""Additional reserved memory on machines of at most 8 GiB."""
 _CORRECTION_SHARE, _MOST_CORRECTION_MIB = 0.00175, 248
 _SPREAD_SHARE = 0.0077
 """Share of memory by which nodes report less than the autoscaler expects: 0.76 % on the node of GKE's own page.

@@ -1,4 +1,4 @@
-"""GPU models by the names that GKE gives them, and how many of one a machine may carry. Pure."""
+"""GPU models by GKE's names, and the number that a machine may have. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, kw_only=True)
 class Attachment:
-    """How one model is attached to a machine that has none of its own: for each count, the largest machine.
+    """Rules for attaching a model to a machine without built-in GPUs: the largest machine for each count.
 
     Source: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
 
     largest_machine: Mapping[int, tuple[int, float]]
-    """GPUs of one machine -> most vCPUs and most memory (GiB) that it may have."""
+    """GPUs of one machine -> its maximum vCPUs and maximum memory (GiB)."""
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of GPUs that a machine may have."""
+        """Allowed numbers of GPUs of a machine."""
         return tuple(self.largest_machine)
 
 
@@ -30,16 +30,16 @@ class Gpu:
     name: str
     """GKE's name: the value of the node label `cloud.google.com/gke-accelerator`."""
     attachment: Attachment | None = None
-    """How it is attached to a machine type of its own choice (N1); None where machine types carry it."""
+    """Attachment to a chosen machine type (N1); None if machine types include the GPU."""
 
 
 WITHOUT_CUDA_13 = frozenset({"nvidia-tesla-v100"})
-"""Models that nothing runs on which is built with CUDA 13: it begins with compute capability 7.5 (the T4).
+"""Models that cannot run CUDA 13 builds, which need compute capability 7.5 (the T4) or later.
 
 Source: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
 """
 RESOURCE = "nvidia.com/gpu"
-"""The Kubernetes resource that a pod asks: https://github.com/NVIDIA/k8s-device-plugin"""
+"""Kubernetes resource that a pod requests: https://github.com/NVIDIA/k8s-device-plugin"""
 
 _T4 = Attachment(largest_machine=MappingProxyType({1: (48, 312), 2: (48, 312), 4: (96, 624)}))
 _V100 = Attachment(largest_machine=MappingProxyType({1: (12, 78), 2: (24, 156), 4: (48, 312), 8: (96, 624)}))
@@ -61,7 +61,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
         )
     }
 )
-"""Every model, by name. `nvidia-a10g` is on EC2 alone and named in GKE's manner.
+"""Every model, by name. `nvidia-a10g` exists only on EC2; its name follows GKE's format.
 
 Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 """

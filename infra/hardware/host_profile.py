@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class HostProfile:
-    """A folder of libraries on the host, which pods see through a claim: one on the host itself is refused to them."""
+    """A folder of libraries on the host. Pods use a claim, because they may not mount host paths."""
 
     claim: str
     """Name of the claim in the jobs' namespace."""
     folder: str
-    """The folder on the host; a pod does not start before it is there."""
+    """Folder on the host. A pod does not start before the folder exists."""
     mount: str
-    """Where pods have it, for reading alone."""
+    """Read-only mount path in pods."""
     script: str
-    """Shell script that sets the environment, which programs are started from."""
+    """Shell script that sets the environment before programs start."""

@@ -30,7 +30,7 @@ class MachineType:
     name: str
     """The cloud's name."""
     family: str
-    """What its relatives share: quota, capacity options, network."""
+    """Machine family. Its members share quota, capacity options and network."""
     vcpus: int
     """Virtual CPUs."""
     memory_gib: float
@@ -71,7 +71,7 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
 
 
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:
-    """Some of the same family, by what the cloud's names begin with."""
+    """Return some names of the same family, by the prefix of the cloud's names."""
     family = name.replace(".", "-").partition("-")[0]
     return [each for each in table if each.replace(".", "-").partition("-")[0] == family][:8]
 

@@ -35,12 +35,12 @@ _CPU_QUOTAS: Mapping[str, str] = MappingProxyType(
 
 
 def gpu_quota(gpu: str) -> str:
-    """The quota of a GPU model; spot ones have the same with PREEMPTIBLE_ before it."""
+    """Return a GPU model's quota. The spot quota has the prefix PREEMPTIBLE_."""
     return _GPU_QUOTAS.get(gpu) or f"GPUS_PER_GPU_FAMILY (gpu_family: {_GPU_FAMILIES[gpu]})"
 
 
 def tpu_quota(generation: str) -> str:
-    """The quota of the chips of a TPU generation; spot ones have the same with PREEMPTIBLE_ before it.
+    """Return a TPU generation's chip quota. The spot quota has the prefix PREEMPTIBLE_.
 
     Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota.
     """
@@ -48,10 +48,10 @@ def tpu_quota(generation: str) -> str:
 
 
 def cpu_quota(family: str) -> str:
-    """The quota of the vCPUs of a machine family."""
+    """Return the vCPU quota of a machine family."""
     return _CPU_QUOTAS.get(family, f"CPUS_PER_VM_FAMILY (vm_family: {family.upper()})")
 
 
 def disk_quota(disk_type: str) -> str:
-    """The quota of a disk type but for pd-standard, which has one that nobody fills."""
+    """Return a disk type's quota, except for pd-standard, whose quota is never the limit."""
     return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"

@@ -12,27 +12,27 @@ from types import MappingProxyType
 from infra.hardware.machines import HardwareError
 
 RESOURCE = "google.com/tpu"
-"""The Kubernetes resource that a pod asks: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+"""Kubernetes resource that a pod requests: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 
 _SMALL_2D = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _SMALL_3D = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 _CUBE = 4
-"""Edge of the cube of chips that larger slices are put together from."""
+"""Edge of the cube of chips that larger slices consist of."""
 _TYPE = re.compile(r"(?P<prefix>[a-z0-9]+)-(?P<count>[1-9]\d*)")
 _TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TpuGeneration:
-    """What all slices of a generation have in common.
+    """Properties that all slices of a generation share.
 
     Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (read 2026-11)
     """
 
     name: str
-    """Such as `v5e`."""
+    """Name, such as `v5e`."""
     type_prefix: str
-    """What an accelerator type of this generation begins with, such as `v5litepod`."""
+    """Prefix of this generation's accelerator types, such as `v5litepod`."""
     cores_in_type: int
     """TensorCores of a chip where the number in an accelerator type counts them; 1 where it counts chips."""
     gke_accelerator: str
@@ -44,7 +44,7 @@ class TpuGeneration:
     most_cubes: int
     """Three axes: the most cubes of 4x4x4 chips in a slice."""
     sorted_axes: bool
-    """Three axes: whether they must be given in ascending order."""
+    """Three axes: True if they must be in ascending order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class TpuSlice:
     """Chips that are connected to each other, and the hosts that carry them."""
 
     generation: str
-    """Such as `v4`."""
+    """Name of the generation, such as `v4`."""
     topology: tuple[int, ...]
     """Chips along each axis."""
     chips: int
@@ -60,7 +60,7 @@ class TpuSlice:
     hosts: int
     """Hosts, which are nodes and pods too."""
     chips_per_host: int
-    """Chips of each host: what its pod asks of `google.com/tpu`."""
+    """Chips of each host: its pod's `google.com/tpu` request."""
     machine_type: str
     """GCE machine type of each host."""
     gke_accelerator: str
@@ -139,7 +139,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
 
 
 def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
-    """The slice that an accelerator type (`v4-32`) or a generation (`v4`) with a topology (`2x2x4`) means.
+    """Return the slice of an accelerator type (`v4-32`), or of a generation (`v4`) with a topology (`2x2x4`).
 
     An accelerator type alone gets the most compact topology of its chips. The number in `v4-32`, `v5p-8` and `tpu7x-8`
     counts TensorCores, two a chip; in `v5litepod-16` and `v6e-16` it counts chips. Raises HardwareError with the
@@ -162,7 +162,7 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
 
 
 def is_tpu(accelerator: str) -> bool:
-    """Whether a name is meant for a TPU: a generation, or an accelerator type of any size."""
+    """Return True if a name is a TPU generation, or an accelerator type of any size."""
     return any(accelerator == row.name or accelerator.startswith(f"{row.type_prefix}-") for row in GENERATIONS.values())
 
 
@@ -174,7 +174,7 @@ def parse_topology(topology: str) -> tuple[int, ...]:
 
 
 def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
-    """The generation, and the chips where the name says them."""
+    """Return the generation, and the chips if the name has them."""
     if accelerator in GENERATIONS:
         return GENERATIONS[accelerator], None
     match = _TYPE.fullmatch(accelerator)
@@ -191,7 +191,7 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
-    """Whether the generation has slices of this shape."""
+    """Return True if the generation has slices of this shape."""
     if row.dimensions == 2:
         return axes in _SMALL_2D
     if axes in _SMALL_3D or (axes == (1, 1, 1) and 1 in row.machine_types):
@@ -203,7 +203,7 @@ def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
 
 
 def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
-    """The possible shapes of so many chips, axes ascending (2x2x1 excepted, which is written so)."""
+    """Yield the possible shapes of `chips` chips. Axes ascend, except in 2x2x1."""
     small = _SMALL_2D if row.dimensions == 2 else ((1, 1, 1), *_SMALL_3D)
     yield from (axes for axes in small if math.prod(axes) == chips and _is_possible(row, axes))
     if row.dimensions == 3 and chips % _CUBE**3 == 0 and chips // _CUBE**3 <= row.most_cubes:
@@ -216,7 +216,7 @@ def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
 
 
 def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int, ...]:
-    """The shape whose longest axis is the shortest."""
+    """Return the shape with the shortest longest axis."""
     shapes = list(_shapes(row, chips))
     if not shapes:
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
@@ -240,7 +240,7 @@ def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
 
 
 def _allowed(row: TpuGeneration) -> str:
-    """What may be written instead."""
+    """Return the allowed values, for an error message."""
     if row.dimensions == 2:
         return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
     small = [*(((1, 1, 1),) if 1 in row.machine_types else ()), *_SMALL_3D]

@@ -22,7 +22,7 @@ file has no dates of 1.36 and 1.37: GKE supports a version for 14 months after t
 (https://cloud.google.com/kubernetes-engine/versioning)."""
 
 GKE_VERSIONS_CHECKED = date(2026, 11, 25)
-"""Day on which somebody last looked for newer dates."""
+"""Day of the last search for newer dates."""
 
 EXTENDED = "EXTENDED"
 """Channel in which GKE supports a version for about ten months more, for an additional fee:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 
 def _zones(text: str) -> frozenset[str]:
-    """Zones from `region letter letter, region letter`."""
+    """Return the zones of a text such as `region letter letter, region letter`."""
     rows = [row.split() for row in text.split(",")]
     return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 
@@ -29,7 +29,7 @@ TPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
 TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
     {"v5e": _zones("us-west4 a"), "v5p": _zones("us-east5 a"), "v6e": _zones("asia-northeast1 b, us-east5 a b")}
 )
-"""TPU generation -> zones where flex-start gives it; v4 and v7x are not there at all.
+"""TPU generation -> zones with flex-start. v4 and v7x have no flex-start.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """

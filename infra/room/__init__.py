@@ -1,1 +1,1 @@
-"""What nodes have room for: the offers of a platform's pools, and which of them a job fits on."""
+"""Capacity planning: the nodes of a platform's pools, and the pools that a job fits in."""

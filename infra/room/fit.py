@@ -1,4 +1,4 @@
-"""Which nodes of a cloud platform its jobs run on and what those leave, known when the settings are read. Pure."""
+"""Capacity planning: assignment of jobs to a cloud platform's pools, from the settings alone. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from infra.settings.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """What the hosts of one job ask of the nodes, or other pods of it that are alike."""
+    """A pod group: N identical pods of a job, its hosts or others, and what each requests."""
 
     job: int
     """Index of the job."""
     hosts: int
-    """Number of its hosts."""
+    """Number of pods."""
     per_host: Capacity
-    """CPUs and memory of each."""
+    """CPUs and memory of each pod."""
     accelerator: str | None
     """GPU model, TPU type or generation; None for a job on CPU."""
     topology: str | None
@@ -35,27 +35,29 @@ class Ask:
     accelerators: int
     """GPUs or TPU chips of each host."""
     queue: bool = False
-    """Whether a queue admits it: it may wait until those before it are done."""
+    """True if a queue admits it. It may then wait until earlier jobs are done."""
     suspended: bool = False
-    """Whether it does not run now: it needs room by itself, and none beside the others."""
+    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
     key: str = "hosts"
-    """Key of the job that says how many there are."""
+    """Key of the job that sets the number of pods."""
     beside: str = ""
-    """What the pods are that are no hosts, such as `parameter servers`: they may be on any node without accelerators,
-    of several pools too."""
+    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+
+    These pods may be on any node without accelerators, also in several pools.
+    """
 
 
 def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Problem]:
-    """The jobs that have no room on a cloud platform, each by itself or else with those before it."""
+    """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
     return [each for each in places(platform, asks) if isinstance(each, Problem)]
 
 
 def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem | None]:
-    """The pool that each job runs in, or why it has none; None on a platform without pools, and for pods of any pool.
+    """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
 
-    A job is in one pool: of those with room, the one with the smallest nodes. Of several ways to get the same nodes
-    one is counted. A job of a queue needs room beside those without one; it may wait for those of queues. A suspended
-    job needs room by itself.
+    A job is in one pool: the pool with the smallest nodes that has capacity. If a pool can be provisioned in several
+    ways, count its nodes once. A queued job must fit next to jobs without a queue; it may wait for queued jobs. A
+    suspended job must fit on an empty platform.
     """
     if not isinstance(platform, GkeConfig | EksConfig):
         return [None] * len(asks)
@@ -69,7 +71,7 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem 
         place, left = _settled(ask, offers, free)
         if ask.suspended:
             by_itself, alone[ask.job] = _settled(ask, offers, alone.get(ask.job) or _whole(offers))
-            # Where it has room beside the others it gets that, so that it can go on there.
+            # If it fits next to the others, it gets that pool, so that it can resume there.
             found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
         elif isinstance(place, Problem):
             found[index] = _settled(ask, offers, running)[0]
@@ -80,9 +82,9 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem 
 
 
 def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom]:
-    """What each pool has for the jobs of queues, beside the jobs without one; first the system's nodes.
+    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
 
-    A pod that says no pool, such as mpirun's, takes the first that it may and that has enough.
+    A pod without a pool, such as mpirun's, gets the first allowed pool with enough capacity.
     """
     offers = offers_of(platform)
     _, left = _running(offers, asks)
@@ -109,17 +111,17 @@ def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom
 
 
 def _problem(code: str, ask: Ask, key: str, message: str) -> Problem:
-    """Return why a job has no room, at the key of the job that has to change."""
+    """Return a problem of a job that does not fit, at the key to change."""
     return Problem(code, ("jobs", ask.job, *key.split(".")), message)
 
 
 def _whole(offers: Sequence[Offer]) -> list[Nodes]:
-    """Nodes that nothing runs on."""
+    """Return the empty nodes of each offer."""
     return [Counter({offer.whole: offer.nodes}) for offer in offers]
 
 
 def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Problem | None], list[Nodes]]:
-    """Where each job goes that waits for nothing, and what they leave of each offer."""
+    """Place the jobs that are neither queued nor suspended. Return places and remaining nodes per offer."""
     found: dict[int, int | Problem | None] = {}
     free = _whole(offers)
     for index, ask in enumerate(asks):
@@ -129,7 +131,7 @@ def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, in
 
 
 def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Problem | None, list[Nodes]]:
-    """Where a job goes, None for several pools, and what it leaves of each offer."""
+    """Return a job's place, None for several pools, and the remaining nodes of each offer."""
     if ask.beside:
         return _spread(ask, offers, free)
     place = _place(ask, offers, free)
@@ -139,9 +141,9 @@ def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int 
 
 
 def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
-    """The same for pods that say no pool.
+    """Place pods without a pool. Return a problem or None, and the remaining nodes of each offer.
 
-    They are spread over all nodes that they may be on: none has more than one above the node that has the fewest.
+    The pods are spread over all allowed nodes. No node gets more than one pod above the node with the fewest.
     """
     plain_nodes = [
         nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
@@ -163,7 +165,7 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Probl
 
 
 def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
-    """Where a job goes."""
+    """Return the index of a job's offer, or why the job does not fit."""
     matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
     if not matching:
         return _problem("capacity.job.accelerator_not_in_pools", ask, "accelerator", _none_has(ask, offers))
@@ -188,7 +190,7 @@ def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Pr
 
 
 def _after(nodes: Nodes, ask: Ask) -> Nodes:
-    """What is left when a job's hosts are each on the emptiest node that there is, as the scheduler spreads them."""
+    """Return the remaining nodes after each host goes to the emptiest node, as the scheduler spreads them."""
     left, hosts = Counter(nodes), ask.hosts
     while hosts:
         state = max(state for state, count in left.items() if count and _hosts_on(state, ask))
@@ -207,19 +209,19 @@ def _after(nodes: Nodes, ask: Ask) -> Nodes:
 
 
 def _room(nodes: Nodes, ask: Ask) -> int:
-    """How many hosts of a job there is room for."""
+    """Return the number of a job's hosts that fit on the nodes."""
     return sum(count * _hosts_on(state, ask) for state, count in nodes.items())
 
 
 def _hosts_on(state: NodeState, ask: Ask) -> int:
-    """How many hosts of a job one node has room for."""
+    """Return the number of a job's hosts that fit on one node."""
     accelerators, millicores, memory, pods = state
     hosts = min(millicores // ask.per_host.millicores, memory // ask.per_host.memory, pods)
     return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
 
 
 def _suits(offer: Offer, ask: Ask) -> bool:
-    """Whether the nodes have the accelerators of a job, or none for a job on CPU."""
+    """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
     if ask.accelerator is None:
         return offer.plain
     if is_tpu(ask.accelerator):
@@ -235,7 +237,7 @@ def _accelerators(offers: Sequence[Offer]) -> str:
 
 
 def _forgotten(ask: Ask, offers: Sequence[Offer]) -> str:
-    """What to add to a job that has no room, and names no accelerator where pools have some."""
+    """Return a hint to add `accelerator` to a job without one, if pools have accelerators."""
     known = "" if ask.accelerator else _accelerators(offers)
     hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
     return hint if known else ""
@@ -271,7 +273,7 @@ def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Problem:
 
 
 def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Problem:
-    """Why pods of a job that are no hosts have no room."""
+    """Return why pods of a job that are not hosts do not fit."""
     if not _hosts_on(largest.whole, ask):
         node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
         message = f"{ask.beside} of {ask.per_host} each do not fit on {node}; ask for less, or take larger nodes"

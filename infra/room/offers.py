@@ -1,4 +1,4 @@
-"""The nodes that a cloud platform has for its jobs, pool by pool, known when the settings are read. Pure."""
+"""Nodes that a cloud platform has for its jobs, by pool, from the settings alone. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from infra.hardware.gke_nodes import gke_allocatable
 from infra.hardware.tpus import TpuSlice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
-"""What agents of the cloud (network, logs, metrics, devices) ask on every node, measured on no cloud: an estimate."""
+"""Estimated requests of a cloud's agents (network, logs, metrics, devices) on a node. Not yet measured."""
 KEPT_FOR_GKE_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
 """Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
 
 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node of GKE
-v1.36 asked 384 millicores and 626 MiB (October 2026); agents for GPUs ask more.
+v1.36 requested 384 millicores and 626 MiB (October 2026); agents for GPUs request more.
 """
 
 SYSTEM = "system"
@@ -34,12 +34,12 @@ PODS_OF_DAEMONS = 10
 NodeState = tuple[int, int, int, int]
 """Remaining capacity of a node: accelerators, millicores, bytes of memory, pods."""
 Nodes = Counter[NodeState]
-"""How many nodes have that much left."""
+"""Number of nodes by remaining capacity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """Equal nodes."""
+    """Identical nodes of a pool."""
 
     pool: str
     nodes: int
@@ -48,38 +48,38 @@ class Offer:
     gpus: int = 0
     tpu: TpuSlice | None = None
     adapters: int = 0
-    """Elastic Fabric Adapters of each node that are asked as devices."""
+    """Elastic Fabric Adapters of each node that pods request as devices."""
     queued: bool = False
-    """Whether they come only when a queue asks for them."""
+    """True if a queue must request the nodes."""
     pods: int = MOST_PODS
-    """Most pods of each node."""
+    """Maximum pods of each node."""
 
     @property
     def plain(self) -> bool:
-        """Whether it has no accelerators, and so no taint that keeps pods away."""
+        """True if the nodes have no accelerators, and so no taint that keeps pods away."""
         return self.gpu is None and self.tpu is None
 
     @property
     def open(self) -> bool:
-        """Whether a pod may be there that says nothing of nodes."""
+        """True if pods without a node selector may run there."""
         return self.plain and not self.queued
 
     @property
     def whole(self) -> NodeState:
-        """A node that nothing runs on."""
+        """Capacity of an empty node, without the daemons' pods."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
         return accelerators, self.node.millicores, self.node.memory, self.pods - PODS_OF_DAEMONS
 
 
 def offers_of(platform: GkeConfig | EksConfig) -> list[Offer]:
-    """What each pool offers, the system's last."""
+    """Return the nodes of each pool, with the system pool last."""
     return _gke(platform) if isinstance(platform, GkeConfig) else _eks(platform)
 
 
 def _gke(platform: GkeConfig) -> list[Offer]:
     offers = []
     for pool in platform.pools:
-        # Slices, rungs of a ladder and its zones are alike, and rungs and zones stand for each other.
+        # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
         plan = pool_plans(platform, pool)[0]
         node = _left(gke_allocatable(plan.machine), KEPT_FOR_GKE_DAEMONS)
         offers.append(

@@ -1,4 +1,4 @@
-"""PoolRoom: what the nodes of one pool have together for the jobs of queues. Pure."""
+"""PoolRoom: the total capacity of a pool's nodes for queued jobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.hardware import Capacity
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRoom:
-    """Equal nodes, all of them together, less what jobs without a queue ask of them."""
+    """Total capacity of identical nodes, minus the requests of jobs without a queue."""
 
     pool: str
     """Name of the pool."""
@@ -19,8 +19,8 @@ class PoolRoom:
     devices: Mapping[str, int] = field(default_factory=dict)
     """Accelerators and network adapters by Kubernetes' names."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes, by which pods say that they are for this pool."""
+    """Labels of the nodes, with which pods select this pool."""
     on_request: bool = False
-    """Whether its nodes come only when they are asked for, all that a job needs at once."""
+    """True if nodes are created only on request, all nodes of a job at once."""
     taint: str | None = None
     """Key of the taint that keeps other pods away."""
