@@ -86,8 +86,10 @@ def provider_files(stack: str) -> Iterator[str]:
 
 
 def remove_provider_files(stack: str) -> None:
-    """Remove the provider's files of killed runs."""
+    """Remove the provider's files of killed runs and of `pulumi` run by hand. The provider reads them at its start."""
     shutil.rmtree(PROVIDER_FILES / stack, ignore_errors=True)
+    for file in PROVIDER_FILES.glob("kubeconfig*"):
+        file.unlink(missing_ok=True)
 
 
 def _stack_of(words: Sequence[str]) -> str:
