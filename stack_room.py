@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pydantic_core import PydanticUndefined
-
 from infra.aws.config import EksConfig
 from infra.config import LocalConfig, PlatformConfig
 from infra.gcp.config import GkeConfig
@@ -15,7 +13,7 @@ from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
 from infra.room.fit import Ask, misfits, places, rooms
 from infra.room.pool_room import PoolRoom
-from infra.settings.problem import Problem
+from infra.settings.problem import UNDEFINED, Problem
 from infra.settings.scalars import Section
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
@@ -55,7 +53,7 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
     value: object = jobs[int(index)]
     for key in keys:
         value = getattr(value, str(key))
-    shown = value.model_dump() if isinstance(value, Section) else PydanticUndefined if value is None else value
+    shown = value.model_dump() if isinstance(value, Section) else UNDEFINED if value is None else value
     return replace(problem, value=shown)
 
 

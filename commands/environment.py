@@ -15,13 +15,11 @@ PROJECT = Path(__file__).resolve().parents[1]
 STATE = PROJECT / ".trainyard"
 """Folder for this checkout's state: the default Pulumi backend and the passphrase of its secrets."""
 PROVIDER_FILES = STATE / "provider"
-"""Temporary files of Pulumi's Kubernetes provider, in one folder for each run of a command."""
+"""Temporary files of Pulumi's Kubernetes provider, in one folder for each stack."""
 
 
 def passphrase_file() -> Path:
-    """Return the file with the passphrase of this checkout's secrets. Create it at first use; only its owner can read
-    it.
-    """
+    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for its owner alone."""
     path = STATE / "passphrase"
     if not path.exists():
         STATE.mkdir(mode=0o700, exist_ok=True)
@@ -50,9 +48,10 @@ def stack_environment() -> dict[str, str]:
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
     environment[TAKE_OVER_VARIABLE] = "true"
-    PROVIDER_FILES.mkdir(mode=0o700, parents=True, exist_ok=True)
-    environment[PROVIDER_TMPDIR] = str(PROVIDER_FILES)
-    cluster = stack_cluster(str(PROJECT), environment.get("STACK", "local"))
+    stack = environment.get("STACK", "local")
+    (PROVIDER_FILES / stack).mkdir(mode=0o700, parents=True, exist_ok=True)
+    environment[PROVIDER_TMPDIR] = str(PROVIDER_FILES / stack)
+    cluster = stack_cluster(str(PROJECT), stack)
     # Set it even if the kubeconfig is missing: kubectl must not use the cluster of ~/.kube/config.
     if "KUBECONFIG" not in environment and cluster.folder.exists():
         environment["KUBECONFIG"] = str(cluster.kubeconfig)

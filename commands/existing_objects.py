@@ -66,7 +66,7 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
 
 
 def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
-    """Return the objects that the cluster already has. Raises PulumiFailed if the cluster does not answer."""
+    """Return the objects that the cluster already has. Raises PulumiFailed if they cannot be read."""
     files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
     settings = Configuration()
     settings.retries = False
@@ -79,10 +79,10 @@ def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Ide
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
             return [each for each in wanted if _is_there(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
+        where = f"--kubeconfig {platform.kubeconfig} " if platform.kubeconfig else ""
         raise PulumiFailed(
-            f"context = {platform.context}: the cluster did not answer, so its existing objects are not known: "
-            f"{_first_line(error)}; nothing was changed; run the command again when `kubectl --context "
-            f"{platform.context} get namespaces` answers"
+            f"context = {platform.context}: the cluster's objects cannot be read: {_first_line(error)}; nothing was "
+            f"changed; run the command again when `kubectl {where}--context {platform.context} version` shows a server"
         ) from error
 
 

@@ -81,15 +81,13 @@ def provider_files(stack: str) -> Iterator[str]:
         with tempfile.TemporaryDirectory(dir=folder) as found:
             yield found
     finally:
-        with suppress(OSError):  # Another run of the stack has files there.
+        with suppress(OSError):  # The folder has files of another run.
             folder.rmdir()
 
 
 def remove_provider_files(stack: str) -> None:
-    """Remove the provider's files of killed runs and of `pulumi` run by hand. The provider reads them at its start."""
+    """Remove the provider's files of killed runs, and of `pulumi` run in the stack's shell."""
     shutil.rmtree(PROVIDER_FILES / stack, ignore_errors=True)
-    for file in PROVIDER_FILES.glob("kubeconfig*"):
-        file.unlink(missing_ok=True)
 
 
 def _stack_of(words: Sequence[str]) -> str:

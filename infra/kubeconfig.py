@@ -1,4 +1,4 @@
-"""Kubeconfig files: those that kubectl reads, their contexts, and copies of the Pulumi provider. No Pulumi."""
+"""Kubeconfig files that kubectl reads, their contexts, and the folder for the Pulumi provider's copies. No Pulumi."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ Inlining costs a quarter of a build's time and gives a sixth of the programs' sp
 PAUSE_MODULE = "pause"
 """Folder of a module without requirements."""
 MOST_COMPILER_BYTES = 2600 << 20
-"""Memory of one compiler before it collects garbage. The largest package compiles in 45 s with half of this, in 20 s
-with this, and in 17 s with twice as much."""
+"""Memory of one compiler before it collects garbage. The largest package takes 45 s of processor time with 1.2 GB,
+19 s with 2.5 GB, and 16 s with 5 GB."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def read(script: str, checkout: Path) -> OwnScript:
         content = path.read_bytes()
         text = content.decode()
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise ValueError(f"is no file of {checkout}; write its path from there, or one in the image") from error
+        raise ValueError(f"is not a file of {checkout}; write its path from there, or one in the image") from error
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror}); give yourself the right to read it") from error
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Problem: one thing that is wrong, with a stable code, as settings, jobs and clouds report it."""
+"""Problem: an error in a configuration, with a stable code. Settings, jobs and clouds report errors as problems."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong."""
+    """Error in a configuration."""
 
     code: str
     """Stable name of the rule: lower-case words with dots, such as `gke.pool.zone_unknown`."""
     path: Path
     """Keys and indices from the top of the configuration."""
     message: str
-    """What is allowed and what to do."""
+    """Text after key and value: the allowed values and the remedy."""
     value: object = UNDEFINED
-    """What is there; undefined when nothing is."""
+    """Value in the configuration, or UNDEFINED."""
     namespace: str = "trainyard"
-    """What the keys of the stack's file begin with."""
+    """Prefix of the keys in the stack's file."""
 
     def below(self, *keys: str | int) -> Problem:
         """Return the same problem with keys in front of its path."""
@@ -40,7 +40,7 @@ class Problem:
     def __str__(self) -> str:
         keys = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in self.path)[1:]
         key = f"{self.namespace}:{keys}"
-        # A secret at a wrong place is not to be in a log as well.
+        # A secret in the wrong place must not reach a log.
         if self.value is UNDEFINED or is_in(self.value, str(self.path[-1]) if self.path else ""):
             return f"{key}: {self.message}"
         shown = json.dumps(self.value, default=str)
@@ -50,5 +50,5 @@ class Problem:
 
 
 def _shown(key: str) -> str:
-    """A key; `DB_PASSWORD:hunter2`, where a blank is missing, has a secret in it."""
+    """Return the key, or dots for one with a secret in it, such as `DB_PASSWORD:hunter2`, which lacks a blank."""
     return "..." if is_in(key.replace(":", ": ")) else key

@@ -127,7 +127,6 @@ def test_remove_provider_files_after_a_kill_leaves_other_stacks(
     for name in ("dev", "other"):
         (tmp_path / name / "run").mkdir(parents=True)
         (tmp_path / name / "run" / "kubeconfig1").touch()
-    (tmp_path / "kubeconfig2").touch()
     stack.remove_provider_files("dev")
     assert [folder.name for folder in tmp_path.iterdir()] == ["other"]
 

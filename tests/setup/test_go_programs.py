@@ -48,7 +48,8 @@ def test_the_standard_library_is_compiled_once_for_all_programs(calls: Path) -> 
     assert all(program.is_built() for program in PROGRAMS)
 
 
-def test_remove_objects_keeps_programs_and_standard_library(calls: Path) -> None:  # noqa: ARG001  (sets the cache)
+@pytest.mark.usefixtures("calls")
+def test_remove_objects_keeps_programs_and_standard_library() -> None:
     for program in PROGRAMS:
         build_all([program])
         assert (cache_folder() / "go-build" / "objects").is_dir()
@@ -57,7 +58,8 @@ def test_remove_objects_keeps_programs_and_standard_library(calls: Path) -> None
     assert kept.startswith("go-std-")
 
 
-def test_remove_objects_while_another_process_builds_removes_nothing(calls: Path) -> None:  # noqa: ARG001  (same)
+@pytest.mark.usefixtures("calls")
+def test_remove_objects_while_another_process_builds_removes_nothing() -> None:
     build_all(PROGRAMS)
     with (cache_folder() / "go-build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -118,9 +118,12 @@ FOLDERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a script of nobody's image": (
         job(**SCRIPT),
-        ('jobs[0].script = "/opt/train.py": is no file of the trainer\'s image; write ./ and its path', "or `image:`"),
+        (
+            'jobs[0].script = "/opt/train.py": is not a file of the trainer\'s image; write ./ and its path',
+            "or `image:`",
+        ),
     ),
-    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("jobs[0].script", "is no file of the trainer's")),
+    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("jobs[0].script", "is not a file of the trainer's")),
     "a script next to nothing": (job(recipe=None, script="train.py"), ('jobs[0].script = "train.py": is no file',)),
     "a script misspelt": (
         job(recipe=None, script="/opt/trainyard/trainer/scripts/elastic_light.py"),
@@ -128,15 +131,19 @@ FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "a script of Horovod's image misspelt": (
         job(**MPI | OF_HOROVOD | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
-        ("is no file of image horovod; write /opt/trainyard/recipes/mxnet_horovod.py",),
+        ("is not a file of image horovod; write /opt/trainyard/recipes/mxnet_horovod.py",),
     ),
     "a script of the trainer in the stores' image": (
         job(**LINKS, image="stores", torchrun=False),
-        ("is no file of image stores; write ./ and its path",),
+        ("is not a file of image stores; write ./ and its path",),
     ),
     "images of nobody's image": (
         imagenet(data_dir="/data/imagenet"),
-        ('jobs[0].flags.data_dir = "/data/imagenet": is no folder of the trainer\'s image', "/bucket", "or `image:`"),
+        (
+            'jobs[0].flags.data_dir = "/data/imagenet": is not a folder of the trainer\'s image',
+            "/bucket",
+            "or `image:`",
+        ),
     ),
     "images of nobody's image in a cloud": (
         on(GKE, **IMAGENET, flags={"fake_data": False, "data-dir": "/data"}),
@@ -144,7 +151,7 @@ FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "images that the image of XLA has not": (
         job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
-        ("is no folder of image xla",),
+        ("is not a folder of image xla",),
     ),
     "digits elsewhere": (job(flags={"data_dir": "/data/digits"}), ("the digits are in the image; remove it",)),
 }

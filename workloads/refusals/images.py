@@ -86,7 +86,7 @@ def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
         yield Problem(
             "job.script.not_in_image",
             ("script",),
-            f"is no file of {_called(name)}; {f'write {near[0]}' if near else here}",
+            f"is not a file of {_called(name)}; {f'write {near[0]}' if near else here}",
             spec.script,
         )
     data = value_of(spec.recipe, spec.flags, "data_dir") if spec.recipe else None
@@ -101,7 +101,7 @@ def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
         yield Problem(
             "job.data_dir.not_in_image",
             ("flags", written(spec, "data_dir")),
-            f"is no folder of {_called(name)}; {what}",
+            f"is not a folder of {_called(name)}; {what}",
             data,
         )
 
