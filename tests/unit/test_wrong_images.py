@@ -124,7 +124,7 @@ FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ),
     ),
     "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("jobs[0].script", "is not a file of the trainer's")),
-    "a script next to nothing": (job(recipe=None, script="train.py"), ('jobs[0].script = "train.py": is no file',)),
+    "a script next to nothing": (job(recipe=None, script="train.py"), ('jobs[0].script = "train.py": is not a file',)),
     "a script misspelt": (
         job(recipe=None, script="/opt/trainyard/trainer/scripts/elastic_light.py"),
         ("jobs[0].script", "write /opt/trainyard/trainer/scripts/elastic_lightning.py"),
