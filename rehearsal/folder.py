@@ -106,13 +106,14 @@ def environment(folder: Path) -> dict[str, str]:
     }
     backend = backend_folder(folder)
     backend.mkdir(parents=True, exist_ok=True)
-    provider = folder / "provider"
-    provider.mkdir(mode=0o700, exist_ok=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(mode=0o700, exist_ok=True)
     return found | {
         "PATH": os.pathsep.join([str(PROJECT / "rehearsal" / "bin"), found["PATH"]]),
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
-        PROVIDER_TMPDIR: str(provider),
+        PROVIDER_TMPDIR: str(temporary),
+        "TMPDIR": str(temporary),
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),

@@ -223,11 +223,12 @@ def started(program: Path) -> Iterator[Plugin]:
 
 
 def _environment(home: str) -> dict[str, str]:
-    """Return an environment without credentials or network access."""
+    """Return an environment without credentials or network access, and with temporary files in `home`."""
     kept = {key: value for key, value in os.environ.items() if not key.upper().startswith(CREDENTIALS)}
     closed = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), CLOSED_PROXY)
     closed |= dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1")
-    return {**kept, **closed, "HOME": home, "AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}
+    no_metadata = {"AWS_EC2_METADATA_DISABLED": "true", "GCE_METADATA_HOST": "127.0.0.1:9"}
+    return {**kept, **closed, **no_metadata, "HOME": home, "TMPDIR": home}
 
 
 def _port(process: subprocess.Popen[bytes], stderr: Path) -> int:
