@@ -142,7 +142,7 @@ def take() -> Measure:
     with tempfile.TemporaryDirectory() as folder:
         # Training reads a data set before the bench puts its tensors in place: the smallest that there can be.
         Path(folder, DIGIT_IMAGES).write_bytes(
-            bytes.fromhex("00000803 0000000a 0000001c 0000001c") + bytes(10 * SIDE**2)
+            bytes.fromhex("00000803 0000000a 0000001c 0000001c") + bytes([1]) + bytes(10 * SIDE**2 - 1)
         )
         Path(folder, DIGIT_LABELS).write_bytes(bytes.fromhex("00000801 0000000a") + bytes(range(CLASSES)))
         result = Path(folder) / "result.json"
