@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import stack_rules
-from commands.up import problems
 from stack_config import parse
 from tests.unit.cloud_settings import eks
 from tests.unit.refused import cloud, job, refusals
@@ -33,9 +32,12 @@ def test_a_protected_stack_without_a_time_to_live() -> None:
 
 def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
     config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
-    [line] = problems("eks", config)
-    assert "platform.authorized_networks: 203.0.113.128/25 stands in examples" in line
-    assert problems("eks", parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []})) == []
+    [line] = config.cloud.up_problems("/checkout", "eks")
+    assert "platform.authorized_networks: AWS rejects 203.0.113.128/25, a range for examples" in line
+    assert (
+        parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []}).cloud.up_problems("/checkout", "eks")
+        == []
+    )
 
 
 def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
