@@ -11,10 +11,10 @@ from infra.clouds import CLOUDS
 from infra.config import PlatformConfig
 
 PROJECT = Path(__file__).resolve().parents[2]
-SHARED_FILES = frozenset(
-    """capacity cloud cluster components config identity inventory network node_pool permissions platform pools prices
-    quota registry rules scheduling storage""".split()
-)
+SHARED_FILES = {
+    *("capacity", "cloud", "cluster", "components", "config", "identity", "inventory", "network", "node_pool"),
+    *("permissions", "platform", "pools", "prices", "quota", "registry", "rules", "scheduling", "storage"),
+}
 
 
 def test_registry_has_every_kind_of_platform() -> None:
