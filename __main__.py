@@ -13,13 +13,13 @@ import pulumi
 
 import stack_config
 from infra.image.own_images import OWN_IMAGES
-from infra.naming import JOB_LABEL, stack_labels
+from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.platform import PROJECT, Platform
-from infra.provisioning import build_platform, install_operators
-from infra.scheduling import Scheduling, scheduling
+from infra.provisioning import install_operators
+from infra.scheduling import Scheduling
 from run_record import run_records
 from stack_room import pools_of_jobs, queue_rooms
-from workloads.needs import KUEUE, OPERATORS
+from workloads.needs import OPERATORS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def make_queues(
     args = QueuesArgs(
         names=frozenset(spec.queue for spec in config.jobs if spec.queue),
         namespace=platform.namespace,
-        rooms=queue_rooms(config.platform, config.jobs),
+        rooms=queue_rooms(config.cloud, config.jobs),
         after=operators,
     )
     return [Queues("queues", args, platform.resource_options())]
@@ -94,15 +94,15 @@ async def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = await build_platform(config.platform, config.operators, config.own_images)
+        platform = await config.cloud.build(config.operators, config.own_images)
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
     queues = make_queues(config, platform, operators) if KUEUE in config.operators else []
-    jobs, pools = {}, pools_of_jobs(config.platform, config.jobs)
+    jobs, pools = {}, pools_of_jobs(config.cloud, config.jobs)
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
-        needs = scheduling(config.platform, spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
+        needs = config.cloud.scheduling(spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
         needed = [*(operators if OPERATORS[spec.kind] else []), *(queues if spec.queue else [])]
         jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():

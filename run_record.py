@@ -13,12 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.aws.config import EksConfig
-from infra.aws.pools import node_groups
-from infra.config import PlatformConfig
-from infra.cost import bill
-from infra.gcp.config import GkeConfig
-from infra.gcp.pools import num_nodes, pool_plans
+from infra.cloud import Cloud
+from infra.room.offers import SYSTEM
 from stack_config import StackConfig
 from workloads.spec import JobSpec
 
@@ -82,28 +78,23 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def pools_for(platform: PlatformConfig, spec: JobSpec) -> dict[str, tuple[int, int]]:
-    """The pools that a job's hosts may run on: nodes, and GPUs of each; none where the platform has no pools."""
-    if isinstance(platform, GkeConfig):
-        plans = {pool.name: (pool_plans(platform, pool)[0], num_nodes(pool)) for pool in platform.pools}
-        return {
-            name: (nodes, plan.gpus)
-            for name, (plan, nodes) in plans.items()
-            if (plan.tpu == spec.tpu if spec.tpu else not plan.tpu and plan.gpu == spec.accelerator)
-        }
-    if isinstance(platform, EksConfig):
-        plans_of_groups = [plan for plan in node_groups(platform) if plan.machine.gpu == spec.accelerator]
-        return {plan.name: (plan.nodes, plan.machine.gpus) for plan in plans_of_groups}
-    return {}
+def pools_for(cloud: Cloud, spec: JobSpec) -> dict[str, tuple[int, int]]:
+    """Return the pools that suit a job's hosts, each with its number of nodes and the GPUs of a node."""
+    offers = [offer for offer in cloud.offers() if offer.pool != SYSTEM]
+    return {
+        offer.pool: (offer.nodes, offer.gpus)
+        for offer in offers
+        if (offer.tpu == spec.tpu if spec.tpu else not offer.tpu and offer.gpu == spec.accelerator)
+    }
 
 
-def usd_per_hour(platform: PlatformConfig, spec: JobSpec) -> float | None:
+def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
     """What the job's hosts cost an hour by the first of its pools; None where that is not priced as a whole.
 
     Hosts that share a node's GPUs share its price; one without GPUs, or with TPUs, has a node to itself.
     """
-    found = bill(platform)
-    for pool, (nodes, gpus) in pools_for(platform, spec).items():
+    found = cloud.bill()
+    for pool, (nodes, gpus) in pools_for(cloud, spec).items():
         if pool in found.incomplete():
             return None
         share = spec.accelerators / gpus if gpus else 1
@@ -124,12 +115,12 @@ def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
         "job": spec.name,
         **asdict(source_state()),
         "plan": plan_digest(config, spec),
-        "pools": sorted(pools_for(config.platform, spec)),
+        "pools": sorted(pools_for(config.cloud, spec)),
         "bucket_prefix": folder,
         "checkpoints": f"checkpoints/{folder}",
         "profiles": f"profiles/{folder}",
         "wandb_run": spec.name if "WANDB_API_KEY" in spec.secrets else None,
         "accelerator": spec.accelerator,
         "chips": spec.accelerators * spec.hosts,
-        "usd_per_hour": usd_per_hour(config.platform, spec),
+        "usd_per_hour": usd_per_hour(config.cloud, spec),
     }

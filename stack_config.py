@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from infra.aws.config import EksConfig
-from infra.config import KubeconfigConfig, PlatformConfig
-from infra.gcp.config import GkeConfig
+from infra.cloud import Cloud
+from infra.clouds import cloud_of
+from infra.config import PlatformConfig
 from infra.image.own_images import TRAINER, own_images
 from infra.settings.problem import Path as KeyPath
 from infra.settings.problem import Problem
@@ -26,7 +26,7 @@ from infra.settings.problems import ConfigError, problems_of
 from infra.settings.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
-from workloads.needs import KUEUE, operators_of
+from workloads.needs import operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 
@@ -60,13 +60,14 @@ class StackConfig(Section):
     """What holds here of the rules that a preview looks at."""
 
     @property
+    def cloud(self) -> Cloud:
+        """The Cloud of the platform."""
+        return cloud_of(self.platform)
+
+    @property
     def operators(self) -> frozenset[str]:
         """Names of the operators that the stack installs."""
-        needed = operators_of(self.jobs)
-        if isinstance(self.platform, KubeconfigConfig):
-            # How much of that cluster its queues may give away, only its owner knows.
-            return frozenset() if self.platform.operators == "present" else needed - {KUEUE}
-        return needed
+        return self.cloud.operators(operators_of(self.jobs))
 
     @property
     def own_images(self) -> frozenset[str]:
@@ -76,9 +77,8 @@ class StackConfig(Section):
 
     @property
     def builds_images(self) -> bool:
-        """Whether `up` builds images and pushes them to a cloud's registry."""
-        platform = self.platform
-        return isinstance(platform, GkeConfig | EksConfig) and platform.image.prebuilt is None and bool(self.own_images)
+        """True if `up` builds images and pushes them to a cloud's registry."""
+        return self.cloud.is_provisioned and bool(self.cloud.built_images and self.own_images)
 
 
 def load() -> StackConfig:
@@ -201,9 +201,9 @@ def parse(
         config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig, written)) from error
-    found = contradictions(config.platform, config.jobs) or unusable_secrets(config.jobs, secrets)
-    found += never_ended(config.platform, config.ttl_hours)
-    if problems := found or missing_here(config.platform, config.jobs):
+    found = contradictions(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
+    found += never_ended(config.cloud, config.ttl_hours)
+    if problems := found or missing_here(config.cloud, config.jobs):
         raise ConfigError(problems)
     return config
 

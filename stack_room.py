@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from infra.aws.config import EksConfig
-from infra.config import LocalConfig, PlatformConfig
-from infra.gcp.config import GkeConfig
+from infra.cloud import Cloud
 from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
@@ -72,25 +70,25 @@ def _parts_of(index: int, job: JobSpec) -> list[_Part]:
     ]
 
 
-def without_room(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+def without_room(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """The jobs that a cloud platform has no nodes for."""
-    return [_with_value(jobs, each) for each in misfits(platform, _asks(jobs))]
+    return [_with_value(jobs, each) for each in misfits(cloud.offers(), _asks(jobs))]
 
 
-def pools_of_jobs(platform: PlatformConfig, jobs: Jobs) -> dict[str, str | None]:
+def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
     """Job -> the pool of a cloud platform that it runs in; None where there are no pools."""
     asks = _asks(jobs)
-    pools = zip(asks, places(platform, asks), strict=True)
+    pools = zip(asks, places(cloud.offers(), asks), strict=True)
     return {jobs[ask.job].name: pool for ask, pool in pools if not (ask.beside or isinstance(pool, Problem))}
 
 
-def queue_rooms(platform: PlatformConfig, jobs: Jobs) -> list[PoolRoom]:
+def queue_rooms(cloud: Cloud, jobs: Jobs) -> list[PoolRoom]:
     """What each pool has for the jobs of queues, beside the jobs without one."""
-    if isinstance(platform, GkeConfig | EksConfig):
-        return rooms(platform, _asks(jobs))
-    if isinstance(platform, LocalConfig):
-        node = _local_node(jobs, platform, this_machine())
-        return [_left(node, platform.nodes, [part.demand for part in _parts(jobs) if part.runs])]
+    if offers := cloud.offers():
+        return rooms(offers, _asks(jobs))
+    if nodes := cloud.nodes_here:
+        node = _local_node(jobs, nodes, this_machine())
+        return [_left(node, nodes, [part.demand for part in _parts(jobs) if part.runs])]
     return []
 
 
@@ -114,14 +112,14 @@ def _asks(jobs: Jobs) -> list[Ask]:
     return asks
 
 
-def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Problem]:
+def shortage(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
     """The jobs that a local cluster on `machine` has no room for, each by itself or else all that run at once."""
-    node = _local_node(jobs, platform, machine)
-    offer = f"{platform.nodes} nodes offer {node} each"
+    node = _local_node(jobs, nodes, machine)
+    offer = f"{nodes} nodes offer {node} each"
     found = []
     for part in _parts(jobs):
         ask = part.demand
-        fit = hosts_that_fit(ask.per_host, node) * platform.nodes
+        fit = hosts_that_fit(ask.per_host, node) * nodes
         if part.what != HOSTS or ask.hosts <= fit:
             continue
         if not fit:
@@ -131,10 +129,10 @@ def shortage(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> list[Probl
         remedy = f"write `{part.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
         message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
         found.append(part.problem(jobs, "capacity.local.hosts_too_many", message))
-    return found or _crowded(jobs, platform, node)
+    return found or _crowded(jobs, nodes, node)
 
 
-def _crowded(jobs: Jobs, platform: LocalConfig, node: Capacity) -> list[Problem]:
+def _crowded(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
     """The first part of the jobs that has no room beside what is there when it runs."""
     parts = _parts(jobs)
     running = [part for part in parts if part.runs]
@@ -147,10 +145,10 @@ def _crowded(jobs: Jobs, platform: LocalConfig, node: Capacity) -> list[Problem]
         elif job.suspend:
             groups.append([part for part in parts if part.job == index])
     for group in groups:
-        late = first_that_does_not_fit([part.demand for part in group], node, platform.nodes)
+        late = first_that_does_not_fit([part.demand for part in group], node, nodes)
         if late is not None:
             part = group[late]
-            message = f"{_said(part, group[:late])}: {platform.nodes} nodes offer {node} each; {_less(part)}"
+            message = f"{_said(part, group[:late])}: {nodes} nodes offer {node} each; {_less(part)}"
             return [part.problem(jobs, "capacity.local.no_room_beside", message)]
     return []
 
@@ -171,9 +169,9 @@ def _less(part: _Part) -> str:
     )
 
 
-def _local_node(jobs: Jobs, platform: LocalConfig, machine: Capacity) -> Capacity:
+def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
     """What each node has for jobs."""
-    return left_for_jobs(machine, platform.nodes, len(needed_releases(operators_of(jobs))))
+    return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 
 def _left(node: Capacity, num_nodes: int, demands: Sequence[Demand]) -> PoolRoom:

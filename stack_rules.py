@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from infra import rules
-from infra.aws.config import EksConfig
-from infra.config import KubeconfigConfig, LocalConfig, PlatformConfig, UrlConfig
-from infra.gcp.config import GkeConfig
+from infra.cloud import Cloud
 from infra.hardware import this_machine
-from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
-from infra.kubeconfig import contexts, kubeconfig_files
 from infra.make_command import make_command
 from infra.settings.clear_secrets import in_variables, looks_random, shape
 from infra.settings.problem import Problem
@@ -29,9 +24,9 @@ CHECKOUT = Path(__file__).resolve().parent
 """What the paths of the jobs' own scripts are relative to."""
 
 
-def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+def contradictions(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Values that are right by themselves and wrong together."""
-    found = rules.contradictions(platform)
+    found = cloud.problems()
     names: dict[str, int] = {}
     for index, job in enumerate(jobs):
         path = ("jobs", index)
@@ -43,41 +38,24 @@ def contradictions(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
                 )
             )
         # What runs a job is asked where it is clear what the job is.
-        for each in [*conflicts(job), *_without_accelerators(platform, job)] or _not_offered(platform, job):
+        for each in [*conflicts(job), *_without_accelerators(cloud, job)] or _not_offered(cloud, job):
             found.append(each.below(*path))
     found += [each.below("jobs", index) for index, each in shared(jobs)]
     # Only where each value is right is there an answer to whether the jobs fit.
-    return found or without_room(platform, jobs)
+    return found or without_room(cloud, jobs)
 
 
-def _without_accelerators(platform: PlatformConfig, job: JobSpec) -> Iterator[Problem]:
-    if job.accelerator and isinstance(platform, LocalConfig):
+def _without_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
+    if job.accelerator and not cloud.has_accelerators:
         message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
         yield Problem("job.accelerator.local", ("accelerator",), message, job.accelerator)
 
 
-def _not_offered(platform: PlatformConfig, job: JobSpec) -> Iterator[Problem]:
+def _not_offered(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     """What a job asks for that its platform does not have, and another may."""
-    yield from image_conflicts(job, _images(platform))
-    if scheme := _object_store(platform):
-        yield from bucket_conflicts(job, scheme)
-
-
-def _images(platform: PlatformConfig) -> ImageOffer:
-    """Which of Trainyard's own images a platform builds, and whether it pulls others."""
-    every = frozenset({TRAINER, *OWN_IMAGES})
-    if isinstance(platform, LocalConfig):
-        return ImageOffer(builds=every, pulls=False)
-    if isinstance(platform, KubeconfigConfig) or platform.image.prebuilt:
-        return ImageOffer(builds=frozenset())
-    return ImageOffer(builds=built_everywhere(every))
-
-
-def _object_store(platform: PlatformConfig) -> str:
-    """How the URL of the platform's bucket begins; empty where the bucket is a folder of each pod."""
-    if isinstance(platform, KubeconfigConfig):
-        return platform.bucket.url.partition("://")[0] if isinstance(platform.bucket, UrlConfig) else ""
-    return "gs" if isinstance(platform, GkeConfig) else "s3" if isinstance(platform, EksConfig) else ""
+    yield from image_conflicts(job, ImageOffer(builds=cloud.built_images, pulls=cloud.pulls_images))
+    if cloud.scheme:
+        yield from bucket_conflicts(job, cloud.scheme)
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
@@ -128,22 +106,18 @@ def _stored(name: str) -> str:
     return f"`pulumi config set --secret {SECRETS}:{name}`"
 
 
-def never_ended(platform: PlatformConfig, ttl_hours: float | None) -> list[Problem]:
+def never_ended(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
     """A time to live of what may not be destroyed."""
-    if ttl_hours is None or not getattr(platform, "deletion_protection", False):
+    if ttl_hours is None or not cloud.is_protected:
         return []
     message = "is for a stack that may be destroyed; remove it, or `deletion_protection` of the platform"
     return [Problem("stack.ttl_hours.protected", ("ttl_hours",), message, ttl_hours)]
 
 
-def missing_here(platform: PlatformConfig, jobs: Jobs) -> list[Problem]:
+def missing_here(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """What the configuration asks for and this machine does not have."""
-    scripts = unreadable_scripts(jobs)
-    if isinstance(platform, LocalConfig):
-        return scripts + shortage(jobs, platform, this_machine())
-    if isinstance(platform, KubeconfigConfig):
-        return unknown_context(platform) + scripts
-    return scripts
+    found = cloud.missing_here() + unreadable_scripts(jobs)
+    return found + shortage(jobs, cloud.nodes_here, this_machine()) if cloud.nodes_here else found
 
 
 def unreadable_scripts(jobs: Jobs) -> list[Problem]:
@@ -163,23 +137,3 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         except ValueError as error:
             found.append(Problem("job.script.unreadable", ("jobs", index, "script"), str(error), job.script))
     return found
-
-
-def unknown_context(platform: KubeconfigConfig) -> list[Problem]:
-    """The platform's context, when no kubeconfig has it."""
-    files = kubeconfig_files(platform.kubeconfig)
-    key, value = ("context", platform.context)
-    try:
-        names = contexts(files)
-    except ValueError as error:
-        key, value, message = "kubeconfig", platform.kubeconfig or "", str(error)
-    else:
-        if value in names:
-            return []
-        place = ", ".join(map(str, files))
-        message = (
-            f"is no context in {place}; write one of {', '.join(names)}"
-            if names
-            else f"there is no context in {place}; set platform.kubeconfig to the file that has it"
-        )
-    return [Problem("kubeconfig.context.unknown", ("platform", key), message, value)]

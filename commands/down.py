@@ -26,9 +26,7 @@ from commands.stack import (
     stack_exists,
 )
 from commands.stack_lock import only_command
-from infra.aws.config import EksConfig
-from infra.config import LocalConfig
-from infra.gcp.config import GkeConfig
+from infra.clouds import cloud_of
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
@@ -70,7 +68,7 @@ def is_local(stack: str) -> bool:
     if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
         return True
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    return file.exists() and isinstance(load_file(file).platform, LocalConfig)
+    return file.exists() and load_file(file).cloud.nodes_here > 0
 
 
 @contextmanager
@@ -100,7 +98,7 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
     """Return the buckets that stay in the cloud after the destroy, from the outputs before it."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     platform = load_file(file).platform if file.exists() else None
-    keeps = isinstance(platform, GkeConfig | EksConfig) and platform.bucket.keep
+    keeps = platform is not None and cloud_of(platform).keeps_bucket
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 

@@ -5,7 +5,6 @@ pulumi-kubernetes creates by server-side apply, which takes over such an object.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,8 +20,8 @@ from urllib3.exceptions import HTTPError
 from commands.environment import PROJECT
 from commands.review.recorded import recorded_file
 from commands.review.recording import Record
-from commands.stack import PulumiFailed, pulumi
-from infra.config import KubeconfigConfig
+from commands.stack import PulumiFailed
+from infra.cloud import Cloud
 from infra.kubeconfig import kubeconfig_files
 from infra.make_command import make_command
 from stack_config import StackConfig
@@ -35,16 +34,18 @@ REMEDIES = {
 }
 
 
-def refused_for(stack: str, config: StackConfig, platform: KubeconfigConfig) -> list[str]:
-    """Return one line for each object that the stack would create and that the cluster already has."""
+def refused_for(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
+    """Return one line for each object that the stack would create and that the cluster already has.
+
+    `deployment` is the stack's state.
+    """
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
         records = recorded_file(text, config)
     except RunError:
         return []  # `pulumi up` reports it.
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    wanted = identities(records) - in_state(exported["deployment"])
-    return [_line(each, stack) for each in sorted(existing(wanted, platform))]
+    wanted = identities(records) - in_state(deployment)
+    return [_line(each, stack) for each in sorted(existing(wanted, config.cloud))]
 
 
 def identities(records: Iterable[Record]) -> set[Identity]:
@@ -65,24 +66,24 @@ def _identity(type_: str, inputs: Mapping[str, Any]) -> Identity | None:
     return str(inputs["apiVersion"]), str(inputs["kind"]), str(metadata.get("namespace") or ""), str(metadata["name"])
 
 
-def existing(wanted: Iterable[Identity], platform: KubeconfigConfig) -> list[Identity]:
+def existing(wanted: Iterable[Identity], cloud: Cloud) -> list[Identity]:
     """Return the objects that the cluster already has. Raises PulumiFailed if they cannot be read."""
-    files = ":".join(map(str, kubeconfig_files(platform.kubeconfig)))
+    files = ":".join(map(str, kubeconfig_files(cloud.kubeconfig)))
     settings = Configuration()
     settings.retries = False
     # Any: the functions have no annotations.
     load: Any = load_kube_config
     client: Any = DynamicClient
     try:
-        load(files, context=platform.context, client_configuration=settings)
+        load(files, context=cloud.context, client_configuration=settings)
         with tempfile.TemporaryDirectory() as folder:
             cluster = client(ApiClient(settings), cache_file=str(Path(folder, "kinds")))
             return [each for each in wanted if _is_there(cluster, *each)]
     except (ConfigException, DynamicApiError, HTTPError, OSError) as error:
-        where = f"--kubeconfig {platform.kubeconfig} " if platform.kubeconfig else ""
+        where = f"--kubeconfig {cloud.kubeconfig} " if cloud.kubeconfig else ""
         raise PulumiFailed(
-            f"context = {platform.context}: the cluster's objects cannot be read: {_first_line(error)}; nothing was "
-            f"changed; run the command again when `kubectl {where}--context {platform.context} version` shows a server"
+            f"context = {cloud.context}: the cluster's objects cannot be read: {_first_line(error)}; nothing was "
+            f"changed; run the command again when `kubectl {where}--context {cloud.context} version` shows a server"
         ) from error
 
 

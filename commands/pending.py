@@ -12,12 +12,12 @@ from typing import Any
 
 from commands.environment import PROJECT
 from commands.interrupts import finished_first
-from commands.remains.listers import Lister, real
-from commands.remains.listings import AMAZON, PARTS, Found
-from commands.remains.ours import ours
+from commands.inventory.ownership import ownership
 from commands.stack import pulumi
-from infra.aws.config import EksConfig
+from infra.cloud import Cloud
 from infra.cloud_ids import known_id
+from infra.clouds import cloud_of
+from infra.inventory import Found, Lister, json_of
 from infra.naming import CLUSTER_LABEL
 from stack_config import load_file
 
@@ -100,18 +100,18 @@ def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> 
     raise LookupError(type_)
 
 
-def looked_up(lister: Lister, label: str) -> Find:
-    """Return a Find that uses the cloud's listings.
+def looked_up(cloud: Cloud, lister: Lister) -> Find:
+    """Return a Find that uses a cloud's listings.
 
     A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
     """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
-        listings = [each for each in (*AMAZON, *PARTS) if type_ in each.types]
+        listings = [each for each in cloud.lookups if type_ in each.types]
         if not listings:
             raise LookupError(type_)
         found = (each for listing in listings for each in lister(listing))
-        return next((each.id for each in found if each.id not in taken and _is(each, inputs, label)), None)
+        return next((each.id for each in found if each.id not in taken and _is(each, inputs, cloud.label)), None)
 
     return find
 
@@ -148,8 +148,8 @@ def adopt_pending(stack: str) -> None:
 
 
 def _real(file: Path) -> Find | None:
-    """Return a Find that queries AWS; None for other platforms, whose ids all follow from names."""
+    """Return a Find that queries the stack's cloud; None if the ids of its resources follow from their names."""
     platform = load_file(file).platform if file.exists() else None
-    if not isinstance(platform, EksConfig):
+    if platform is None or not (cloud := cloud_of(platform)).lookups:
         return None
-    return looked_up(real(platform, ours(platform)), platform.cluster_label)
+    return looked_up(cloud, cloud.lister(ownership(platform), json_of))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -25,32 +26,11 @@ from commands.stack import (
     save_kubeconfig,
 )
 from commands.stack_lock import only_command
-from commands.standing import refused_for
-from infra.authorized_networks import examples
-from infra.aws.config import EksConfig
-from infra.config import KubeconfigConfig, LocalConfig
-from infra.gcp.config import GkeConfig
 from infra.image.own_images import TRAINER
-from infra.local.preflight import check_machine
-from infra.local.settings import stack_cluster
 from infra.make_command import make_command
 
 if TYPE_CHECKING:
     from commands.watching.jobs import Cluster
-
-
-def problems(stack: str, config: stack_config.StackConfig) -> list[str]:
-    """Return the reasons why `up` would fail that are known beforehand: this machine, or an example's settings."""
-    platform = config.platform
-    if isinstance(platform, EksConfig) and (found := examples(platform.authorized_networks)):
-        return [
-            f"trainyard:platform.authorized_networks: {', '.join(found)} stands in examples, and AWS refuses it; write "
-            "the public address that this machine has, with /32 behind it"
-        ]
-    if not isinstance(platform, LocalConfig):
-        return []
-    name, nodes, port = platform.name, platform.nodes, platform.port
-    return check_machine(stack_cluster(str(PROJECT), stack, name=name, nodes=nodes, port=port))
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
@@ -71,7 +51,7 @@ def main() -> int:
     if stack_config.main([str(file)]) != 0:
         return 1
     config = stack_config.load_file(file)
-    if found := problems(stack, config):
+    if found := config.cloud.up_problems(str(PROJECT), stack):
         print(*found, sep="\n", file=sys.stderr)
         return 1
     try:
@@ -94,11 +74,11 @@ def main() -> int:
 
 def set_up(config: stack_config.StackConfig) -> int:
     """Set up the tools that the stack needs and this machine lacks. Return the exit status."""
-    options = [] if isinstance(config.platform, LocalConfig) else ["--no-cluster"]
+    options = [] if config.cloud.nodes_here else ["--no-cluster"]
     if config.builds_images:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
-    if isinstance(config.platform, LocalConfig):
+    if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
     done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
     if done.is_stopped:
@@ -113,27 +93,33 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
-    if isinstance(config.platform, EksConfig) and (found := refused_for(stack, config.platform)):
+    if found := refused_changes(stack, config):
         raise PulumiFailed("\n".join(found))
-    if isinstance(config.platform, KubeconfigConfig):
-        # Slow to import.
-        from commands import existing_objects
-
-        if found := existing_objects.refused_for(stack, config, config.platform):
-            raise PulumiFailed("\n".join(found))
-    if isinstance(config.platform, LocalConfig):
+    if config.cloud.nodes_here:
         remove_lost_cluster(stack)
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs go on; {logs} follows them, {down} removes everything")
     brought = outputs(stack)
-    if isinstance(config.platform, GkeConfig | EksConfig):
+    if config.cloud.is_provisioned:
         save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
     if deleted := deleted_jobs(stack, brought):
         print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)
         pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS, "--stack", stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     return brought
+
+
+def refused_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+    """Return why the cluster of the stack would reject the settings, one reason per line."""
+    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"]
+    found = [str(each) for each in config.cloud.refused_in_state(exported)]
+    if config.cloud.is_shared:
+        # Slow to import.
+        from commands import existing_objects
+
+        found += existing_objects.refused_for(stack, config, exported)
+    return found
 
 
 def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
@@ -175,7 +161,7 @@ def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str,
         return status, False
     try:
         cluster = Cluster(kubeconfig, namespace, context)
-        write_records(cluster, brought, names, is_here=isinstance(config.platform, LocalConfig))
+        write_records(cluster, brought, names, is_here=config.cloud.nodes_here > 0)
         return status, all(job.state != "absent" for job in cluster.jobs(names).values())
     except Unreachable:
         return status or 1, False

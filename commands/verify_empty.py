@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from commands.environment import PROJECT, STATE
-from commands.remains.listers import Lister, real, simulated
-from commands.remains.listings import AMAZON, GOOGLE
-from commands.remains.ours import Ours, ours
-from infra.aws.config import EksConfig
-from infra.gcp.config import GkeConfig
+from commands.inventory.ownership import ownership
+from commands.inventory.simulated import simulated
+from infra.cloud import Cloud
+from infra.clouds import cloud_of
+from infra.inventory import Lister, Ownership, json_of
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from stack_config import load_file
@@ -57,21 +57,20 @@ class Receipt:
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
-def verify(stack: str, platform: GkeConfig | EksConfig, source: str, lister: Lister, mine: Ours) -> Receipt:
-    """List every kind of the platform's cloud and find the resources that belong to `mine`."""
-    listings = GOOGLE if isinstance(platform, GkeConfig) else AMAZON
+def verify(stack: str, cloud: Cloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
+    """List every kind of a cloud and find the resources that belong to `mine`."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
     networks: set[str] = set()
-    for listing in listings:
+    for listing in cloud.listings:
         found = list(lister(listing))
         looked_at[listing.kind] = len(found)
         for each in found:
             if mine.has(each, networks):
                 if each.kind in NETWORKS:
                     networks.add(each.id)
-                stays = each.kind == "bucket" and platform.bucket.keep
+                stays = each.kind == "bucket" and cloud.keeps_bucket
                 (kept if stays else left).append(f"{each.kind} {each.name}")
     return Receipt(
         stack=stack,
@@ -88,12 +87,12 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
     answers.
     """
     platform = load_file(PROJECT / f"Pulumi.{stack}.yaml").platform
-    if isinstance(platform, GkeConfig | EksConfig):
-        mine = ours(platform)
+    cloud = cloud_of(platform)
+    if cloud.is_provisioned:
+        mine = ownership(platform)
         if folder is not None:
-            return verify(stack, platform, "simulated", simulated(folder), mine)
-        source = "gcloud" if isinstance(platform, GkeConfig) else "aws"
-        return verify(stack, platform, source, real(platform, mine), mine)
+            return verify(stack, cloud, "simulated", simulated(folder), mine)
+        return verify(stack, cloud, cloud.command, cloud.lister(mine, json_of), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     left = lifecycle.leftovers(stack_cluster(str(PROJECT), stack))
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from infra.cost import bill
-from infra.quota import quota_needed
 from stack_config import StackConfig, load_file
 from workloads.command import host_command
 from workloads.topology import topology
@@ -31,7 +29,7 @@ def render(stack: str) -> str:
 
 def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     suffix = "" if stack == "local" else f" STACK={stack}"
-    cloud = config.platform.kind in ("gke", "eks")
+    cloud = config.cloud.is_provisioned
     yield from ("", "```")
     if cloud:
         yield f"make preview{suffix}        # what it would make, cost, need and break; no credentials"
@@ -44,7 +42,7 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
 
 
 def _price(config: StackConfig) -> Iterator[str]:
-    found = bill(config.platform)
+    found = config.cloud.bill()
     if not found.lines:
         return
     yield from ("", "## Price", "", "| US dollars an hour | |", "|---|---|")
@@ -56,7 +54,7 @@ def _price(config: StackConfig) -> Iterator[str]:
 
 
 def _quota(config: StackConfig) -> Iterator[str]:
-    found = quota_needed(config.platform)
+    found = config.cloud.quota()
     if found:
         yield from ("", "## Quota", "", "| where | quota | amount |", "|---|---|---|")
         yield from (f"| {each.location} | [{each.name}]({each.source}) | {each.amount} |" for each in found)

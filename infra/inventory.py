@@ -1,12 +1,25 @@
-"""Resource kinds that a stack could leave in a cloud: for each its listing command and the format of the answer."""
+"""Inventory of a cloud: resource kinds with their listing commands, and the test of which resources are a stack's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from infra.naming import CLUSTER_LABEL
+
+NAMING_LABELS = frozenset(
+    (
+        *("goog-k8s-cluster-name", "eks:cluster-name", "aws:eks:cluster-name", "KubernetesCluster"),
+        *("cluster.k8s.amazonaws.com/name", "elbv2.k8s.aws/cluster"),
+    )
+)
+"""The clouds' own labels and tags whose value is a cluster's name."""
+NAMING_KEYS = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
+"""Prefixes of tags that end in a cluster's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,215 +95,73 @@ def labels_of(found: Any) -> dict[str, str]:
     return dict(found or {})
 
 
-def _compute(kind: str, words: str, *types: str) -> Listing:
-    return Listing(kind=kind, words=("gcloud", "compute", *words.split(), "list"), types=types)
+Lister = Callable[[Listing], Iterable[Found]]
+"""Function that lists every resource of a kind."""
+Ask = Callable[..., Any]
+"""Function that runs a command and returns its JSON."""
 
 
-GOOGLE = (
-    Listing(
-        kind="cluster",
-        words=("gcloud", "container", "clusters", "list"),
-        labels="resourceLabels",
-        types=("gcp:container/cluster:Cluster",),
-    ),
-    _compute("instance group", "instance-groups"),
-    _compute("instance", "instances"),
-    _compute("disk", "disks", "gcp:compute/disk:Disk"),
-    _compute("address", "addresses", "gcp:compute/address:Address"),
-    _compute("firewall rule", "firewall-rules", "gcp:compute/firewall:Firewall"),
-    _compute("endpoint group", "network-endpoint-groups"),
-    _compute("forwarding rule", "forwarding-rules"),
-    _compute("router", "routers", "gcp:compute/router:Router"),
-    _compute("subnetwork", "networks subnets", "gcp:compute/subnetwork:Subnetwork"),
-    _compute("network", "networks", "gcp:compute/network:Network"),
-    _compute("resource policy", "resource-policies", "gcp:compute/resourcePolicy:ResourcePolicy"),
-    Listing(
-        kind="service account",
-        words=("gcloud", "iam", "service-accounts", "list"),
-        name="email",
-        types=("gcp:serviceaccount/account:Account",),
-    ),
-    Listing(
-        kind="binding",
-        words=("gcloud", "projects", "get-iam-policy"),
-        rows="bindings",
-        types=("gcp:projects/iAMMember:IAMMember",),
-    ),
-    Listing(kind="bucket", words=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
-    Listing(
-        kind="image repository",
-        words=("gcloud", "artifacts", "repositories", "list"),
-        types=("gcp:artifactregistry/repository:Repository",),
-    ),
-    Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
-)
-"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference.
+class PlannedResource(Protocol):
+    """A resource that the program declares."""
 
-Node pools and NAT go with their owners.
-"""
+    @property
+    def type(self) -> str:
+        """Pulumi's type of the resource."""
+
+    @property
+    def name(self) -> str:
+        """Name of the resource in the program."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """Inputs as plain values."""
 
 
-def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
-    types = (f"aws:ec2/{type_}",) if type_ else ()
-    return Listing(kind=kind, words=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
+def json_of(*words: str) -> Any:
+    """Run a command and return the JSON that it prints.
+
+    Raises CalledProcessError, and FileNotFoundError if it is not installed.
+    """
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout or "null")
 
 
-AMAZON = (
-    Listing(
-        kind="cluster",
-        words=("aws", "eks", "list-clusters"),
-        rows="clusters",
-        types=("aws:eks/cluster:Cluster",),
-    ),
-    Listing(
-        kind="instance group",
-        words=("aws", "autoscaling", "describe-auto-scaling-groups"),
-        rows="AutoScalingGroups",
-        name="AutoScalingGroupName",
-        labels="Tags",
-    ),
-    # First: many of the other resources are identified by their VPC.
-    _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
-    Listing(
-        kind="instance",
-        words=(
-            *("aws", "ec2", "describe-instances", "--query=Reservations[].Instances[]"),
-            "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped",
-        ),
-        name="InstanceId",
-        labels="Tags",
-    ),
-    _ec2(
-        "launch template",
-        "describe-launch-templates",
-        "LaunchTemplates",
-        "LaunchTemplateName",
-        "launchTemplate:LaunchTemplate",
-        "LaunchTemplateId",
-    ),
-    _ec2(
-        "placement group", "describe-placement-groups", "PlacementGroups", "GroupName", "placementGroup:PlacementGroup"
-    ),
-    _ec2("volume", "describe-volumes", "Volumes", "VolumeId"),
-    _ec2(
-        "network interface",
-        "describe-network-interfaces",
-        "NetworkInterfaces",
-        "NetworkInterfaceId",
-        labels="TagSet",
-    ),
-    _ec2(
-        "security group",
-        "describe-security-groups",
-        "SecurityGroups",
-        "GroupName",
-        "securityGroup:SecurityGroup",
-        "GroupId",
-    ),
-    _ec2("NAT gateway", "describe-nat-gateways", "NatGateways", "NatGatewayId", "natGateway:NatGateway"),
-    _ec2("address", "describe-addresses", "Addresses", "AllocationId", "eip:Eip"),
-    _ec2(
-        "internet gateway",
-        "describe-internet-gateways",
-        "InternetGateways",
-        "InternetGatewayId",
-        "internetGateway:InternetGateway",
-    ),
-    _ec2("VPC endpoint", "describe-vpc-endpoints", "VpcEndpoints", "VpcEndpointId", "vpcEndpoint:VpcEndpoint"),
-    _ec2("route table", "describe-route-tables", "RouteTables", "RouteTableId", "routeTable:RouteTable"),
-    _ec2("subnet", "describe-subnets", "Subnets", "SubnetId", "subnet:Subnet"),
-    Listing(
-        kind="load balancer",
-        words=("aws", "elbv2", "describe-load-balancers"),
-        rows="LoadBalancers",
-        name="LoadBalancerName",
-    ),
-    Listing(
-        kind="classic load balancer",
-        words=("aws", "elb", "describe-load-balancers"),
-        rows="LoadBalancerDescriptions",
-        name="LoadBalancerName",
-    ),
-    Listing(
-        kind="role",
-        words=("aws", "iam", "list-roles"),
-        rows="Roles",
-        name="RoleName",
-        tags=("aws", "iam", "list-role-tags", "--role-name={id}"),
-        types=("aws:iam/role:Role",),
-    ),
-    Listing(
-        kind="policy",
-        words=("aws", "iam", "list-policies", "--scope=Local"),
-        rows="Policies",
-        name="PolicyName",
-        id="Arn",
-        tags=("aws", "iam", "list-policy-tags", "--policy-arn={id}"),
-        types=("aws:iam/policy:Policy",),
-    ),
-    Listing(
-        kind="OpenID provider",
-        words=("aws", "iam", "list-open-id-connect-providers"),
-        rows="OpenIDConnectProviderList",
-        name="Arn",
-        tags=("aws", "iam", "list-open-id-connect-provider-tags", "--open-id-connect-provider-arn={id}"),
-        types=("aws:iam/openIdConnectProvider:OpenIdConnectProvider",),
-    ),
-    Listing(
-        kind="key",
-        words=(
-            *("aws", "resourcegroupstaggingapi", "get-resources", "--resource-type-filters=kms:key"),
-            f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}",
-        ),
-        rows="ResourceTagMappingList",
-        name="ResourceARN",
-        labels="Tags",
-        types=("aws:kms/key:Key",),
-    ),
-    Listing(
-        kind="log group",
-        words=("aws", "logs", "describe-log-groups"),
-        rows="logGroups",
-        name="logGroupName",
-        types=("aws:cloudwatch/logGroup:LogGroup",),
-    ),
-    Listing(
-        kind="bucket",
-        words=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
-        rows="Buckets",
-        name="Name",
-        types=("aws:s3/bucket:Bucket",),
-    ),
-    Listing(
-        kind="image repository",
-        words=("aws", "ecr", "describe-repositories"),
-        rows="repositories",
-        name="repositoryName",
-        types=("aws:ecr/repository:Repository",),
-    ),
-    Listing(
-        kind="secret",
-        words=("aws", "secretsmanager", "list-secrets"),
-        rows="SecretList",
-        name="Name",
-        labels="Tags",
-        types=("aws:secretsmanager/secret:Secret",),
-    ),
-)
-"""Kinds of AWS, from https://docs.aws.amazon.com/cli/latest/reference/. Parts of another resource go with it."""
-PARTS = (
-    Listing(
-        kind="route table association",
-        words=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
-        name="RouteTableAssociationId",
-        types=("aws:ec2/routeTableAssociation:RouteTableAssociation",),
-    ),
-    Listing(
-        kind="pod identity association",
-        words=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
-        rows="associations",
-        name="associationId",
-        types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
-    ),
-)
-"""Kinds that go with their owner and have an id that only AWS knows."""
+@dataclass(frozen=True, kw_only=True)
+class Ownership:
+    """Labels and names that identify a stack's resources."""
+
+    cluster: str
+    """Name of its cluster."""
+    label: str
+    """Value of the label that says for which cluster a resource was created."""
+    names: Mapping[str, Sequence[re.Pattern[str]]]
+    """Kind -> names that only the stack's resources have."""
+    shared_names: Mapping[str, Sequence[re.Pattern[str]]]
+    """Kind -> names that other resources may have too, because they do not contain the cluster's name."""
+
+    def has(self, found: Found, networks: Iterable[str]) -> bool:
+        """Return True if the stack created the resource; `networks` are the ids of the stack's networks."""
+        label = found.labels.get(CLUSTER_LABEL)
+        if label is not None:
+            return label == self.label
+        if clusters := clusters_named(found.labels):
+            return self.cluster in clusters
+        if found.network:
+            return found.network in networks or _among(self.names, "network", found.network)
+        return _among(self.names, found.kind, found.name)
+
+    def needs_tags(self, listing: Listing, found: Found) -> bool:
+        """Return True if the resource's tags should be queried. Each query takes a second."""
+        made = listing.kind in self.shared_names
+        return bool(listing.tags) and (not made or _among(self.shared_names, listing.kind, found.name))
+
+
+def _among(names: Mapping[str, Sequence[re.Pattern[str]]], kind: str, name: str) -> bool:
+    return any(pattern.fullmatch(each) for pattern in names.get(kind, ()) for each in (name, name.rpartition("/")[2]))
+
+
+def clusters_named(labels: Mapping[str, str]) -> set[str]:
+    """Return the clusters that a cloud's own labels name."""
+    values = {value for key, value in labels.items() if key in NAMING_LABELS}
+    keys = {key.removeprefix(each) for key in labels for each in NAMING_KEYS if key.startswith(each)}
+    return values | (keys - {"enabled"})

@@ -24,6 +24,8 @@ QUEUED_LABEL = "cloud.google.com/gke-queued"
 """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Names the LocalQueue that admits a job: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
+KUEUE = "kueue"
+"""Name of the operator that admits the jobs of queues."""
 JOB_LABEL = f"{DOMAIN}/job"
 """Carried by every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
 

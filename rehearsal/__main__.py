@@ -10,7 +10,6 @@ from pathlib import Path
 import stack_config
 from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from infra.config import LocalConfig
 from infra.settings.problems import ConfigError
 from rehearsal.cloud import faults
 from rehearsal.folder import cluster_settings, rehearsal_folder
@@ -42,12 +41,12 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    if isinstance(config.platform, LocalConfig) or config.platform.kind not in ("gke", "eks"):
+    if not config.cloud.is_provisioned:
         print(f"{file.name}: platform.kind is {config.platform.kind}; rehearsals are of gke and eks", file=sys.stderr)
         return 1
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
-    words = [sys.executable, "-m", "setup", f"--rehearsal={config.platform.kind}", *image, *operators]
+    words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
     set_up = run_child(words, name="set-up", cwd=PROJECT, stdout=sys.stderr if options.json else None)
     if set_up.is_stopped:
         raise Interrupted("set-up keeps what it has finished; `make rehearse` goes on from there")

@@ -22,7 +22,7 @@ from setup.stores import gcs_server, s3_server
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
 SETTING = "object_store"
-"""What a rehearsal tells its clouds of the store: its kind and port."""
+"""What a rehearsal tells its clouds of the store: the scheme of its URLs and its port."""
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """moto wants to see one and does not check it."""
 
@@ -146,31 +146,31 @@ def _answer(request: Request) -> bytes:
         raise StoreError(f"{error.code}: {said[:300]}") from error
 
 
-STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gke": GoogleStore, "eks": AmazonStore}
-PROGRAMS: Mapping[str, Callable[[], Path]] = {"gke": gcs_server, "eks": s3_server}
+STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
+PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
 
 
 def store_of(settings: Properties) -> ObjectStore | None:
     """The store of a rehearsal's clouds; None where they have books alone."""
     found = settings.get(SETTING)
-    return STORES[found["kind"]](int(found["port"])) if found else None
+    return STORES[found["scheme"]](int(found["port"])) if found else None
 
 
 @contextmanager
-def running(kind: str) -> Iterator[Properties]:
-    """A store of that kind while the block runs, and what to tell the clouds of it; it ends with this process, too."""
+def running(scheme: str) -> Iterator[Properties]:
+    """Run a store for URLs of a scheme; yield the settings of the simulated clouds. It also ends with this process."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
     options = {
-        "gke": ["-backend=memory", "-scheme=http", f"-host={HOST}", f"-port={port}", f"-public-host={HOST}:{port}"],
-        "eks": ["-H", HOST, "-p", str(port)],
+        "gs": ["-backend=memory", "-scheme=http", f"-host={HOST}", f"-port={port}", f"-public-host={HOST}:{port}"],
+        "s3": ["-H", HOST, "-p", str(port)],
     }
-    words = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[kind]()), *options[kind]]
+    words = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[scheme]()), *options[scheme]]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait(server, port)
-        yield {SETTING: {"kind": kind, "port": port}}
+        yield {SETTING: {"scheme": scheme, "port": port}}
     finally:
         server.kill()
         server.wait()

@@ -16,16 +16,14 @@ from typing import Any
 from commands.checkpoint import project_of, repair
 from commands.down import JOBS
 from commands.interrupts import held
+from commands.inventory.ownership import ownership
+from commands.inventory.simulated import simulated
 from commands.orphans import end_orphans
 from commands.pending import adopt, looked_up
-from commands.remains.listers import simulated
-from commands.remains.ours import ours
 from commands.stack import settings_without_salt
 from commands.verify_empty import verify
-from infra.aws.config import EksConfig
+from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.cost import bill
-from infra.gcp.config import GkeConfig
 from infra.local import traces
 from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
@@ -89,7 +87,7 @@ class Rehearsal:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
         if self.subject.platform:
-            price = bill(self.subject.platform)
+            price = cloud_of(self.subject.platform).bill()
             report.cost = {part: money.amount for part, money in price.by_part().items()}
             report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
@@ -118,7 +116,7 @@ class Rehearsal:
 
     def _object_store(self) -> AbstractContextManager[Properties]:
         platform = self.subject.platform
-        return running(platform.kind) if isinstance(platform, GkeConfig | EksConfig) else nullcontext({})
+        return running(cloud_of(platform).scheme) if platform else nullcontext({})
 
     def _up(self, report: Report) -> bool:
         if self.subject.settings:
@@ -145,8 +143,8 @@ class Rehearsal:
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             platform = self.subject.platform
-            label = platform.cluster_label if isinstance(platform, GkeConfig | EksConfig) else ""
-            lost = adopt(self._exported(), self._pulumi, looked_up(simulated(self.folder), label))
+            find = looked_up(cloud_of(platform), simulated(self.folder)) if platform else None
+            lost = adopt(self._exported(), self._pulumi, find)
         except RuntimeError as error:
             self._say(str(error))
             return False
@@ -239,11 +237,11 @@ class Rehearsal:
         if self.subject.settings is None:
             return
         platform = load_file(self.subject.settings).platform
-        if isinstance(platform, GkeConfig | EksConfig):
-            receipt = verify(self.subject.stack, platform, "simulated", simulated(self.folder), ours(platform))
-            report.receipt = asdict(receipt)
-            if receipt.empty == bool(report.left):
-                report.problems.append(f"verify-empty finds {list(receipt.left)} where {report.left} is left")
+        lister = simulated(self.folder)
+        receipt = verify(self.subject.stack, cloud_of(platform), "simulated", lister, ownership(platform))
+        report.receipt = asdict(receipt)
+        if receipt.empty == bool(report.left):
+            report.problems.append(f"verify-empty finds {list(receipt.left)} where {report.left} is left")
 
     @property
     def _settings(self) -> Path:

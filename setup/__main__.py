@@ -18,7 +18,9 @@ def main() -> int:
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
     )
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
-    parser.add_argument("--rehearsal", choices=("gke", "eks"), help="the stack is rehearsed on that platform, not run")
+    parser.add_argument(
+        "--rehearsal", choices=("gs", "s3"), help="the stack is rehearsed with a bucket of that scheme, not run"
+    )
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )

@@ -181,13 +181,13 @@ def _digits(after: Collection[str] | None = None) -> Step:
     return Step(name=DIGITS, is_done=datasets.has_digits, do=_get_digits, after=after)
 
 
-def rehearsal_steps(operators: frozenset[str], platform: str, *, image: bool = False) -> list[Step]:
-    """Return the steps for the rehearsal of a stack of a platform. A rehearsal builds and pulls no image.
+def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
+    """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
-    `image` adds the files from which a trainer image would be built.
+    A rehearsal builds and pulls no image. `image` adds the files from which a trainer image would be built.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
-    programs += [GCS_SERVER] if platform == "gke" else []
+    programs += [GCS_SERVER] if scheme == "gs" else []
     downloads = Downloads()
     return [
         _debian(),

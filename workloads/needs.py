@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from infra.naming import KUEUE
 from workloads.spec import JobKind, JobSpec
 
 OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
@@ -18,10 +19,6 @@ OPERATORS: Mapping[JobKind, frozenset[str]] = MappingProxyType(
     }
 )
 """Names of operators, as in infra/operators/releases.py, by the kind of job."""
-
-
-KUEUE = "kueue"
-"""Name of the operator that admits the jobs of queues."""
 
 
 def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:

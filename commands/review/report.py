@@ -13,10 +13,8 @@ from typing import Any
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
-from infra.aws.config import EksConfig
-from infra.aws.standing import refused_changes, standing
-from infra.cost import Bill, bill, over_budget
-from infra.quota import Quota, quota_needed
+from infra.cost import Bill, over_budget
+from infra.quota import Quota
 from policy.rules import Finding
 from stack_config import StackConfig
 from workloads.command import host_command
@@ -70,9 +68,9 @@ class Report:
     @property
     def too_much(self) -> list[str]:
         """Quotas for which the change needs more than the account has left, in addition to the stack's current use."""
-        had = {_key(each): each.amount for each in quota_needed(self.before.platform)} if self.before else {}
+        had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
         found = []
-        for each in quota_needed(self.after.platform):
+        for each in self.after.cloud.quota():
             more = each.amount - had.get(_key(each), 0)
             left = self.left.get(_key(each))
             if left is not None and more > left:
@@ -81,18 +79,15 @@ class Report:
 
     @property
     def refused(self) -> list[str]:
-        """Changes that AWS rejects while the cluster with the earlier settings exists."""
-        if self.before is None or not isinstance(self.before.platform, EksConfig):
+        """Changes that the cloud rejects while the cluster with the earlier settings exists."""
+        if self.before is None:
             return []
-        if not isinstance(self.after.platform, EksConfig):
-            return []
-        cluster = standing(self.before.platform)
-        return [str(each) for each in refused_changes(cluster, self.after.platform)]
+        return [str(each) for each in self.after.cloud.refused_after(self.before.cloud)]
 
     @property
     def failures(self) -> list[str]:
         """Reasons not to merge the change."""
-        price = over_budget(bill(self.after.platform), self.after.budget)
+        price = over_budget(self.after.cloud.bill(), self.after.budget)
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
@@ -157,7 +152,7 @@ def refusal(stack: str, reason: str) -> str:
 
 def removal(stack: str, before: StackConfig) -> str:
     """Return the report for a change that removes a stack's file."""
-    found = bill(before.platform)
+    found = before.cloud.bill()
     more = " and what has no price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     return (
@@ -169,7 +164,7 @@ def removal(stack: str, before: StackConfig) -> str:
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
     """Return the report for programs."""
-    found = bill(report.after.platform)
+    found = report.after.cloud.bill()
     return {
         "stack": report.stack,
         "passes": not report.failures,
@@ -177,7 +172,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "source": "engine" if report.engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
-        "quota": [asdict(each) for each in quota_needed(report.after.platform)],
+        "quota": [asdict(each) for each in report.after.cloud.quota()],
         "policy": [
             {"rule": each.rule.name, "resource": each.resource, "message": each.message, "fails": each.fails}
             for each in report.findings
@@ -243,10 +238,10 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _price(report: Report, today: date) -> list[str]:
-    now = bill(report.after.platform)
+    now = report.after.cloud.bill()
     if not now.lines:
         return []
-    then = bill(report.before.platform) if report.before else Bill(lines=())
+    then = report.before.cloud.bill() if report.before else Bill(lines=())
     lines = ["| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
     old, new = then.by_part(), now.by_part()
     columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
@@ -271,8 +266,8 @@ def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
 
 def _quota(report: Report) -> list[str]:
     before = None if report.new else report.before
-    then = {_key(each): each.amount for each in quota_needed(before.platform)} if before else {}
-    changed = [each for each in quota_needed(report.after.platform) if then.get(_key(each)) != each.amount]
+    then = {_key(each): each.amount for each in before.cloud.quota()} if before else {}
+    changed = [each for each in report.after.cloud.quota() if then.get(_key(each)) != each.amount]
     if not changed:
         return []
     return [

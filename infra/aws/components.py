@@ -28,7 +28,7 @@ name before the kubelet starts: awslabs/amazon-eks-ami nodeadm/internal/api/stat
 
 
 @dataclass(frozen=True, kw_only=True)
-class EksCloud:
+class EksComponents:
     """Cloud components that the rest of the platform uses."""
 
     cluster: EksCluster
@@ -45,7 +45,7 @@ class EksCloud:
     """Repository of the trainer image; None if the image is prebuilt."""
 
 
-def build_cloud(config: EksConfig) -> EksCloud:
+def build_components(config: EksConfig) -> EksComponents:
     """Provision all cloud components."""
     aws = pulumi_aws.Provider(
         "aws",
@@ -78,7 +78,7 @@ def build_cloud(config: EksConfig) -> EksCloud:
     if config.image.prebuilt is None:
         args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
         repository = ImageRepository("registry", args, ours)
-    return EksCloud(
+    return EksComponents(
         cluster=cluster, system=system, groups=groups, identity=identity, bucket=bucket, repository=repository
     )
 

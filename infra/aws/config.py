@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
+from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
 from infra.settings.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
@@ -112,6 +113,11 @@ class EksPoolConfig(Section):
     """Size of each node's boot disk in GB."""
     disk_type: Literal["gp3", "io2"] = "gp3"
     """Type of each node's boot disk."""
+
+    @property
+    def model(self) -> ProvisioningModel:
+        """Provisioning model of the nodes."""
+        return ProvisioningModel.parse(self.capacity)
 
 
 class EksBucketConfig(Section):

@@ -10,14 +10,14 @@ import pulumi
 from pulumi_aws import ec2, eks
 
 from infra.aws.config import EksConfig
-from infra.aws.pools import NodeGroupPlan
+from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
 from infra.hardware.ec2 import Ec2Machine
 from infra.hardware.eks_nodes import eks_pods
+from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
-CAPACITY_TYPES = {"spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 GPU_TAINT = "nvidia.com/gpu"
 
 
@@ -61,7 +61,7 @@ class NodeGroup(pulumi.ComponentResource):
             _template(args, self._placement_group(name, plan)),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        kind = plan.pool.capacity.partition(":")[0] if plan else "on-demand"
+        model = plan.model if plan else ProvisioningModel(kind="on-demand")
         gpu = args.machine.gpu
         labels = {POOL_LABEL: args.pool} | ({ACCELERATOR_LABEL: gpu} if gpu else {})
         group = eks.NodeGroup(
@@ -74,9 +74,9 @@ class NodeGroup(pulumi.ComponentResource):
             node_role_arn=args.role,
             subnet_ids=args.subnets,
             ami_type="AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
-            capacity_type=CAPACITY_TYPES.get(kind, "ON_DEMAND"),
+            capacity_type="SPOT" if model.is_spot else "CAPACITY_BLOCK" if model.is_capacity_block else "ON_DEMAND",
             # For a capacity block, only the template may have the instance type.
-            instance_types=None if kind == "capacity-block" else [args.machine.name],
+            instance_types=None if model.is_capacity_block else [args.machine.name],
             launch_template=eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
             scaling_config=eks.NodeGroupScalingConfigArgs(
                 desired_size=args.nodes, min_size=args.nodes, max_size=args.nodes
@@ -114,7 +114,7 @@ def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
     By default EKS starts more nodes first. A reservation or a capacity block does not have those. MINIMAL removes a
     node before it starts another: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
     """
-    reserved = plan is not None and plan.reservation is not None
+    reserved = plan is not None and plan.model.reservation is not None
     return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if reserved else None)
 
 
@@ -124,14 +124,14 @@ def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
     EKS updates nodes of a capacity block only at size 0:
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
     """
-    return ["launchTemplate", "version"] if plan is not None and plan.capacity_block else []
+    return ["launchTemplate", "version"] if plan is not None and plan.model.is_capacity_block else []
 
 
 def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -> ec2.LaunchTemplateArgs:
     """Return the launch template's inputs. EKS adds the image and joins the nodes to the cluster."""
     plan = args.plan
     interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
-    block = plan is not None and plan.capacity_block
+    block = plan is not None and plan.model.is_capacity_block
     return ec2.LaunchTemplateArgs(
         instance_type=args.machine.name if block else None,
         update_default_version=True,
@@ -143,7 +143,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
             ec2.LaunchTemplateBlockDeviceMappingArgs(
                 device_name="/dev/xvda",
                 ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
-                    volume_size=plan.pool.disk_size_gb if plan else 100,
+                    volume_size=plan.pool.disk_size_gb if plan else SYSTEM_DISK_GB,
                     volume_type=plan.pool.disk_type if plan else "gp3",
                     iops=3000,
                     encrypted="true",
@@ -157,7 +157,7 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
         instance_market_options=ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
         if block
         else None,
-        capacity_reservation_specification=_reservation(plan.reservation if plan else None),
+        capacity_reservation_specification=_reservation(plan.model.reservation if plan else None),
         tags=_named(args),
         tag_specifications=[
             ec2.LaunchTemplateTagSpecificationArgs(

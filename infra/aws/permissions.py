@@ -8,7 +8,14 @@ each type in `rehearsal/facts/resources.py`. Calls for inputs that Trainyard doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from infra.aws.inventory import LISTINGS
+from infra.inventory import PlannedResource
+
+Document = dict[str, Any]
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
 """Calls that remove network interfaces which nodes left behind, before a subnet or security group is deleted:
@@ -129,3 +136,63 @@ READ = (
     "ec2:DescribeImages",
 )
 """Additional actions of the provider, a preview's quota check and `make verify-empty`."""
+
+SERVICES = {
+    "elb": "elasticloadbalancing",
+    "elbv2": "elasticloadbalancing",
+    "resourcegroupstaggingapi": "tag",
+    "s3api": "s3",
+}
+"""IAM names of the AWS CLI's services, if they differ."""
+NAMES = {
+    "s3:ListBuckets": "s3:ListAllMyBuckets",
+    "iam:ListOpenIdConnectProviders": "iam:ListOpenIDConnectProviders",
+    "iam:ListOpenIdConnectProviderTags": "iam:ListOpenIDConnectProviderTags",
+}
+"""Actions whose name differs from their command's."""
+READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
+
+
+def action(words: Sequence[str]) -> str:
+    """Return the IAM action of an `aws` command: `aws ec2 describe-vpcs` is `ec2:DescribeVpcs`."""
+    _, service, verb, *_ = words
+    name = f"{SERVICES.get(service, service)}:{''.join(part.capitalize() for part in verb.split('-'))}"
+    return NAMES.get(name, name)
+
+
+def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
+    """Return the IAM policy to preview, create, destroy and list resources in a region."""
+    planned = list(planned)
+    made = {each for record in planned for each in ACTIONS.get(record.type, ())} | set(PUSH)
+    listed = {action(each) for listing in LISTINGS for each in (listing.words, listing.tags) if each}
+    reading = {each for each in made if each.partition(":")[2].startswith(READING)} | listed | set(READ)
+    passed, linked = "iam:PassRole", "iam:CreateServiceLinkedRole"
+    changing = made - reading - {passed, linked}
+    roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]
+    here = {"StringEquals": {"aws:RequestedRegion": region}}
+    to = {"StringEquals": {"iam:PassedToService": sorted(_trusted(planned))}}
+    # Route 53 has no regions. AWS calls it with the caller's permissions for an endpoint with private names:
+    # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
+    names = {each for each in changing if each.startswith("route53:")}
+    service = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _statement("Look", reading),
+            _statement("Change", (each for each in changing - names if not each.startswith("iam:")), Condition=here),
+            _statement("NameEndpoints", names),
+            _statement("ChangeItsRoles", (each for each in changing if each.startswith("iam:")), roles),
+            _statement("PassItsRoles", [passed], roles, Condition=to),
+            _statement("LetServicesIn", [linked], Condition=service),
+        ],
+    }
+
+
+def _trusted(planned: Iterable[PlannedResource]) -> set[str]:
+    """Return the services that may assume the stack's roles."""
+    trusts = [json.loads(record.inputs["assumeRolePolicy"]) for record in planned if record.type == "aws:iam/role:Role"]
+    return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}
+
+
+def _statement(sid: str, actions: Iterable[str], resources: Sequence[str] = ("*",), **more: Any) -> Document:
+    return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": sorted(resources), **more}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes
 
-from infra.aws.cloud import EksCloud, build_cloud
 from infra.aws.cluster import context_name
+from infra.aws.components import EksComponents, build_components
 from infra.aws.config import EksConfig
 from infra.aws.device_plugins import DevicePlugins, DevicePluginsArgs
 from infra.image.cloud_image import trainer_images
@@ -20,7 +20,7 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 
 def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
     """Provision the platform for jobs. `images` are the variants to build for them."""
-    cloud = build_cloud(config)
+    cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
         "kubernetes",
@@ -41,7 +41,7 @@ def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
 
 def _platform(
     config: EksConfig,
-    cloud: EksCloud,
+    cloud: EksComponents,
     provider: pulumi_kubernetes.Provider,
     inside: pulumi.ResourceOptions,
     images: Images,
@@ -72,7 +72,7 @@ def _platform(
     )
 
 
-def _trainer_images(config: EksConfig, cloud: EksCloud, variants: frozenset[str]) -> Images:
+def _trainer_images(config: EksConfig, cloud: EksComponents, variants: frozenset[str]) -> Images:
     """Return the prebuilt image, or build images and push them to a registry that the nodes can read."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None

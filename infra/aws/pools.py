@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
+from infra.hardware.provisioning_model import ProvisioningModel
+
+SYSTEM_DISK_GB = 100
+"""Boot disk of each node of the system pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +33,9 @@ class NodeGroupPlan:
         return self.pool.nodes
 
     @property
-    def reservation(self) -> str | None:
-        """Id of the capacity reservation or capacity block that the nodes come from."""
-        return self.pool.capacity.partition(":")[2] or None
-
-    @property
-    def capacity_block(self) -> bool:
-        """True if the nodes come from a capacity block."""
-        return self.pool.capacity.startswith("capacity-block")
+    def model(self) -> ProvisioningModel:
+        """Provisioning model of the nodes."""
+        return self.pool.model
 
     @property
     def placement_group(self) -> bool:
@@ -48,7 +47,7 @@ class NodeGroupPlan:
         """
         if self.pool.placement_group is not None:
             return self.pool.placement_group
-        return self.efa and self.reservation is None
+        return self.efa and self.model.reservation is None
 
 
 def node_groups(config: EksConfig) -> list[NodeGroupPlan]:
@@ -60,6 +59,6 @@ def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
     """Return the node group of one pool."""
     machine = ec2_machine(pool.machine_type)
     efa = machine.efa_interfaces > 0 and pool.nodes > 1 if pool.efa is None else pool.efa
-    single = efa or pool.placement_group or ":" in pool.capacity
+    single = efa or pool.placement_group or pool.model.reservation
     zones = pool.zones or (config.all_zones[:1] if single else config.all_zones)
     return NodeGroupPlan(name=pool.name, pool=pool, machine=machine, zones=zones, efa=efa)

@@ -234,14 +234,14 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
     """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
     if not pool.placement_group:
         return
-    if plan.capacity_block:
+    if plan.model.is_capacity_block:
         yield Problem(
             "eks.pool.placement_capacity_block",
             ("placement_group",),
             "a capacity block is placed closely by itself; remove it",
             True,
         )
-    elif plan.reservation:
+    elif plan.model.reservation:
         message = (
             "a reservation has no capacity in a new placement group, which the stack would make; remove it, and make "
             "the reservation in a group of yours if its nodes must be close"
@@ -258,7 +258,7 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
-    if plan.capacity_block and not plan.machine.capacity_block:
+    if plan.model.is_capacity_block and not plan.machine.capacity_block:
         some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
         yield Problem(
             "eks.pool.capacity_block_machine",
@@ -266,9 +266,9 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
             f"{plan.machine.name} has no capacity blocks; they are for {some}",
             pool.capacity,
         )
-    if plan.reservation and len(plan.zones) > 1:
+    if plan.model.reservation and len(plan.zones) > 1:
         yield Problem(
             "eks.pool.reservation_zones", ("zones",), "a reservation is in one zone; write that one", list(pool.zones)
         )
-    if plan.reservation and not pool.zones:
+    if plan.model.reservation and not pool.zones:
         yield Problem("eks.pool.reservation_without_zone", ("zones",), "write the zone of the reservation", [])

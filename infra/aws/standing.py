@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Any
 
 from infra.aws.config import EksConfig
 from infra.hardware.versions import minor_of
 from infra.settings.problem import Path, Problem
 
 START_OVER = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
+
+CLUSTER = "aws:eks/cluster:Cluster"
+VPC = "aws:ec2/vpc:Vpc"
+SUBNET = "aws:ec2/subnet:Subnet"
+PRIVATE = "network-private-"
+"""Prefix of the names of the cluster's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +38,27 @@ def standing(config: EksConfig) -> StandingCluster:
     """Return the cluster that the settings describe."""
     return StandingCluster(
         region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
+    )
+
+
+def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
+    """Return the cluster in a deployment of `pulumi stack export`; None if it has none."""
+    made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
+    clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
+    vpcs = [each["outputs"] for each in made if each["type"] == VPC]
+    if not clusters or not vpcs:
+        return None
+    subnets = [
+        (IPv4Network(each["outputs"]["cidrBlock"]), str(each["outputs"]["availabilityZone"]))
+        for each in made
+        if each["type"] == SUBNET and each["urn"].rpartition("::")[2].startswith(PRIVATE)
+    ]
+    zones = tuple(zone for _range, zone in sorted(subnets))
+    return StandingCluster(
+        region=zones[0][:-1] if zones else "",
+        vpc=str(vpcs[0]["cidrBlock"]),
+        zones=zones,
+        version=str(clusters[0]["version"]),
     )
 
 

@@ -1,5 +1,5 @@
-"""What a cloud platform costs an hour: the sum of dated, sourced prices, and the names of what has no price here."""
+"""Hourly cost of a cloud platform: dated, sourced prices, and the names of items without a price."""
 
-from infra.cost.bill import Bill, Line, Money, bill, over_budget
+from infra.cost.bill import Bill, Line, Money, over_budget
 
-__all__ = ["Bill", "Line", "Money", "bill", "over_budget"]
+__all__ = ["Bill", "Line", "Money", "over_budget"]

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from infra.aws.config import EksConfig
-from infra.aws.pools import node_groups
-from infra.config import PlatformConfig
 from infra.cost.prices import PRICES, Item, Price
-from infra.gcp.config import GkeConfig
-from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
-from infra.hardware.gce import gce_machine
-from infra.hardware.machines import MachineType
 
-NAT_VMS = 32
-"""Nodes above which Cloud NAT costs no more an hour: https://cloud.google.com/nat/pricing"""
 SAME_REGION, OTHER_REGION = 0.05, 0.35
 """Error of a price in the region that it is of, and in another: an estimate from prices of one machine in many regions
 (a2-highgpu-1g costs 28 % more in Tokyo than in Iowa)."""
@@ -24,10 +15,6 @@ SPOT_ERROR = 0.5
 """Error of a spot price, which moves: https://cloud.google.com/compute/docs/instances/spot#pricing"""
 FRESH = timedelta(days=365)
 """Age at which a price is called old."""
-WHOLE_MACHINES = frozenset({"a3-highgpu", "a3-megagpu", "a3-ultragpu", "c4-standard"})
-"""Series of which prices are known by the vCPU, its share of the memory in it."""
-GPUS_WITH_MACHINE = frozenset({"nvidia-b200"})
-"""GPUs whose price has that of their machine in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +116,6 @@ def _as_spot(line: Line, spot: bool | None) -> bool:
     return line.spot if spot is None or line.part in ("cluster", "system") else spot
 
 
-def bill(platform: PlatformConfig) -> Bill:
-    """What the platform costs; no lines for one that is not a cloud's."""
-    if isinstance(platform, GkeConfig):
-        return Bill(lines=tuple(_gke(platform)))
-    if isinstance(platform, EksConfig):
-        return Bill(lines=tuple(_eks(platform)))
-    return Bill(lines=())
-
-
 def over_budget(found: Bill, budget: float | None) -> str | None:
     """Why a bill is not within a budget in US dollars an hour; None if it is, or if there is no budget."""
     if budget is None:
@@ -150,7 +128,8 @@ def over_budget(found: Bill, budget: float | None) -> str | None:
     return None
 
 
-def _line(part: str, cloud: str, region: str, name: str, quantity: float, *, spot: bool = False) -> Line:
+def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *, spot: bool = False) -> Line:
+    """Return a line with the prices of an item, from the nearest region with a price."""
     on_demand = _nearest(Item(cloud=cloud, name=name), region)
     has_spot = not name.startswith("disk ") and part not in ("cluster", "system")
     as_spot = _nearest(Item(cloud=cloud, name=name, spot=True), region) if has_spot else on_demand
@@ -169,60 +148,3 @@ def _nearest(item: Item, region: str) -> Price | None:
     """The price in that region, else in another, which the error band says."""
     found = [price for price in PRICES if price.item == item]
     return min(found, key=lambda price: price.region not in (region, "global"), default=None)
-
-
-def _gke(platform: GkeConfig) -> Iterator[Line]:
-    region, nodes = platform.region, platform.system_pool.max_nodes
-    yield _line("cluster", "gcp", region, "GKE control plane", 1)
-    yield from _gce_machine("system", region, gce_machine(system_machine(platform)), nodes)
-    yield _line("system", "gcp", region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
-    for pool in platform.pools:
-        # Ways to get the same nodes stand for each other: the first one is what the pool asks for.
-        plan, count = pool_plans(platform, pool)[0], num_nodes(pool)
-        nodes += count
-        yield from _gke_pool(plan, region, count)
-    yield _line("cluster", "gcp", region, "Cloud NAT per VM", min(nodes, NAT_VMS))
-    yield _line("cluster", "gcp", region, "external address", 1)
-
-
-def _gke_pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
-    # Flex-start nodes cost less than on demand; they are not thought to.
-    spot, part = plan.rung == "spot", plan.pool.name
-    if plan.tpu is not None:
-        yield _line(part, "gcp", region, f"TPU {plan.tpu.generation} chip", nodes * plan.tpu.chips_per_host, spot=spot)
-    else:
-        yield from _gce_machine(part, region, plan.machine, nodes, spot=spot)
-        if plan.gpu is not None:
-            name = f"{plan.gpu} with its share of the machine" if plan.gpu in GPUS_WITH_MACHINE else plan.gpu
-            yield _line(part, "gcp", region, name, nodes * plan.gpus, spot=spot)
-    disk = f"disk {plan.disk_type} GB"
-    yield _line(part, "gcp", region, disk, plan.pool.disk_size_gb * nodes, spot=spot)
-
-
-def _gce_machine(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
-    # Google prices machines by their parts, the same for every size of a family.
-    family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
-    if series in WHOLE_MACHINES:
-        yield _line(part, "gcp", region, f"{series} vCPU with its memory", machine.vcpus * nodes, spot=spot)
-    elif machine.gpu not in GPUS_WITH_MACHINE:
-        yield _line(part, "gcp", region, f"{family} vCPU", machine.vcpus * nodes, spot=spot)
-        yield _line(part, "gcp", region, f"{family} GiB", machine.memory_gib * nodes, spot=spot)
-    if machine.local_ssds:
-        yield _line(part, "gcp", region, "local SSD 375 GB", machine.local_ssds * nodes, spot=spot)
-
-
-def _eks(platform: EksConfig) -> Iterator[Line]:
-    region, system = platform.region, platform.system_pool
-    gateways = len(platform.all_zones) if platform.network.nat_per_zone else 1
-    yield _line("cluster", "aws", region, "EKS control plane", 1)
-    yield _line("cluster", "aws", region, "NAT gateway", gateways)
-    yield _line("system", "aws", region, system.machine_type, system.nodes)
-    yield _line("system", "aws", region, "disk gp3 GB", SYSTEM_DISK_GB * system.nodes)
-    for plan in node_groups(platform):
-        spot = plan.pool.capacity == "spot"
-        if plan.capacity_block:
-            yield _line(plan.name, "aws", region, f"{plan.machine.name} in a capacity block", plan.nodes)
-        else:
-            yield _line(plan.name, "aws", region, plan.machine.name, plan.nodes, spot=spot)
-        disk = f"disk {plan.pool.disk_type} GB"
-        yield _line(plan.name, "aws", region, disk, plan.pool.disk_size_gb * plan.nodes, spot=spot)

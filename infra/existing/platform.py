@@ -7,7 +7,7 @@ import os
 import pulumi
 import pulumi_kubernetes
 
-from infra.config import ClaimConfig, KubeconfigConfig
+from infra.existing.config import ClaimConfig, KubeconfigConfig
 from infra.kubeconfig import PROVIDER_ENVIRONMENT, kubeconfig_files
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import CLAIM_URL, Platform

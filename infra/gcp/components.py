@@ -24,7 +24,7 @@ ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNode
 
 
 @dataclass(frozen=True, kw_only=True)
-class GkeCloud:
+class GkeComponents:
     """Cloud components that the rest of the platform uses."""
 
     cluster: GkeCluster
@@ -45,7 +45,7 @@ class GkeCloud:
     """Repository of the trainer image; None if the image is prebuilt."""
 
 
-def build_cloud(config: GkeConfig) -> GkeCloud:
+def build_components(config: GkeConfig) -> GkeComponents:
     """Provision all cloud components."""
     project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
     plans = node_pools(config)
@@ -76,7 +76,7 @@ def build_cloud(config: GkeConfig) -> GkeCloud:
     if config.image.prebuilt is None:
         args = ImageRepositoryArgs(project=project, cluster=config.name, config=config.registry, reader=account)
         repository = ImageRepository("registry", args)
-    return GkeCloud(
+    return GkeComponents(
         cluster=cluster,
         system=system,
         plans=plans,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
 from infra.settings.scalars import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
@@ -148,6 +149,11 @@ on-demand or spot capacity in one zone."""
     """Hours after which GKE removes a node; flex-start and queued nodes live 168 hours at most."""
     preloaded_image_disk: DiskImage | None = None
     """Disk image with container images in it, attached as secondary boot disk so that nodes need not pull them."""
+
+    @property
+    def models(self) -> tuple[ProvisioningModel, ...]:
+        """Provisioning models in the order in which they are tried."""
+        return tuple(map(ProvisioningModel.parse, self.capacity))
 
 
 class GkeBucketConfig(Section):

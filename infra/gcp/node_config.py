@@ -26,8 +26,8 @@ def node_config(
         image_type="COS_CONTAINERD",
         service_account=service_account,
         oauth_scopes=SCOPES,
-        spot=True if plan.rung == "spot" else None,
-        flex_start=True if plan.flexible else None,
+        spot=True if plan.model.is_spot else None,
+        flex_start=True if plan.model.is_flexible else None,
         max_run_duration=None if plan.max_run_hours is None else f"{plan.max_run_hours * 3600}s",
         reservation_affinity=_reservation(plan),
         guest_accelerators=_gpus(plan),
@@ -56,14 +56,13 @@ def node_config(
 
 def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationAffinityArgs | None:
     """https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
-    kind, _, name = plan.rung.partition(":")
-    if kind == "reservation":
+    if name := plan.model.reservation:
         return container.NodePoolNodeConfigReservationAffinityArgs(
             consume_reservation_type="SPECIFIC_RESERVATION",
             key="compute.googleapis.com/reservation-name",
             values=[name],
         )
-    if plan.flexible:
+    if plan.model.is_flexible:
         return container.NodePoolNodeConfigReservationAffinityArgs(consume_reservation_type="NO_RESERVATION")
     return None
 
@@ -88,17 +87,17 @@ def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAccelerat
 
 def _labels(plan: NodePoolPlan) -> dict[str, str]:
     labels = {POOL_LABEL: plan.pool.name}
-    if plan.ladder:
+    if plan.has_fallback:
         labels[COMPUTE_CLASS_LABEL] = plan.pool.name
-    if plan.rung == "queued":
+    if plan.model.is_queued:
         labels[QUEUED_LABEL] = "true"
     return labels
 
 
 def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
     """Return Trainyard's taints. GKE adds those of GPUs and TPUs; setting them here too would conflict."""
-    keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.ladder else {}
-    if plan.rung == "queued":
+    keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.has_fallback else {}
+    if plan.model.is_queued:
         keys[QUEUED_LABEL] = "true"
     taints = [
         container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE") for key, value in keys.items()

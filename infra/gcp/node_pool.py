@@ -129,7 +129,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             autoscaling=_autoscaling(plan),
             management=container.NodePoolManagementArgs(
                 # Dynamic Workload Scheduler rejects auto-repair. Elsewhere, GKE recreates a broken slice as a whole.
-                auto_repair=not plan.flexible,
+                auto_repair=not plan.model.is_flexible,
                 auto_upgrade=True,
             ),
             upgrade_settings=_upgrades(plan),
@@ -143,7 +143,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             ),
             placement_policy=self._placement(name, args),
             queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True)
-            if plan.rung == "queued"
+            if plan.model.is_queued
             else None,
             node_config=node_config(args.config, plan, args.service_account),
             opts=pulumi.ResourceOptions(
@@ -229,7 +229,7 @@ def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | Non
     https://github.com/crossplane-contrib/provider-upjet-gcp/pull/1029,
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies#short-lived-upgrades-flex-start
     """
-    if plan.flexible:
+    if plan.model.is_flexible:
         return None
     # No spare accelerators to surge into.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)

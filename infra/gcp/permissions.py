@@ -5,7 +5,12 @@ https://cloud.google.com/iam/docs/roles-permissions
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from infra.gcp.inventory import LISTINGS
+from infra.inventory import PlannedResource
 
 ROLES: Mapping[str, Sequence[str]] = {
     "gcp:artifactregistry/repository:Repository": ("roles/artifactregistry.admin",),
@@ -34,3 +39,15 @@ ROLES: Mapping[str, Sequence[str]] = {
 
 LISTED: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
 """Viewer roles of resources and quotas that `make verify-empty` reads but the stack does not create."""
+
+
+def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
+    """Return the project roles to preview, create, destroy and list resources."""
+    planned = list(planned)
+    roles = {role for record in planned for role in ROLES.get(record.type, ())}
+    roles |= {LISTED[listing.kind] for listing in LISTINGS if listing.kind in LISTED}
+    granted = sorted({record.inputs["role"] for record in planned if record.type == "gcp:projects/iAMMember:IAMMember"})
+    only = f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly({json.dumps(granted)})"
+    conditions = {"roles/resourcemanager.projectIamAdmin": {"title": "grants only these roles", "expression": only}}
+    bindings = [{"role": role, **({"condition": conditions[role]} if role in conditions else {})} for role in roles]
+    return {"project": project, "bindings": sorted(bindings, key=lambda each: str(each["role"]))}

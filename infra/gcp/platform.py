@@ -6,11 +6,12 @@ import pulumi
 import pulumi_kubernetes
 
 from infra.gcp.accelerator_network import PodNetworks, PodNetworksArgs
-from infra.gcp.cloud import GkeCloud, build_cloud
 from infra.gcp.cluster import context_name
+from infra.gcp.components import GkeComponents, build_components
 from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
 from infra.gcp.config import GkeConfig
 from infra.gcp.host_folder import HostFolder, HostFolderArgs
+from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
@@ -23,7 +24,7 @@ IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
     """Provision the platform for jobs that run, of the images that are built here, `images`."""
-    cloud = build_cloud(config)
+    cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
         "kubernetes",
@@ -40,19 +41,19 @@ def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
     return _platform(config, cloud, provider, inside, _trainer_images(config, cloud, images))
 
 
-def _ladders(cloud: GkeCloud, inside: pulumi.ResourceOptions) -> None:
+def _ladders(cloud: GkeComponents, inside: pulumi.ResourceOptions) -> None:
     """A ComputeClass for each pool that is tried in several ways."""
-    for pool in dict.fromkeys(plan.pool.name for plan in cloud.plans if plan.ladder):
-        rungs: dict[str, list[pulumi.Output[str]]] = {}
+    for pool in dict.fromkeys(plan.pool.name for plan in cloud.plans if plan.has_fallback):
+        models: dict[ProvisioningModel, list[pulumi.Output[str]]] = {}
         for plan in cloud.plans:
             if plan.pool.name == pool:
-                rungs.setdefault(plan.rung, []).append(cloud.pools[plan.name].name)
-        CapacityLadder(f"{pool}-ladder", CapacityLadderArgs(pool=pool, node_pools=list(rungs.values())), inside)
+                models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
+        CapacityLadder(f"{pool}-ladder", CapacityLadderArgs(pool=pool, node_pools=list(models.values())), inside)
 
 
 def _platform(
     config: GkeConfig,
-    cloud: GkeCloud,
+    cloud: GkeComponents,
     provider: pulumi_kubernetes.Provider,
     inside: pulumi.ResourceOptions,
     images: Images,
@@ -94,7 +95,7 @@ def _platform(
     )
 
 
-def _trainer_images(config: GkeConfig, cloud: GkeCloud, variants: frozenset[str]) -> Images:
+def _trainer_images(config: GkeConfig, cloud: GkeComponents, variants: frozenset[str]) -> Images:
     """The image that is there already, or those that are built and pushed where the nodes may pull them."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None

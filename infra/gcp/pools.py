@@ -8,6 +8,7 @@ from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.hardware.gce import gce_machine, gpus_on
 from infra.hardware.gpus import WITHOUT_CUDA_13
 from infra.hardware.machines import MachineType
+from infra.hardware.provisioning_model import ProvisioningModel
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.hardware.zones import NO_E2_ZONES
 
@@ -32,9 +33,9 @@ class NodePoolPlan:
     """Name in GKE."""
     pool: GkePoolConfig
     """Settings of the pool."""
-    rung: str
+    model: ProvisioningModel
     """Provisioning model, one of the pool's."""
-    ladder: bool
+    has_fallback: bool
     """True if the pool has several node pools to try, so a ComputeClass chooses."""
     machine: MachineType
     """Machine type."""
@@ -67,11 +68,6 @@ class NodePoolPlan:
         return self.pool.gpu_driver or ("default" if self.gpu in WITHOUT_CUDA_13 else "latest")
 
     @property
-    def flexible(self) -> bool:
-        """True if Dynamic Workload Scheduler provisions the nodes."""
-        return self.rung in ("flex-start", "queued")
-
-    @property
     def compact(self) -> bool:
         """True if nodes without TPUs have compact placement."""
         if self.tpu is not None:
@@ -79,7 +75,7 @@ class NodePoolPlan:
         if self.pool.compact is not None:
             return self.pool.compact
         fits = self.machine.family in COMPACT_FAMILIES and self.nodes > 1 and len(self.zones) == 1
-        return fits and self.rung in ("on-demand", "spot")
+        return fits and not (self.model.is_flexible or self.model.is_reserved)
 
     @property
     def disk_type(self) -> str:
@@ -91,7 +87,7 @@ class NodePoolPlan:
     @property
     def max_run_hours(self) -> int | None:
         """Hours after which GKE removes a node."""
-        return self.pool.max_run_hours or (LONGEST_RUN_HOURS if self.flexible else None)
+        return self.pool.max_run_hours or (LONGEST_RUN_HOURS if self.model.is_flexible else None)
 
 
 def slice_of(pool: GkePoolConfig) -> TpuSlice | None:
@@ -127,29 +123,29 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
     zones = pool.zones or (config.zone,)
     # Nodes of a slice, and nodes with compact placement, are in one zone.
     groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
-    ladder = len(pool.capacity) * len(groups) > 1
+    has_fallback = len(pool.capacity) * len(groups) > 1
     plans = []
     for index in range(pool.slices if multi_host else 1):
-        for position, rung in enumerate(pool.capacity):
+        for position, model in enumerate(pool.models):
             for group in groups:
                 parts = [pool.name]
                 if multi_host and pool.slices > 1:
                     parts.append(str(index))
                 if len(pool.capacity) > 1:
-                    parts.append(f"{position}-{rung.partition(':')[0]}")
+                    parts.append(f"{position}-{model.kind}")
                 if len(groups) > 1:
                     parts.append(group[0].rpartition("-")[2])
                 plan = NodePoolPlan(
                     name="-".join(parts),
                     pool=pool,
-                    rung=rung,
-                    ladder=ladder,
+                    model=model,
+                    has_fallback=has_fallback,
                     machine=machine,
                     gpu=gpu,
                     gpus=gpus,
                     tpu=found,
                     nodes=num_nodes(pool) // (pool.slices if multi_host else 1),
-                    min_nodes=_least(pool, rung, ladder),
+                    min_nodes=_min_nodes(pool, model, has_fallback=has_fallback),
                     zones=group,
                 )
                 plans.append(plan)
@@ -162,8 +158,8 @@ def num_nodes(pool: GkePoolConfig) -> int:
     return pool.nodes if found is None else found.hosts * pool.slices
 
 
-def _least(pool: GkePoolConfig, rung: str, ladder: bool) -> int | None:
-    if pool.min_nodes is None and (ladder or rung in ("flex-start", "queued")):
+def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: bool) -> int | None:
+    if pool.min_nodes is None and (has_fallback or model.is_flexible):
         return 0
     return pool.min_nodes
 

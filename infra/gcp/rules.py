@@ -183,7 +183,8 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         message = f"{lacking[0]} has no {name}; it is in {_near(lacking[0], known)}; `check_zones: false` skips this"
         yield Problem("gke.pool.zones_lack_accelerator", ("zones",), message, list(zones))
     flexible = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
-    if flexible and "flex-start" in pool.capacity and (zone := next((z for z in zones if z not in flexible), None)):
+    by_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
+    if flexible and by_flex_start and (zone := next((z for z in zones if z not in flexible), None)):
         message = (
             f"flex-start has {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
         )
@@ -211,7 +212,7 @@ def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
             f"must be a multiple of {zones}, the number of zones, in a pool that does not scale",
             pool.nodes,
         )
-    if pool.min_nodes and plans[0].ladder:
+    if pool.min_nodes and plans[0].has_fallback:
         yield Problem(
             "gke.pool.min_with_fallback",
             ("min_nodes",),
@@ -226,14 +227,15 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     plan = plans[0]
     if len(set(pool.capacity)) != len(pool.capacity):
         yield Problem("gke.pool.capacity_duplicate", ("capacity",), "names one way twice", list(pool.capacity))
-    reserved = [index for index, rung in enumerate(pool.capacity) if rung.startswith("reservation")]
-    if "spot" in pool.capacity and reserved and pool.capacity.index("spot") < max(reserved):
+    reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
+    spot = [index for index, model in enumerate(pool.models) if model.is_spot]
+    if reserved and spot and spot[0] < max(reserved):
         message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
         yield Problem("gke.pool.spot_before_reservation", ("capacity",), message, list(pool.capacity))
-    if "queued" in pool.capacity and len(pool.capacity) > 1:
+    if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
         message = "queued nodes come when Kueue asks for them, not in turn with others; write queued alone"
         yield Problem("gke.pool.queued_with_others", ("capacity",), message, list(pool.capacity))
-    dynamic = [rung for rung in pool.capacity if rung in ("flex-start", "queued")]
+    dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
         return
     if plan.tpu is None and (plan.gpu is None or plan.machine.family not in FLEX_START_FAMILIES):
@@ -242,7 +244,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             "write on-demand, spot or reservation:NAME"
         )
         yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
-    if plan.tpu is not None and "queued" in dynamic:
+    if plan.tpu is not None and any(model.is_queued for model in dynamic):
         yield Problem(
             "gke.pool.queued_tpu",
             ("capacity",),
@@ -279,11 +281,11 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
             f"{plan.machine.family.upper()} takes no compact placement; remove it",
             True,
         )
-    elif any(rung.startswith("reservation") for rung in pool.capacity):
+    elif any(model.is_reserved for model in pool.models):
         yield Problem(
             "gke.pool.compact_reservation", ("compact",), "a reservation brings its own placement; remove it", True
         )
-    elif any(each.flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
+    elif any(each.model.is_flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
         yield Problem(
             "gke.pool.compact_flex_start",
             ("compact",),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pulumi
 import pulumi_kubernetes
 
-from infra.config import LocalConfig
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local.cluster import LocalCluster
+from infra.local.config import LocalConfig
 from infra.local.machine import LocalMachine
 from infra.local.programs import BUCKET_IN_NODE
 from infra.local.settings import TAKE_OVER_VARIABLE

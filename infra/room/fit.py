@@ -6,13 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from infra.aws.config import EksConfig
-from infra.config import PlatformConfig
-from infra.gcp.config import GkeConfig
 from infra.hardware import Capacity, gpus, tpus
 from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
-from infra.room.offers import SYSTEM, Nodes, NodeState, Offer, offers_of
+from infra.room.offers import SYSTEM, Nodes, NodeState, Offer
 from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
 from infra.settings.problem import Problem
@@ -47,21 +44,20 @@ class Ask:
     """
 
 
-def misfits(platform: PlatformConfig, asks: Sequence[Ask]) -> list[Problem]:
+def misfits(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[Problem]:
     """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
-    return [each for each in places(platform, asks) if isinstance(each, Problem)]
+    return [each for each in places(offers, asks) if isinstance(each, Problem)]
 
 
-def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem | None]:
+def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem | None]:
     """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
 
     A job is in one pool: the pool with the smallest nodes that has capacity. If a pool can be provisioned in several
     ways, count its nodes once. A queued job must fit next to jobs without a queue; it may wait for queued jobs. A
     suspended job must fit on an empty platform.
     """
-    if not isinstance(platform, GkeConfig | EksConfig):
+    if not offers:
         return [None] * len(asks)
-    offers = offers_of(platform)
     found, free = _running(offers, asks)
     running = free
     alone: dict[int, list[Nodes]] = {}
@@ -81,12 +77,11 @@ def places(platform: PlatformConfig, asks: Sequence[Ask]) -> list[str | Problem 
     return [offers[each].pool if isinstance(each, int) else each for each in pools]
 
 
-def rooms(platform: GkeConfig | EksConfig, asks: Sequence[Ask]) -> list[PoolRoom]:
+def rooms(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[PoolRoom]:
     """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
 
     A pod without a pool, such as mpirun's, gets the first allowed pool with enough capacity.
     """
-    offers = offers_of(platform)
     _, left = _running(offers, asks)
     found = []
     for offer, nodes in zip(offers, left, strict=True):

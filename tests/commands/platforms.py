@@ -6,10 +6,12 @@ import functools
 import json
 from typing import Any
 
-from commands.remains.listings import Listing
-from commands.remains.ours import Ours, ours
+from commands.inventory.ownership import ownership
+from commands.review.recording import run
 from infra.aws.config import EksConfig
+from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
+from infra.inventory import Listing, Ownership
 
 
 def gke(name: str, **more: Any) -> GkeConfig:
@@ -22,14 +24,20 @@ def eks(name: str, **more: Any) -> EksConfig:
     return EksConfig.model_validate_json(json.dumps({"kind": "eks", "name": name, **more}))
 
 
-def known(platform: GkeConfig | EksConfig) -> Ours:
+def known(platform: GkeConfig | EksConfig) -> Ownership:
     """What is known of a platform's resources."""
     return _known(type(platform), platform.model_dump_json(exclude_unset=True))
 
 
 @functools.cache
-def _known(kind: type[GkeConfig | EksConfig], settings: str) -> Ours:
-    return ours(kind.model_validate_json(settings))
+def _known(kind: type[GkeConfig | EksConfig], settings: str) -> Ownership:
+    return ownership(kind.model_validate_json(settings))
+
+
+def permissions_of(platform: GkeConfig | EksConfig) -> dict[str, Any]:
+    """Return the permissions for a platform's stack."""
+    cloud = cloud_of(platform)
+    return cloud.permissions(run(cloud.declare).records)
 
 
 def listing(kind: str, table: tuple[Listing, ...]) -> Listing:

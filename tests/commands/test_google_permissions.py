@@ -1,16 +1,15 @@
-"""The roles that `commands.rights` prints for GKE are those for the calls of Google's provider, and no more."""
+"""The roles that `commands.permissions` prints for GKE are those for the calls of Google's provider, and no more."""
 
 from __future__ import annotations
 
 import pytest
 
-from commands import rights
 from commands.review.recording import run
-from infra.gcp.cloud import build_cloud
-from infra.gcp.rights import LISTED
-from infra.gcp.rights import ROLES as ROLES_BY_TYPE
+from infra.gcp.components import build_components
+from infra.gcp.permissions import LISTED
+from infra.gcp.permissions import ROLES as ROLES_BY_TYPE
 from tests.commands.google_calls import CALLS, PERMISSIONS, ROLES
-from tests.commands.platforms import gke
+from tests.commands.platforms import gke, permissions_of
 from tests.components.google_discovery import methods
 
 STACKS = {
@@ -31,7 +30,7 @@ def needed(types: set[str]) -> dict[str, set[str]]:
 
 def types_of(name: str) -> set[str]:
     """Return the types of Google's resources in a stack."""
-    records = run(lambda: build_cloud(STACKS[name])).records
+    records = run(lambda: build_components(STACKS[name])).records
     return {each.type for each in records if each.type.startswith("gcp:")}
 
 
@@ -46,14 +45,14 @@ def test_calls_are_methods_of_their_api(kind: str) -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_printed_roles_hold_every_call(name: str) -> None:
-    granted = {each["role"] for each in rights.google(STACKS[name])["bindings"]}
+    granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]}
     allowed = {permission for role in granted for permission in ROLES.get(role, ())}
     assert {kind: lacking for kind, found in needed(types_of(name)).items() if (lacking := found - allowed)} == {}
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_no_printed_role_is_idle(name: str) -> None:
-    granted = {each["role"] for each in rights.google(STACKS[name])["bindings"]} - set(LISTED.values())
+    granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(LISTED.values())
     wanted = {permission for found in needed(types_of(name)).values() for permission in found}
     for role in granted:
         others = {permission for other in granted - {role} for permission in ROLES[other]}

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from commands import rights
-from infra.aws.rights import ACTIONS
-from infra.gcp.rights import ROLES
+from infra.aws.permissions import ACTIONS
+from infra.gcp.permissions import ROLES
 from rehearsal.cloud.kinds import KINDS
 from setup.stores import s3_server
-from tests.commands.platforms import eks, gke
+from tests.commands.platforms import eks, gke, permissions_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 A3 = {"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}
@@ -35,7 +34,7 @@ json.dump(found, sys.stdout)
 """
 
 
-def statements(policy: rights.Document) -> dict[str, Any]:
+def statements(policy: dict[str, Any]) -> dict[str, Any]:
     """A policy's statements by their names."""
     return {each["Sid"]: each for each in policy["Statement"]}
 
@@ -46,7 +45,7 @@ def test_every_kind_of_the_clouds_has_its_rights() -> None:
 
 
 def test_every_action_is_a_call_of_its_service() -> None:
-    allowed = {each for found in rights.amazon(eks("train"))["Statement"] for each in found["Action"]}
+    allowed = {each for found in permissions_of(eks("train"))["Statement"] for each in found["Action"]}
     allowed |= {each for actions in ACTIONS.values() for each in actions}
     # S3 calls its actions by other names than its calls, and passing a role is no call.
     called = sorted(each for each in allowed if not each.startswith("s3:") and each != "iam:PassRole")
@@ -58,7 +57,7 @@ def test_every_action_is_a_call_of_its_service() -> None:
 
 
 def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
-    found = statements(rights.amazon(eks("train", region="us-west-2")))
+    found = statements(permissions_of(eks("train", region="us-west-2")))
     assert not [each for statement in found.values() for each in statement["Action"] if "*" in each]
     assert "ec2:CreateVpc" in found["Change"]["Action"]
     assert found["Change"]["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-west-2"}}
@@ -101,14 +100,14 @@ def test_rights_include_the_calls_of_updates_and_deletions() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    looked = statements(rights.amazon(eks("train")))["Look"]["Action"]
+    looked = statements(permissions_of(eks("train")))["Look"]["Action"]
     assert "iam:ListRoleTags" in looked
     assert "tag:GetResources" in looked
     assert not [each for each in looked if re.search(r":(Create|Put|Delete|Update|Modify|Attach|Tag)", each)]
 
 
 def test_google_has_no_primitive_role_and_grants_only_what_the_stack_grants() -> None:
-    found = {each["role"]: each.get("condition") for each in rights.google(gke("train", pools=[A3]))["bindings"]}
+    found = {each["role"]: each.get("condition") for each in permissions_of(gke("train", pools=[A3]))["bindings"]}
     assert not {"roles/owner", "roles/editor", "roles/viewer"} & set(found)
     condition = found["roles/resourcemanager.projectIamAdmin"]
     assert condition
@@ -117,18 +116,18 @@ def test_google_has_no_primitive_role_and_grants_only_what_the_stack_grants() ->
 
 
 def test_a_stack_gets_only_the_rights_that_it_needs() -> None:
-    plain = {each["role"] for each in rights.google(gke("train"))["bindings"]}
-    more = {each["role"] for each in rights.google(gke("train", pools=[A3]))["bindings"]}
+    plain = {each["role"] for each in permissions_of(gke("train"))["bindings"]}
+    more = {each["role"] for each in permissions_of(gke("train", pools=[A3]))["bindings"]}
     assert more - plain == {"roles/compute.securityAdmin"}
 
 
 @pytest.mark.parametrize(
     ("stack", "code", "said"),
-    [("eks", 0, '"Version"'), ("dev", 0, '"bindings"'), ("local", 2, "no rights"), ("x", 2, "x")],
+    [("eks", 0, '"Version"'), ("dev", 0, '"bindings"'), ("local", 2, "no permissions"), ("x", 2, "x")],
 )
 def test_the_command(stack: str, code: int, said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "commands.rights", stack], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "commands.permissions", stack], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert done.returncode == code
     assert said in (done.stdout if code == 0 else done.stderr)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from commands import verify_empty
-from commands.remains.listers import simulated
-from commands.remains.listings import AMAZON, GOOGLE
+from commands.inventory.simulated import simulated
 from commands.review import recording
 from commands.verify_empty import main, verify
-from infra.aws import cloud as aws
 from infra.aws.config import EksConfig
-from infra.gcp import cloud as gcp
+from infra.aws.inventory import LISTINGS as AMAZON
+from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
+from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.naming import cloud_labels
 from rehearsal.cloud import checking
 from rehearsal.cloud.kinds import KINDS
@@ -75,7 +75,7 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
     listed = {each for listing in (*GOOGLE, *AMAZON) for each in listing.types}
     missing = {each for each in KINDS if each not in listed and each not in WITH_THEIR_OWNERS}
     assert {each for each in missing if not each.startswith("aws:s3/")} == set(), (
-        "list it in commands/remains/listings.py"
+        "list it in infra/gcp/inventory.py or infra/aws/inventory.py"
     )
     assert not listed & WITH_THEIR_OWNERS.keys()
 
@@ -96,15 +96,8 @@ def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recordi
 
 
 def made(platform: GkeConfig | EksConfig) -> list[recording.Record]:
-    """What a platform makes in its cloud."""
-
-    def program() -> None:
-        if isinstance(platform, GkeConfig):
-            gcp.build_cloud(platform)
-        else:
-            aws.build_cloud(platform)
-
-    return recording.run(program).records
+    """Return what a platform declares in its cloud."""
+    return recording.run(cloud_of(platform).declare).records
 
 
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
@@ -130,11 +123,11 @@ def test_each_leak_is_named_and_a_stack_of_a_longer_name_is_not(
     for each in found:
         folder = new_books(tmp_path)
         put(folder, second, others)
-        assert verify("a", first, "simulated", simulated(folder), known(first)).left == ()
+        assert verify("a", cloud_of(first), "simulated", simulated(folder), known(first)).left == ()
         put(folder, first, [each])
-        (left,) = verify("a", first, "simulated", simulated(folder), known(first)).left
+        (left,) = verify("a", cloud_of(first), "simulated", simulated(folder), known(first)).left
         assert left.startswith(f"{KIND_OF[each.type]} "), each
-    assert len(verify("a-2", second, "simulated", simulated(folder), known(second)).left) == len(others)
+    assert len(verify("a-2", cloud_of(second), "simulated", simulated(folder), known(second)).left) == len(others)
 
 
 def new_books(folder: Path) -> Path:

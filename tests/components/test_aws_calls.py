@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.rights import NAMES, SERVICES
-from infra.aws.rights import ACTIONS
+from infra.aws.permissions import ACTIONS, NAMES, SERVICES
 from setup.stores import s3_server
 from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
 from tests.components.cloud_program import graph

@@ -11,8 +11,9 @@ import pulumi
 import pytest
 from pulumi.runtime import rpc
 
-from infra.config import ClaimConfig, KubeconfigConfig, LocalConfig, UrlConfig
+from infra.existing.config import ClaimConfig, KubeconfigConfig, UrlConfig
 from infra.local import preflight
+from infra.local.config import LocalConfig
 from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
 

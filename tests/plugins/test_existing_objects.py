@@ -13,7 +13,8 @@ from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
 from commands.review.recorded import have_objects, recorded_file
 from commands.stack import PulumiFailed
-from infra.config import KubeconfigConfig
+from infra.existing.cloud import Existing
+from infra.existing.config import KubeconfigConfig
 from tests.plugins.api_server import ApiServer
 from tests.plugins.stack import Stack
 
@@ -22,9 +23,9 @@ CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "jobsets.jobse
 
 
 @pytest.fixture
-def platform(api_server: ApiServer) -> KubeconfigConfig:
+def cloud(api_server: ApiServer) -> Existing:
     """The test's API server as a cluster of the user."""
-    return KubeconfigConfig.model_validate(settings(api_server.kubeconfig)["trainyard:platform"])
+    return Existing(KubeconfigConfig.model_validate(settings(api_server.kubeconfig)["trainyard:platform"]))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,7 +47,7 @@ def settings(kubeconfig: Path) -> dict[str, Any]:
     return {"trainyard:platform": platform, "trainyard:jobs": [job]}
 
 
-def test_only_what_is_there_is_found(platform: KubeconfigConfig, api_server: ApiServer, tmp_path: Path) -> None:
+def test_only_what_is_there_is_found(cloud: Existing, api_server: ApiServer, tmp_path: Path) -> None:
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
     wanted = [
         ("v1", "Namespace", "", NAMESPACE),
@@ -55,25 +56,25 @@ def test_only_what_is_there_is_found(platform: KubeconfigConfig, api_server: Api
         ("jobset.x-k8s.io/v1alpha2", "JobSet", NAMESPACE, "digits"),
         CRD,
     ]
-    assert existing(wanted, platform) == []
+    assert existing(wanted, cloud) == []
     core.create_namespace({"metadata": {"name": NAMESPACE}})
     try:
         core.create_namespaced_service_account(NAMESPACE, {"metadata": {"name": "trainer"}})
-        assert existing([*wanted, ("v1", "ServiceAccount", NAMESPACE, "trainer")], platform)[0] == wanted[0]
+        assert existing([*wanted, ("v1", "ServiceAccount", NAMESPACE, "trainer")], cloud)[0] == wanted[0]
         assert ("v1", "ServiceAccount", NAMESPACE, "trainer") in existing(
-            [("v1", "ServiceAccount", NAMESPACE, "trainer")], platform
+            [("v1", "ServiceAccount", NAMESPACE, "trainer")], cloud
         )
     finally:
         core.delete_namespace(NAMESPACE)
 
 
-def test_cluster_without_an_answer_stops_the_command(platform: KubeconfigConfig, tmp_path: Path) -> None:
-    content = yaml.safe_load(Path(str(platform.kubeconfig)).read_text(encoding="utf-8"))
+def test_cluster_without_an_answer_stops_the_command(cloud: Existing, tmp_path: Path) -> None:
+    content = yaml.safe_load(Path(str(cloud.kubeconfig)).read_text(encoding="utf-8"))
     content["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     with pytest.raises(PulumiFailed, match=r"context = test: .* cannot be read: .*Connection refused"):
-        existing([CRD], platform.model_copy(update={"kubeconfig": str(file)}))
+        existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
 
 
 def test_objects_of_the_program_and_of_the_state_have_the_same_identity(api_server: ApiServer, tmp_path: Path) -> None:

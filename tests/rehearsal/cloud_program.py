@@ -6,9 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from infra.aws import cloud as aws
 from infra.aws.config import EksConfig
-from infra.gcp import cloud as gcp
+from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
 
 
@@ -20,8 +19,4 @@ def platform_of(settings: Mapping[str, Any]) -> GkeConfig | EksConfig:
 
 def build(settings: Mapping[str, Any]) -> None:
     """Make it."""
-    platform = platform_of(settings)
-    if isinstance(platform, GkeConfig):
-        gcp.build_cloud(platform)
-    else:
-        aws.build_cloud(platform)
+    cloud_of(platform_of(settings)).declare()

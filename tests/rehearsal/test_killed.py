@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from commands.checkpoint import repair
+from commands.inventory.ownership import ownership
+from commands.inventory.simulated import simulated
 from commands.pending import adopt, looked_up
-from commands.remains.listers import simulated
-from commands.remains.ours import ours
 from commands.verify_empty import verify
+from infra.clouds import cloud_of
 from rehearsal.cloud.state import changing, read_state
 from tests.conftest import ALL
 from tests.rehearsal.cloud_program import platform_of
@@ -81,14 +82,14 @@ def recover(stack: SimulatedStack, case: Case) -> list[str]:
     """What `make up` and `make down` do first; the resources that must be looked for by hand."""
     repair(stack.folder / "backend", "clouds", "test")
     stack.run("cancel", "--yes")
-    find = looked_up(simulated(stack.folder / "clouds"), platform_of(case.settings).cluster_label)
+    find = looked_up(cloud_of(platform_of(case.settings)), simulated(stack.folder / "clouds"))
     return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True, find)
 
 
 def left(stack: SimulatedStack, case: Case) -> tuple[str, ...]:
     """What `make verify-empty` finds."""
     platform = platform_of(case.settings)
-    receipt = verify("test", platform, "simulated", simulated(stack.folder / "clouds"), ours(platform))
+    receipt = verify("test", cloud_of(platform), "simulated", simulated(stack.folder / "clouds"), ownership(platform))
     assert receipt.empty == (not receipt.left)
     return receipt.left
 

@@ -15,10 +15,10 @@ from rehearsal.object_store import ObjectStore, StoreError, running, store_of
 from setup.go_programs import build_all, remove_objects
 from setup.stores import GCS_SERVER
 
-TYPES = {"gke": "gcp:storage/bucket:Bucket", "eks": "aws:s3/bucket:Bucket"}
+TYPES = {"gs": "gcp:storage/bucket:Bucket", "s3": "aws:s3/bucket:Bucket"}
 INPUTS: dict[str, dict[str, Any]] = {
-    "gke": {"name": "checkpoints", "project": "some-project", "location": "us-central1"},
-    "eks": {"bucket": "checkpoints", "region": "us-west-2"},
+    "gs": {"name": "checkpoints", "project": "some-project", "location": "us-central1"},
+    "s3": {"bucket": "checkpoints", "region": "us-west-2"},
 }
 
 # The first run on a machine builds one of the two stores.
@@ -39,7 +39,7 @@ class Buckets:
         )
         new_state(folder, settings=settings)
         self.cloud = Cloud(folder, ClusterEffects(folder))
-        if kind == "gke":
+        if kind == "gs":
             self.cloud.create(
                 service.urn, service.type, {"project": "some-project", "service": "storage.googleapis.com"}
             )
@@ -54,10 +54,10 @@ class Buckets:
         self.cloud.delete("urn:bucket", TYPES[self.kind], id_)
 
 
-@pytest.fixture(params=["gke", "eks"])
+@pytest.fixture(params=["gs", "s3"])
 def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]:
     """An empty cloud whose buckets are real."""
-    if request.param == "gke":
+    if request.param == "gs":
         build_all([GCS_SERVER])
         remove_objects()
     with running(request.param) as settings:

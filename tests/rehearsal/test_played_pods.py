@@ -35,7 +35,7 @@ SOON_SECONDS = 30.0
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     """A rehearsal's cluster without a cloud around it."""
-    subprocess.run([sys.executable, "-m", "setup", "--rehearsal=eks"], cwd=PROJECT, check=True)
+    subprocess.run([sys.executable, "-m", "setup", "--rehearsal=s3"], cwd=PROJECT, check=True)
     settings = cluster_settings("played-test", None)
     new_state(tmp_path, settings=behind.prepare(tmp_path, settings))
     try:

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from commands.pending import REPEATABLE, adopt, looked_up
-from commands.remains.listers import Lister
-from commands.remains.listings import AMAZON, PARTS, Found, read
+from infra.aws.config import EksConfig
+from infra.aws.inventory import LISTINGS as AMAZON
+from infra.aws.inventory import PARTS
 from infra.cloud_ids import TEMPLATES, known_id
+from infra.clouds import cloud_of
+from infra.inventory import Found, Lister, read
 from rehearsal.cloud.kind import filled
 from rehearsal.cloud.kinds import KINDS
 from rehearsal.duration import in_words, longest_chain, turned
 
+CLOUD = cloud_of(EksConfig(kind="eks", name="dist"))
+"""A cloud with label `dist.us-west-2`."""
 EVERYTHING = {
     name: f"some-{name.lower()}"
     for name in """project region location name router cluster accountId serviceAccountId role member service bucket
@@ -104,7 +109,7 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     others = Found(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
     old, ours = (Found(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
-    find = looked_up(lister(others, old, ours), "dist.us-west-2")
+    find = looked_up(CLOUD, lister(others, old, ours))
     wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None
@@ -116,7 +121,7 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
 def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = PARTS
-    find = looked_up(lister(*read(parts, rows)), "dist.us-west-2")
+    find = looked_up(CLOUD, lister(*read(parts, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None
@@ -125,9 +130,7 @@ def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
 def test_every_creation_of_a_cloud_can_be_found_again() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
-    assert kinds - looked_up_types == set(), (
-        "give its id in infra/cloud_ids.py, or list it in commands/remains/listings.py"
-    )
+    assert kinds - looked_up_types == set(), "give its id in infra/cloud_ids.py, or list it in infra/aws/inventory.py"
 
 
 def test_nothing_is_touched_where_nothing_is_pending() -> None:

@@ -10,7 +10,6 @@ import pytest
 from commands.review import recording
 from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
-from infra.quota import quota_needed
 from rehearsal.autoscaler import takes
 from rehearsal.cloud import checking
 from rehearsal.cloud.aws.kinds import NODE_GROUP
@@ -70,7 +69,7 @@ def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     assert [str(finding) for each in clouds.values() for finding in checking.findings(each.type, each.inputs)] == []
     state = CloudState(resources=clouds)
     counted = {name.partition("/")[2] for name in quota_used(state)}
-    foretold = {each.name for each in quota_needed(config.platform)}
+    foretold = {each.name for each in config.cloud.quota()}
     assert {name for name in counted if "GPU" in name or "TPU" in name} <= foretold
     nodes = [node for each in state.of_type(NODE_POOL) for node in nodes_of_pool(state, each, 1)]
     nodes += [node for each in state.of_type(NODE_GROUP) for node in nodes_of_group(state, each)]

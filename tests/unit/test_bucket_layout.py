@@ -6,7 +6,7 @@ import pytest
 
 from infra.aws.config import EksBucketConfig
 from infra.aws.storage import lifecycle
-from infra.config import LocalConfig
+from infra.local.config import LocalConfig
 from run_record import run_record
 from stack_config import StackConfig, parse
 from tests.unit.refused import JOB, PLATFORM

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.cost import bill, over_budget
+from infra.cost import Bill, over_budget
 from infra.cost.prices import PRICES
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
 from stack_config import parse
+
+
+def bill(platform: PlatformConfig) -> Bill:
+    """Return the cost of a platform."""
+    return cloud_of(platform).bill()
 
 
 def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfig:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from commands.standing import cluster_in
 from infra.aws.config import EksConfig
-from infra.aws.standing import StandingCluster, refused_changes, standing
+from infra.aws.standing import StandingCluster, cluster_in, refused_changes, standing
 from tests.commands.platforms import eks
 
 

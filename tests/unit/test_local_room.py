@@ -17,7 +17,7 @@ def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
     """What is said of jobs on two CPUs and 8 GiB."""
     config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
     assert config.platform.kind == "local"
-    found = shortage(config.jobs, config.platform, Capacity(millicores=2000, memory=8 * 2**30))
+    found = shortage(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
     return [str(problem) for problem in found]
 
 

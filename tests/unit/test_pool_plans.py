@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.clouds import cloud_of
 from infra.gcp.config import POOL_NAME_LIMIT
 from infra.gcp.pools import LONGEST_RUN_HOURS, node_pools, num_nodes
-from infra.quota import quota_needed
 from infra.settings.problems import ConfigError
 from stack_config import parse
 
@@ -60,12 +60,12 @@ def test_what_is_accepted_is_what_gke_takes(pool: dict[str, Any]) -> None:
         assert not (plan.multi_host and plan.nodes != (plan.tpu.hosts if plan.tpu else 0))
         assert plan.compact <= (len(plan.zones) == 1)
         assert not (plan.compact and plan.tpu)
-        if plan.flexible or plan.ladder:
+        if plan.model.is_flexible or plan.has_fallback:
             assert plan.min_nodes == 0
-        if plan.flexible:
+        if plan.model.is_flexible:
             assert plan.max_run_hours is not None
             assert plan.max_run_hours <= LONGEST_RUN_HOURS
         if plan.min_nodes is None:
             assert plan.nodes % len(plan.zones) == 0
     assert sum(plan.nodes for plan in plans) >= num_nodes(platform.pools[0])
-    assert all(each.amount > 0 for each in quota_needed(platform))
+    assert all(each.amount > 0 for each in cloud_of(platform).quota())

@@ -8,13 +8,12 @@ import pytest
 
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES
-from infra.quota import quota_needed
 from stack_config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:
     """Name -> amount."""
-    return {each.name: each.amount for each in quota_needed(parse({"platform": platform, "jobs": []}).platform)}
+    return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
 
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:

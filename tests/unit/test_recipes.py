@@ -35,7 +35,7 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
     """The jobs, which nothing contradicts: on this machine, or where there are accelerators."""
     config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
-    assert contradictions(config.platform, config.jobs) == []
+    assert contradictions(config.cloud, config.jobs) == []
     return config.jobs
 
 

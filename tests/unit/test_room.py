@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.room.pool_room import PoolRoom
-from infra.scheduling import Scheduling, scheduling
+from infra.scheduling import Scheduling
 from infra.settings.problems import ConfigError
 from stack_config import StackConfig, parse
 from stack_room import pools_of_jobs, queue_rooms
@@ -220,11 +220,11 @@ def test_does_not_fit(name: str) -> None:
 
 
 def test_a_job_on_cpu_says_nothing() -> None:
-    assert scheduling(stack({"kind": "gke", "project": "some-project"}).platform, None) == Scheduling()
+    assert stack({"kind": "gke", "project": "some-project"}).cloud.scheduling(None) == Scheduling()
 
 
 def test_a_slice() -> None:
-    found = scheduling(stack(TPUS).platform, "v4", "2x2x4")
+    found = stack(TPUS).cloud.scheduling("v4", "2x2x4")
     assert found.node_selector == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",
@@ -235,7 +235,7 @@ def test_a_slice() -> None:
 
 def test_a_ladder_is_selected_by_its_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
-    found = scheduling(stack({"kind": "gke", "project": "some-project", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
     assert {each["key"] for each in found.tolerations} == {
         "nvidia.com/gpu",
@@ -245,19 +245,19 @@ def test_a_ladder_is_selected_by_its_class() -> None:
 
 def test_queued_nodes_are_tolerated() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    found = scheduling(stack({"kind": "gke", "project": "some-project", "pools": [pool]}).platform, "nvidia-h100-80gb")
+    found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
 def test_adapters_of_a_node() -> None:
-    assert scheduling(stack(P5).platform, "nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+    assert stack(P5).cloud.scheduling("nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
 
 
 def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
     """Else two jobs that share a node's GPUs would both want its only adapter."""
-    quarter = scheduling(stack(P5).platform, "nvidia-h100-80gb", gpus_per_host=2)
+    quarter = stack(P5).cloud.scheduling("nvidia-h100-80gb", gpus_per_host=2)
     assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
-    assert scheduling(stack({"kind": "eks"}).platform, "nvidia-tesla-t4", gpus_per_host=2).devices == {}
+    assert stack({"kind": "eks"}).cloud.scheduling("nvidia-tesla-t4", gpus_per_host=2).devices == {}
 
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
@@ -272,25 +272,25 @@ TWO_POOLS = {
 def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
     jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
     ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
-    pools = list(pools_of_jobs(ordered.platform, ordered.jobs).values())
+    pools = list(pools_of_jobs(ordered.cloud, ordered.jobs).values())
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
 
 
 def test_a_suspended_job_is_put_where_it_can_go_on() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     paused = stack({"kind": "gke", "project": "some-project", "pools": pools}, {**A100, "suspend": True}, A100)
-    assert list(pools_of_jobs(paused.platform, paused.jobs).values()) == ["two", "one"]
+    assert list(pools_of_jobs(paused.cloud, paused.jobs).values()) == ["two", "one"]
 
 
 def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     queued = stack({"kind": "gke", "project": "some-project", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
-    assert list(pools_of_jobs(queued.platform, queued.jobs).values()) == ["one", "two", "one"]
+    assert list(pools_of_jobs(queued.cloud, queued.jobs).values()) == ["one", "two", "one"]
 
 
 def room_of(config: StackConfig, pool: str) -> PoolRoom:
     """What one pool has for jobs of queues."""
-    return next(each for each in queue_rooms(config.platform, config.jobs) if each.pool == pool)
+    return next(each for each in queue_rooms(config.cloud, config.jobs) if each.pool == pool)
 
 
 def test_a_queue_has_what_jobs_without_one_leave() -> None:
@@ -298,7 +298,7 @@ def test_a_queue_has_what_jobs_without_one_leave() -> None:
     rest = stack(
         {"kind": "gke", "project": "some-project"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1}
     )
-    assert [each.pool for each in queue_rooms(everything.platform, everything.jobs)] == ["system", "gpus"]
+    assert [each.pool for each in queue_rooms(everything.cloud, everything.jobs)] == ["system", "gpus"]
     whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
     assert whole.room.millicores - half.room.millicores == rest.jobs[1].resources.capacity.millicores
@@ -322,20 +322,20 @@ def test_a_queue_has_chips_and_adapters() -> None:
 
 
 def test_pods_say_which_pool_they_are_for() -> None:
-    found = scheduling(stack(TWO_POOLS).platform, "nvidia-a100-80gb", pool="small")
+    found = stack(TWO_POOLS).cloud.scheduling("nvidia-a100-80gb", pool="small")
     assert found.node_selector["trainyard.dev/pool"] == "small"
-    assert scheduling(stack(TWO_POOLS).platform, None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
+    assert stack(TWO_POOLS).cloud.scheduling(None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
 
 
 def test_a_cluster_of_the_users(tmp_path: Any) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: a}]", encoding="utf-8")
-    platform = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).platform
-    assert scheduling(platform, "nvidia-l4").node_selector == {}
-    assert scheduling(platform, "v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+    cloud = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).cloud
+    assert cloud.scheduling("nvidia-l4").node_selector == {}
+    assert cloud.scheduling("v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke", "project": "some-project"}, {"kind": "eks"}])
 def test_accelerators_that_are_nowhere(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
-        scheduling(stack(platform).platform, "nvidia-b200")
+        stack(platform).cloud.scheduling("nvidia-b200")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from docs import config_reference
-from infra.config import LocalConfig
+from infra.local.config import LocalConfig
 from stack_config import StackConfig, load_file, main, parse, with_recipes
 from workloads.recipes import recipe_jobs, recipe_names
 

@@ -221,5 +221,5 @@ def test_an_image_that_is_there_already_is_the_trainers() -> None:
     platform = {**GKE, "zone": "us-central2-b", "pools": [{"name": "tpus", "accelerator": "v4-8"}], "image": image}
     values = on(platform, accelerator="v4-8")
     config = StackConfig.model_validate(values, strict=False)
-    (problem,) = contradictions(config.platform, config.jobs)
+    (problem,) = contradictions(config.cloud, config.jobs)
     assert "jobs[0].image: is missing: the platform's image is the trainer's without XLA" in str(problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commands.remains.listings import Found
+from infra.inventory import Found
 from tests.commands.platforms import eks, gke, known
 
 

@@ -1,0 +1,102 @@
+"""Eks: the Cloud of an EKS platform. Imports Pulumi only to provision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from infra.authorized_networks import examples
+from infra.aws import capacity, inventory, permissions, prices, quota, rules, scheduling
+from infra.aws.config import EksConfig
+from infra.aws.standing import cluster_in, refused_changes, standing
+from infra.cloud import Cloud, cloud_images
+from infra.cost.bill import Line
+from infra.hardware.tpus import TpuSlice
+from infra.image.own_images import built_everywhere
+from infra.image.rules import image_problems
+from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.quota import Quota, quotas
+from infra.room.offers import Offer
+from infra.scheduling import Scheduling
+from infra.settings.problem import Problem
+
+if TYPE_CHECKING:
+    from infra.platform import Platform
+
+
+class Eks(Cloud):
+    """An EKS cluster that the stack provisions."""
+
+    scheme = "s3"
+    command = "aws"
+    listings = inventory.LISTINGS
+    lookups = (*inventory.LISTINGS, *inventory.PARTS)
+
+    def __init__(self, config: EksConfig) -> None:
+        self.config = config
+        self.cluster_name = config.name
+        self.label = config.cluster_label
+        self.is_protected = config.deletion_protection
+        self.keeps_bucket = config.bucket.keep
+
+    @property
+    def built_images(self) -> frozenset[str]:
+        return cloud_images(self.config.image.prebuilt)
+
+    def problems(self) -> list[Problem]:
+        return [*rules.problems(self.config), *image_problems(self.config.image)]
+
+    def up_problems(self, checkout: str, stack: str) -> list[str]:
+        del checkout, stack
+        if not (found := examples(self.config.authorized_networks)):
+            return []
+        return [
+            f"trainyard:platform.authorized_networks: AWS rejects {', '.join(found)}, a range for examples; write the "
+            "public address of this machine, followed by /32"
+        ]
+
+    def refused_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
+        cluster = cluster_in(deployment)
+        return refused_changes(cluster, self.config) if cluster else []
+
+    def refused_after(self, before: Cloud) -> list[Problem]:
+        return refused_changes(standing(before.config), self.config) if isinstance(before, Eks) else []
+
+    def offers(self) -> list[Offer]:
+        return capacity.offers(self.config)
+
+    def quota(self) -> tuple[Quota, ...]:
+        return quotas(quota.quota_needs(self.config), self.config.region)
+
+    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
+        return quota.quota_left(self.config, ask)
+
+    def price_lines(self) -> Iterator[Line]:
+        return prices.price_lines(self.config)
+
+    def accelerator_scheduling(
+        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+    ) -> Scheduling:
+        del found
+        return scheduling.scheduling(self.config, accelerator, pool, gpus_per_host)
+
+    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
+        return lambda listing: inventory.resources(listing, self.config, ownership, ask)
+
+    def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
+        del planned
+        return inventory.generated_names(self.config.name)
+
+    def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
+        return permissions.permissions(self.config.region, planned)
+
+    def declare(self) -> None:
+        from infra.aws.components import build_components
+
+        build_components(self.config)
+
+    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+        del operators
+        from infra.aws.platform import build_eks
+
+        return build_eks(self.config, built_everywhere(images))

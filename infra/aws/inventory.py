@@ -1,0 +1,206 @@
+"""Inventory of AWS: the resource kinds that an EKS stack could leave behind, as `aws` lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from infra.aws.config import EksConfig
+from infra.inventory import Ask, Found, Listing, Ownership, labels_of, read
+from infra.naming import CLUSTER_LABEL
+
+
+def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
+    types = (f"aws:ec2/{type_}",) if type_ else ()
+    return Listing(kind=kind, words=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
+
+
+LISTINGS = (
+    Listing(
+        kind="cluster",
+        words=("aws", "eks", "list-clusters"),
+        rows="clusters",
+        types=("aws:eks/cluster:Cluster",),
+    ),
+    Listing(
+        kind="instance group",
+        words=("aws", "autoscaling", "describe-auto-scaling-groups"),
+        rows="AutoScalingGroups",
+        name="AutoScalingGroupName",
+        labels="Tags",
+    ),
+    # First: many of the other resources are identified by their VPC.
+    _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
+    Listing(
+        kind="instance",
+        words=(
+            *("aws", "ec2", "describe-instances", "--query=Reservations[].Instances[]"),
+            "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped",
+        ),
+        name="InstanceId",
+        labels="Tags",
+    ),
+    _ec2(
+        "launch template",
+        "describe-launch-templates",
+        "LaunchTemplates",
+        "LaunchTemplateName",
+        "launchTemplate:LaunchTemplate",
+        "LaunchTemplateId",
+    ),
+    _ec2(
+        "placement group", "describe-placement-groups", "PlacementGroups", "GroupName", "placementGroup:PlacementGroup"
+    ),
+    _ec2("volume", "describe-volumes", "Volumes", "VolumeId"),
+    _ec2(
+        "network interface",
+        "describe-network-interfaces",
+        "NetworkInterfaces",
+        "NetworkInterfaceId",
+        labels="TagSet",
+    ),
+    _ec2(
+        "security group",
+        "describe-security-groups",
+        "SecurityGroups",
+        "GroupName",
+        "securityGroup:SecurityGroup",
+        "GroupId",
+    ),
+    _ec2("NAT gateway", "describe-nat-gateways", "NatGateways", "NatGatewayId", "natGateway:NatGateway"),
+    _ec2("address", "describe-addresses", "Addresses", "AllocationId", "eip:Eip"),
+    _ec2(
+        "internet gateway",
+        "describe-internet-gateways",
+        "InternetGateways",
+        "InternetGatewayId",
+        "internetGateway:InternetGateway",
+    ),
+    _ec2("VPC endpoint", "describe-vpc-endpoints", "VpcEndpoints", "VpcEndpointId", "vpcEndpoint:VpcEndpoint"),
+    _ec2("route table", "describe-route-tables", "RouteTables", "RouteTableId", "routeTable:RouteTable"),
+    _ec2("subnet", "describe-subnets", "Subnets", "SubnetId", "subnet:Subnet"),
+    Listing(
+        kind="load balancer",
+        words=("aws", "elbv2", "describe-load-balancers"),
+        rows="LoadBalancers",
+        name="LoadBalancerName",
+    ),
+    Listing(
+        kind="classic load balancer",
+        words=("aws", "elb", "describe-load-balancers"),
+        rows="LoadBalancerDescriptions",
+        name="LoadBalancerName",
+    ),
+    Listing(
+        kind="role",
+        words=("aws", "iam", "list-roles"),
+        rows="Roles",
+        name="RoleName",
+        tags=("aws", "iam", "list-role-tags", "--role-name={id}"),
+        types=("aws:iam/role:Role",),
+    ),
+    Listing(
+        kind="policy",
+        words=("aws", "iam", "list-policies", "--scope=Local"),
+        rows="Policies",
+        name="PolicyName",
+        id="Arn",
+        tags=("aws", "iam", "list-policy-tags", "--policy-arn={id}"),
+        types=("aws:iam/policy:Policy",),
+    ),
+    Listing(
+        kind="OpenID provider",
+        words=("aws", "iam", "list-open-id-connect-providers"),
+        rows="OpenIDConnectProviderList",
+        name="Arn",
+        tags=("aws", "iam", "list-open-id-connect-provider-tags", "--open-id-connect-provider-arn={id}"),
+        types=("aws:iam/openIdConnectProvider:OpenIdConnectProvider",),
+    ),
+    Listing(
+        kind="key",
+        words=(
+            *("aws", "resourcegroupstaggingapi", "get-resources", "--resource-type-filters=kms:key"),
+            f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}",
+        ),
+        rows="ResourceTagMappingList",
+        name="ResourceARN",
+        labels="Tags",
+        types=("aws:kms/key:Key",),
+    ),
+    Listing(
+        kind="log group",
+        words=("aws", "logs", "describe-log-groups"),
+        rows="logGroups",
+        name="logGroupName",
+        types=("aws:cloudwatch/logGroup:LogGroup",),
+    ),
+    Listing(
+        kind="bucket",
+        words=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
+        rows="Buckets",
+        name="Name",
+        types=("aws:s3/bucket:Bucket",),
+    ),
+    Listing(
+        kind="image repository",
+        words=("aws", "ecr", "describe-repositories"),
+        rows="repositories",
+        name="repositoryName",
+        types=("aws:ecr/repository:Repository",),
+    ),
+    Listing(
+        kind="secret",
+        words=("aws", "secretsmanager", "list-secrets"),
+        rows="SecretList",
+        name="Name",
+        labels="Tags",
+        types=("aws:secretsmanager/secret:Secret",),
+    ),
+)
+"""Kinds of AWS, from https://docs.aws.amazon.com/cli/latest/reference/. Parts of another resource go with it."""
+PARTS = (
+    Listing(
+        kind="route table association",
+        words=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
+        name="RouteTableAssociationId",
+        types=("aws:ec2/routeTableAssociation:RouteTableAssociation",),
+    ),
+    Listing(
+        kind="pod identity association",
+        words=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
+        rows="associations",
+        name="associationId",
+        types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
+    ),
+)
+"""Kinds that go with their owner and have an id that only AWS knows."""
+
+
+def resources(listing: Listing, platform: EksConfig, ownership: Ownership, ask: Ask) -> Iterator[Found]:
+    """Yield all resources of a kind in the platform's region, without keys that are already deleted."""
+    place = (f"--region={platform.region}", "--output=json")
+    words = [word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.words]
+    for found in read(listing, ask(*words, *place)):
+        if ownership.needs_tags(listing, found):
+            answer = ask(*(word.format(id=found.id) for word in listing.tags), *place)
+            yield replace(found, labels=labels_of(answer["Tags"]))
+        elif listing.kind != "key":
+            yield found
+        elif not _is_pending_deletion(found, place, ask):
+            yield replace(found, id=found.name.rpartition("/")[2])
+
+
+def _is_pending_deletion(key: Found, place: tuple[str, ...], ask: Ask) -> bool:
+    """Return True if a key is already deleted. It stays restorable for a week and costs nothing."""
+    answer = ask("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
+    return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
+
+
+def generated_names(cluster: str) -> Mapping[str, str]:
+    """Return kind -> pattern of the names that EKS generates for a cluster."""
+    name = re.escape(cluster)
+    return {
+        "security group": rf"eks-cluster-sg-{name}-\d+",
+        "log group": f"/aws/(eks|containerinsights)/{name}/.*",
+    }

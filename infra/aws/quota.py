@@ -1,0 +1,82 @@
+"""Quota of an EKS platform by AWS's names: what it needs, and what the account has left. No Pulumi."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Any
+
+from infra.aws.config import EksConfig
+from infra.aws.pools import node_groups
+from infra.hardware.ec2 import Ec2Machine, ec2_machine
+from infra.inventory import Ask
+from infra.quota import QuotaNeeds
+
+SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
+
+_QUOTAS: Mapping[tuple[str, bool], tuple[str, str]] = MappingProxyType(
+    {
+        ("standard", False): ("L-1216C47A", "Running On-Demand Standard instances"),
+        ("standard", True): ("L-34B43A08", "All Standard Spot Instance Requests"),
+        ("g", False): ("L-DB2E81BA", "Running On-Demand G and VT instances"),
+        ("g", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
+        ("p", False): ("L-417A185B", "Running On-Demand P instances"),
+        ("p", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
+        ("p5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
+    }
+)
+"""Class of instance and True for spot -> code and name of the quota, in vCPUs."""
+
+
+def quota_needs(platform: EksConfig) -> QuotaNeeds:
+    """Return the platform's needs by quota. Reserved instances count too; capacity blocks do not."""
+    needs: QuotaNeeds = Counter()
+    system = ec2_machine(platform.system_pool.machine_type)
+    needs[(_ec2_quota(system, spot=False), "", SOURCE)] += system.vcpus * platform.system_pool.nodes
+    for plan in node_groups(platform):
+        if plan.model.is_capacity_block:
+            # Capacity blocks are bought separately and use no instance quota.
+            continue
+        name = _ec2_quota(plan.machine, spot=plan.model.is_spot)
+        needs[(name, "", SOURCE)] += plan.nodes * plan.machine.vcpus
+    return needs
+
+
+def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
+    kind = machine.family[0] if machine.gpus else "standard"
+    if spot and machine.family.startswith("p5"):
+        kind = "p5"
+    code, name = _QUOTAS[(kind, spot)]
+    return f"{code} {name} (vCPUs)"
+
+
+def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+    """Return quota name and location -> remaining quota. EC2 reports limits, and CloudWatch the usage.
+
+    https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.
+    """
+    place = (f"--region={platform.region}", "--output=json")
+    names = {name.partition(" ")[0]: name for name, _, _ in quota_needs(platform)}
+    found = {}
+    for code, name in names.items():
+        quota = ask("aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *place)
+        metric = quota["Quota"].get("UsageMetric")
+        used = _usage(metric, place, ask) if metric else 0
+        found[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
+    return found
+
+
+def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
+    """Return the vCPUs in use, as CloudWatch counts them.
+
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
+    """
+    dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]
+    words = ("cloudwatch", "get-metric-statistics", f"--namespace={metric['MetricNamespace']}")
+    now = datetime.now(tz=UTC)
+    times = (f"--start-time={(now - timedelta(hours=1)).isoformat()}", f"--end-time={now.isoformat()}")
+    window = ("--period=300", "--statistics=Maximum", *times)
+    answer = ask("aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place)
+    return int(max((each["Maximum"] for each in answer["Datapoints"]), default=0))

@@ -1,0 +1,1 @@
+"""An existing cluster as a platform."""

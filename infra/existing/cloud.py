@@ -1,0 +1,81 @@
+"""Existing: the Cloud of an existing cluster, which a kubeconfig names. Imports Pulumi only to provision."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from infra.cloud import Cloud
+from infra.existing.config import KubeconfigConfig, UrlConfig
+from infra.hardware import gpus
+from infra.hardware.tpus import TpuSlice
+from infra.kubeconfig import contexts, kubeconfig_files
+from infra.naming import KUEUE
+from infra.scheduling import Scheduling, tolerate, tpu_scheduling
+from infra.settings.problem import Problem
+from infra.settings.scalars import not_made_here
+
+if TYPE_CHECKING:
+    from infra.platform import Platform
+
+
+class Existing(Cloud):
+    """A cluster that exists before the stack and after it."""
+
+    is_shared = True
+
+    def __init__(self, config: KubeconfigConfig) -> None:
+        self.config = config
+        self.context, self.kubeconfig = config.context, config.kubeconfig
+        self.scheme = config.bucket.url.partition("://")[0] if isinstance(config.bucket, UrlConfig) else ""
+
+    def operators(self, needed: frozenset[str]) -> frozenset[str]:
+        # Only the cluster's owner knows how much of it the queues may use.
+        return frozenset() if self.config.operators == "present" else needed - {KUEUE}
+
+    def problems(self) -> list[Problem]:
+        namespace = self.config.namespace
+        if self.config.create_namespace and (message := not_made_here(namespace)):
+            return [
+                Problem(
+                    "kubeconfig.namespace.reserved",
+                    ("platform", "namespace"),
+                    f"{message}, or add `create_namespace: false` if it is given to you",
+                    namespace,
+                )
+            ]
+        return []
+
+    def missing_here(self) -> list[Problem]:
+        """Return a problem if no kubeconfig has the context."""
+        files = kubeconfig_files(self.config.kubeconfig)
+        try:
+            names = contexts(files)
+        except ValueError as error:
+            return [_problem("kubeconfig", str(error), self.config.kubeconfig or "")]
+        if self.config.context in names:
+            return []
+        place = ", ".join(map(str, files))
+        if names:
+            message = f"is no context in {place}; write one of {', '.join(names)}"
+        else:
+            message = f"there is no context in {place}; set platform.kubeconfig to the file that has it"
+        return [_problem("context", message, self.config.context)]
+
+    def accelerator_scheduling(
+        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+    ) -> Scheduling:
+        del accelerator, pool, gpus_per_host
+        # TPUs exist on GKE only, which labels the nodes. GPU nodes may have any label.
+        if found is not None:
+            return tpu_scheduling(found)
+        return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
+
+    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+        del operators, images
+        from infra.existing.platform import use_existing_cluster
+
+        return use_existing_cluster(self.config)
+
+
+def _problem(key: str, message: str, value: str) -> Problem:
+    return Problem("kubeconfig.context.unknown", ("platform", key), message, value)

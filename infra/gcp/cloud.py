@@ -1,0 +1,83 @@
+"""Gke: the Cloud of a GKE platform. Imports Pulumi only to provision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from infra.cloud import Cloud, cloud_images
+from infra.cost.bill import Line
+from infra.gcp import capacity, inventory, permissions, prices, quota, rules, scheduling
+from infra.gcp.config import GkeConfig
+from infra.hardware.tpus import TpuSlice
+from infra.image.own_images import built_everywhere
+from infra.image.rules import image_problems
+from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.quota import Quota, quotas
+from infra.room.offers import Offer
+from infra.scheduling import Scheduling
+from infra.settings.problem import Problem
+
+if TYPE_CHECKING:
+    from infra.platform import Platform
+
+
+class Gke(Cloud):
+    """A GKE cluster that the stack provisions."""
+
+    scheme = "gs"
+    command = "gcloud"
+    listings = inventory.LISTINGS
+
+    def __init__(self, config: GkeConfig) -> None:
+        self.config = config
+        self.cluster_name = config.name
+        self.label = config.cluster_label
+        self.is_protected = config.deletion_protection
+        self.keeps_bucket = config.bucket.keep
+
+    @property
+    def built_images(self) -> frozenset[str]:
+        return cloud_images(self.config.image.prebuilt)
+
+    def problems(self) -> list[Problem]:
+        return [*rules.problems(self.config), *image_problems(self.config.image)]
+
+    def offers(self) -> list[Offer]:
+        return capacity.offers(self.config)
+
+    def quota(self) -> tuple[Quota, ...]:
+        return quotas(quota.quota_needs(self.config), self.config.region)
+
+    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
+        return quota.quota_left(self.config, ask)
+
+    def price_lines(self) -> Iterator[Line]:
+        return prices.price_lines(self.config)
+
+    def accelerator_scheduling(
+        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+    ) -> Scheduling:
+        del gpus_per_host
+        return scheduling.scheduling(self.config, accelerator, found, pool)
+
+    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
+        del ownership
+        return lambda listing: inventory.resources(listing, self.config, ask)
+
+    def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
+        return inventory.generated_names(self.config.name, planned)
+
+    def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
+        return permissions.permissions(self.config.project, planned)
+
+    def declare(self) -> None:
+        from infra.gcp.components import build_components
+
+        build_components(self.config)
+
+    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+        del operators
+        from infra.gcp.platform import build_gke
+
+        return build_gke(self.config, built_everywhere(images))

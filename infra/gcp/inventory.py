@@ -1,0 +1,91 @@
+"""Inventory of Google Cloud: the resource kinds that a GKE stack could leave behind, as `gcloud` lists them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from infra.gcp.config import GkeConfig
+from infra.inventory import Ask, Found, Listing, PlannedResource, read
+
+NAME_LENGTH = 16
+"""Shortest length to which GKE cuts cluster and pool names in the names of their machines.
+
+https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
+"""
+
+
+def _compute(kind: str, words: str, *types: str) -> Listing:
+    return Listing(kind=kind, words=("gcloud", "compute", *words.split(), "list"), types=types)
+
+
+LISTINGS = (
+    Listing(
+        kind="cluster",
+        words=("gcloud", "container", "clusters", "list"),
+        labels="resourceLabels",
+        types=("gcp:container/cluster:Cluster",),
+    ),
+    _compute("instance group", "instance-groups"),
+    _compute("instance", "instances"),
+    _compute("disk", "disks", "gcp:compute/disk:Disk"),
+    _compute("address", "addresses", "gcp:compute/address:Address"),
+    _compute("firewall rule", "firewall-rules", "gcp:compute/firewall:Firewall"),
+    _compute("endpoint group", "network-endpoint-groups"),
+    _compute("forwarding rule", "forwarding-rules"),
+    _compute("router", "routers", "gcp:compute/router:Router"),
+    _compute("subnetwork", "networks subnets", "gcp:compute/subnetwork:Subnetwork"),
+    _compute("network", "networks", "gcp:compute/network:Network"),
+    _compute("resource policy", "resource-policies", "gcp:compute/resourcePolicy:ResourcePolicy"),
+    Listing(
+        kind="service account",
+        words=("gcloud", "iam", "service-accounts", "list"),
+        name="email",
+        types=("gcp:serviceaccount/account:Account",),
+    ),
+    Listing(
+        kind="binding",
+        words=("gcloud", "projects", "get-iam-policy"),
+        rows="bindings",
+        types=("gcp:projects/iAMMember:IAMMember",),
+    ),
+    Listing(kind="bucket", words=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
+    Listing(
+        kind="image repository",
+        words=("gcloud", "artifacts", "repositories", "list"),
+        types=("gcp:artifactregistry/repository:Repository",),
+    ),
+    Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
+)
+"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference.
+
+Node pools and NAT go with their owners.
+"""
+
+
+def resources(listing: Listing, platform: GkeConfig, ask: Ask) -> Iterator[Found]:
+    """Yield all resources of a kind in the platform's project."""
+    if listing.kind != "binding":
+        yield from read(listing, ask(*listing.words, f"--project={platform.project}", "--format=json"))
+        return
+    answer = ask(*listing.words, platform.project, "--format=json")
+    members = {member for binding in answer.get("bindings", []) for member in binding["members"]}
+    yield from (Found(kind=listing.kind, name=member, labels={}) for member in sorted(members))
+
+
+def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
+    """Return kind -> pattern of the names that GKE generates for a cluster."""
+    pools = {each.inputs["name"] for each in planned if each.type == "gcp:container/nodePool:NodePool"}
+    some = "|".join(_cut(pool) for pool in {*pools, "default-pool"})
+    group = f"gke-{_cut(cluster)}-({some})-[0-9a-f]{{8}}"
+    return {
+        "instance group": f"{group}-grp",
+        "instance": f"{group}-[a-z0-9]{{4}}",
+        "disk": f"{group}-[a-z0-9]{{4}}",
+        "firewall rule": f"gke-{_cut(cluster)}-[0-9a-f]{{8}}-[a-z]+",
+    }
+
+
+def _cut(name: str) -> str:
+    """Return a pattern of the name, whole or cut."""
+    return f"({'|'.join(re.escape(name[:end]) for end in range(min(NAME_LENGTH, len(name)), len(name) + 1))})"

@@ -1,0 +1,66 @@
+"""Quota of a GKE platform by Google's names: what it needs, and what the project has left. No Pulumi."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+
+from infra.gcp.config import GkeConfig
+from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
+from infra.hardware.gce import gce_machine
+from infra.hardware.quota_names import cpu_quota, disk_quota, gpu_quota, tpu_quota
+from infra.inventory import Ask
+from infra.quota import QuotaNeeds
+
+GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
+TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
+
+
+def quota_needs(platform: GkeConfig) -> QuotaNeeds:
+    """Return the platform's needs by quota.
+
+    Each provisioning model of a pool counts by itself, because any of them may be used. Reserved nodes count too: a
+    reservation uses the same quota.
+    """
+    needs: QuotaNeeds = Counter()
+    system = gce_machine(system_machine(platform))
+    needs[(cpu_quota(system.family), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
+    needs[(disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
+    needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
+    for pool in platform.pools:
+        # Slices of one provisioning model count together. Zones are alternatives.
+        first = {plan.model: plan for plan in reversed(pool_plans(platform, pool))}
+        for plan in first.values():
+            needs.update(_node_pool(replace(plan, nodes=num_nodes(pool))))
+    return needs
+
+
+def _node_pool(plan: NodePoolPlan) -> QuotaNeeds:
+    """Return the needs of one pool's nodes."""
+    needs: QuotaNeeds = Counter()
+    preemptible = "PREEMPTIBLE_" if plan.model.is_spot or plan.model.is_flexible else ""
+    if plan.disk_type != "pd-standard":
+        needs[(disk_quota(plan.disk_type), "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
+    if plan.tpu is not None:
+        needs[(preemptible + tpu_quota(plan.tpu.generation), "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
+    elif plan.gpu is not None:
+        needs[(preemptible + gpu_quota(plan.gpu), "", GCP_SOURCE)] += plan.nodes * plan.gpus
+        if not preemptible:
+            needs[("GPUS_ALL_REGIONS", "global", GCP_SOURCE)] += plan.nodes * plan.gpus
+    if plan.machine.accelerators == 0:
+        needs[(cpu_quota(plan.machine.family), "", GCP_SOURCE)] += plan.nodes * plan.machine.vcpus
+    return needs
+
+
+def quota_left(platform: GkeConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+    """Return quota name and location -> remaining quota, which Compute Engine reports with limit and usage.
+
+    https://cloud.google.com/compute/resource-usage. Not yet tested on a cloud account.
+    """
+    words = ("gcloud", "compute")
+    place = (f"--project={platform.project}", "--format=json(quotas)")
+    region = ask(*words, "regions", "describe", platform.region, *place)["quotas"]
+    world = ask(*words, "project-info", "describe", *place)["quotas"]
+    found = {(each["metric"], platform.region): int(each["limit"] - each["usage"]) for each in region}
+    return found | {(each["metric"], "global"): int(each["limit"] - each["usage"]) for each in world}

@@ -1,0 +1,60 @@
+"""ProvisioningModel: how a cloud provides the nodes of a pool, from `capacity` in the settings. No Pulumi."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ModelKind = Literal["on-demand", "spot", "flex-start", "queued", "reservation", "capacity-block"]
+_KINDS: dict[str, ModelKind] = {
+    "on-demand": "on-demand",
+    "spot": "spot",
+    "flex-start": "flex-start",
+    "queued": "queued",
+    "reservation": "reservation",
+    "capacity-block": "capacity-block",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvisioningModel:
+    """A provisioning model: https://cloud.google.com/compute/docs/instances/provisioning-models."""
+
+    kind: ModelKind
+    """Kind of the model, as the settings write it."""
+    reservation: str | None = None
+    """Name or id of the reservation or capacity block that the nodes come from."""
+
+    @classmethod
+    def parse(cls, text: str) -> ProvisioningModel:
+        """Return the model of `KIND` or `KIND:RESERVATION`, as the settings have it. Raises KeyError for another kind."""
+        kind, _, reservation = text.partition(":")
+        return cls(kind=_KINDS[kind], reservation=reservation or None)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.reservation}" if self.reservation else self.kind
+
+    @property
+    def is_spot(self) -> bool:
+        """True if the cloud may take the nodes away at any time."""
+        return self.kind == "spot"
+
+    @property
+    def is_queued(self) -> bool:
+        """True if nodes are created when a queue requests them."""
+        return self.kind == "queued"
+
+    @property
+    def is_flexible(self) -> bool:
+        """True if Dynamic Workload Scheduler provisions the nodes."""
+        return self.kind in ("flex-start", "queued")
+
+    @property
+    def is_reserved(self) -> bool:
+        """True if the nodes come from a reservation."""
+        return self.kind == "reservation"
+
+    @property
+    def is_capacity_block(self) -> bool:
+        """True if the nodes come from a capacity block of EC2."""
+        return self.kind == "capacity-block"

@@ -1,0 +1,58 @@
+"""Local: the Cloud of the cluster on this machine. Imports Pulumi only to provision."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from infra.cloud import EVERY_IMAGE, Cloud
+from infra.hardware.tpus import TpuSlice
+from infra.local.config import LocalConfig
+from infra.local.preflight import check_machine
+from infra.local.settings import ClusterSettings, stack_cluster
+from infra.scheduling import Scheduling
+
+if TYPE_CHECKING:
+    from infra.platform import Platform
+
+
+class Local(Cloud):
+    """A cluster on this machine that the stack provisions."""
+
+    has_accelerators = False
+    pulls_images = False
+
+    def __init__(self, config: LocalConfig) -> None:
+        self.config = config
+        self.nodes_here = config.nodes
+
+    @property
+    def built_images(self) -> frozenset[str]:
+        return EVERY_IMAGE
+
+    def cluster(self, checkout: str, stack: str) -> ClusterSettings:
+        """Return the settings of the stack's cluster."""
+        return stack_cluster(checkout, stack, name=self.config.name, nodes=self.config.nodes, port=self.config.port)
+
+    def up_problems(self, checkout: str, stack: str) -> list[str]:
+        return check_machine(self.cluster(checkout, stack))
+
+    def accelerator_scheduling(
+        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+    ) -> Scheduling:
+        del accelerator, found, pool, gpus_per_host
+        raise ValueError("the cluster on this machine has CPUs only")
+
+    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+        import pulumi
+
+        from infra.local.machine import build_machine
+        from infra.platform import PROJECT
+
+        machine = build_machine(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)
+        # The cluster's provider starts on one core while another imports Kubernetes' types, which takes longest.
+        await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
+        from infra.local.platform import build_local
+
+        return build_local(self.config, machine)

@@ -1,0 +1,30 @@
+"""Settings of the local cluster. No Pulumi."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from infra.local.settings import LONGEST_NAME
+from infra.naming import check_label
+from infra.settings.scalars import NamespaceName, Section
+
+
+def _cluster_name(value: str) -> str:
+    return check_label(value, LONGEST_NAME)
+
+
+class LocalConfig(Section):
+    """A Kubernetes cluster on this machine that belongs to the stack: other stacks and checkouts have their own."""
+
+    kind: Literal["local"]
+    """A cluster on this machine."""
+    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] | None = None
+    """Prefix of the nodes' names and name in kubeconfigs; by default the stack's name."""
+    nodes: Annotated[int, Field(ge=1, le=8)] = 2
+    """Number of nodes; each has an equal share of this machine's CPUs and memory."""
+    port: Annotated[int, Field(ge=1024, le=65535)] | None = None
+    """Port on 127.0.0.1 where the cluster's API server answers; by default a free one, which the cluster keeps."""
+    namespace: NamespaceName = "training"
+    """Kubernetes namespace of the jobs, made and removed by the stack."""
