@@ -29,7 +29,7 @@ class Report:
     stack: str
     fault: str = ""
     problems: list[str] = field(default_factory=list)
-    """Reasons why the rehearsal failed, one line each; empty if it passed."""
+    """Problems that the rehearsal found, one line each."""
     resources: dict[str, list[str]] = field(default_factory=dict)
     """Ids, by type, of the cloud resources at the end of `up`."""
     up_failed: bool = False

@@ -66,7 +66,7 @@ def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
 
 
 def findings(token: str, inputs: Properties) -> list[Finding]:
-    """Return the invalid inputs, without a look at existing resources. Raises schema.NoSuchType."""
+    """Return the inputs that are invalid in any state of the cloud. Raises schema.NoSuchType."""
     table = fact_table(token)
     found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)
     # The provider does not call the cloud if its own schema rejects an input. The rules rely on the schema's types.

@@ -1,4 +1,4 @@
-"""Checks of single values, under the names that the Terraform providers' sources call them by."""
+"""Checks of single values, under their names in the Terraform providers' sources."""
 
 from __future__ import annotations
 

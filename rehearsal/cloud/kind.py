@@ -22,7 +22,7 @@ class Autoname:
     limit: int = 63
     """Maximum length of the whole name."""
     prefix: str = ""
-    """Prefix of the Pulumi resource's name."""
+    """Text before the Pulumi resource's name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class Cloud:
         self._crash = crash or _kill_the_engine
 
     def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
-        """Create a resource. Raises Refused, GaveUp."""
+        """Create a resource. Raises Refused or GaveUp."""
         kind = kind_of(type_)
         refusal = ""
         with changing(self.folder) as state:

@@ -50,7 +50,7 @@ def arguments_class(token: str) -> type:
     if resource is None:
         raise NoSuchType(f"{_module(token).__name__} has no resource {token}")
     module = sys.modules[resource.__module__]
-    # The SDK uses `InitArgs` if a nested type already has the name `Args`.
+    # The SDK uses RESOURCEInitArgs if a nested type already has the name RESOURCEArgs.
     found = getattr(module, f"{name}InitArgs", None) or getattr(module, f"{name}Args")
     assert isinstance(found, type)
     return found

@@ -69,8 +69,9 @@ def _object_from_wire(fields: struct_pb2.Struct) -> Any:
 
 
 def to_wire(properties: Mapping[str, Any], *, keep_secrets: bool) -> struct_pb2.Struct:
-    """Convert a property map for the wire. Unwrap secrets unless `keep_secrets`, for an engine that does not accept
-    them.
+    """Convert a property map for the wire.
+
+    Without `keep_secrets`, secrets become plain values, for an engine that does not accept secrets.
     """
     fields = struct_pb2.Struct()
     fields.update({key: _value_to_wire(value, keep_secrets) for key, value in properties.items()})

@@ -24,7 +24,7 @@ EVERY_SECONDS = 0.3
 
 
 class Kubelet:
-    """Starts a process for each scheduled pod of the operators' namespace, and ends it with the pod."""
+    """A kubelet that runs a process for each scheduled pod of the operators' namespace until the pod ends."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings

@@ -242,7 +242,7 @@ def image_has_drivers(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html")
 def disk_is_in_the_template(inputs: Properties) -> Found:
-    """Reject a disk size next to a launch template, which must contain it."""
+    """Reject a disk size together with a launch template, which must contain the size."""
     if inputs.get("launchTemplate") and inputs.get("diskSize"):
         yield "diskSize", "cannot be set together with launchTemplate"
 

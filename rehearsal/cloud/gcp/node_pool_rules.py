@@ -153,7 +153,10 @@ def compact_placement(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/spot-vms")
 def one_kind_of_capacity(inputs: Properties) -> Found:
-    """Reject combinations of spot, preemptible, flex-start and reservations."""
+    """Reject combinations of spot, preemptible, flex-start and reservations.
+
+    Require the key of a specific reservation.
+    """
     config = inputs.get("nodeConfig") or {}
     reserved = at(config, "reservationAffinity.consumeReservationType") in ("SPECIFIC_RESERVATION", "ANY_RESERVATION")
     if config.get("spot") and reserved:
