@@ -1,4 +1,4 @@
-"""Rehearsals: a stack's whole life against simulated clouds, with a real Kubernetes control plane and played nodes."""
+"""Rehearsals: the life cycle of a stack on simulated clouds, real Kubernetes control planes and kwok nodes."""
 
 from setup.interrupted import install
 

@@ -1,4 +1,4 @@
-"""`python -m rehearsal STACK`: the whole life of a cloud stack, for nothing; exit status 0 when it would work."""
+"""`python -m rehearsal STACK`: rehearse a cloud stack without an account; exit status 0 if it would work."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from workloads.needs import operators_of
 
 
 def main(arguments: list[str]) -> int:
-    """Rehearse the stack that is named on the command line."""
+    """Rehearse the stack that the command line names."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal", description=__doc__)
     parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
-    parser.add_argument("--file", type=Path, help="settings file, by default Pulumi.<stack>.yaml")
-    parser.add_argument("--json", action="store_true", help="report as JSON")
+    parser.add_argument("--file", type=Path, help="settings file (default: Pulumi.<stack>.yaml)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
-        "--fault", default=os.environ.get("FAULT", ""), help="such as stockout:nodepool:gpus or denied:7"
+        "--fault",
+        default=os.environ.get("FAULT", ""),
+        help="fault to inject, such as stockout:nodepool:gpus or denied:7",
     )
-    parser.add_argument("--quota", action="append", default=[], help="limit, as us-central1/NVIDIA_T4_GPUS=4")
+    parser.add_argument(
+        "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
+    )
     parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
-    parser.add_argument("--port", type=int, help="port on 127.0.0.1; by default a free one")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
     options = parser.parse_args(arguments)
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
@@ -42,14 +46,16 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 1
     if not config.cloud.is_provisioned:
-        print(f"{file.name}: platform.kind is {config.platform.kind}; rehearsals are of gke and eks", file=sys.stderr)
+        print(
+            f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support gke and eks only", file=sys.stderr
+        )
         return 1
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
     words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
     set_up = run_child(words, name="set-up", cwd=PROJECT, stdout=sys.stderr if options.json else None)
     if set_up.is_stopped:
-        raise Interrupted("set-up keeps what it has finished; `make rehearse` goes on from there")
+        raise Interrupted("set-up keeps its finished steps; `make rehearse` continues from there")
     if set_up.status != 0:
         return set_up.status
     jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
@@ -65,7 +71,7 @@ def main(arguments: list[str]) -> int:
         quotas=quotas,
         verbose=not options.json,
     )
-    set_closing("nothing of the rehearsal is left")
+    set_closing("the rehearsal's cluster and folder are removed")
     try:
         report = rehearsal.run()
     except RuntimeError as error:

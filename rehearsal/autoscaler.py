@@ -1,4 +1,4 @@
-"""Plays the cluster autoscaler of GKE: pods that wait, and requests, get nodes of the first pool that fits."""
+"""Simulate GKE's cluster autoscaler: add nodes of the first pool that fits a pending pod or a provisioning request."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 
 
 def grow(folder: Path, waiting: list[Pod]) -> bool:
-    """Add nodes for the first pod that waits and that a pool with room would take; whether it did.
+    """Add nodes for the first pending pod that fits a pool below its maximum size. Return True if nodes were added.
 
-    Pools of queued provisioning grow for requests alone.
+    Pools with queued provisioning grow only for provisioning requests.
     """
     if not waiting:
         return False
@@ -36,7 +36,7 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
         try:
             item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         except NotFound:
-            # Its controller removed it meanwhile.
+            # Its controller has deleted it since.
             continue
         for pool in pools:
             now = there[pool.inputs["name"]]
@@ -47,7 +47,10 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
 
 
 def answer_requests(folder: Path) -> bool:
-    """Add the nodes of pools of queued provisioning that the first open request asks for; whether there was one."""
+    """Grant the first open provisioning request that fits a pool, with all of the pool's nodes.
+
+    Return True if a request was granted.
+    """
     state = read_state(folder)
     settings = settings_of(state.settings)
     pools = [each for each in _growing(state) if each.inputs.get("queuedProvisioning")]
@@ -67,7 +70,7 @@ def answer_requests(folder: Path) -> bool:
 
 
 def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
-    """Say that the nodes of a request are there."""
+    """Set the conditions of a provisioning request that report its nodes as ready."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
         {"type": each, "status": "True", "reason": each, "message": "the nodes are there", "lastTransitionTime": now}
@@ -88,17 +91,17 @@ def _growing(state: CloudState) -> list[Record]:
 
 
 def _nodes_by_pool(settings: ClusterSettings) -> Counter[str]:
-    """How many nodes each pool has now."""
+    """Return the number of nodes in each pool."""
     return Counter(each["metadata"]["labels"].get(GKE_POOL_LABEL, "") for each in nodes(settings))
 
 
 def _next_size(pool: Record, now: int) -> int:
-    """One node more; all of them for a slice, which comes as a whole."""
+    """Return the pool's next size: one more node, or all nodes for a TPU slice."""
     return most_nodes(pool.inputs) if (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") else now + 1
 
 
 def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:
-    """Whether an empty node of this kind would take the pod, by selector, affinity, taints and amounts."""
+    """Return True if an empty node would accept the pod by selector, affinity, taints and requests."""
     labels, spec = node["metadata"]["labels"], pod["spec"]
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
@@ -145,7 +148,7 @@ def _asked(spec: dict[str, Any]) -> dict[str, Decimal]:
 
 
 def _amount(text: str) -> Decimal:
-    # Slow to import, and needed where something scales alone.
+    # Slow to import, and needed only when a pool scales.
     from kubernetes.utils.quantity import parse_quantity
 
     return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # has no annotations

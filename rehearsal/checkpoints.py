@@ -1,4 +1,4 @@
-"""What the jobs of a rehearsal leave in their buckets, and that it is there after `destroy` where it is to be kept."""
+"""Checkpoints of a rehearsal's jobs, and the check that kept buckets still hold them after `destroy`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rehearsal.object_store import StoreError, store_of
 from rehearsal.report import Report
 
 CHECKPOINT = "step-000000001/checkpoint.json"
-"""What each job leaves in the bucket, in checkpoints/JOB as a real one would."""
+"""Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
 
 
 def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
-    """Write what jobs would write, where their pods are told to: a bucket that is not there says so."""
+    """Write each job's checkpoint to the URL that its pods have. A missing bucket is a problem."""
     store = store_of(state.settings)
     if store is None:
         return
@@ -31,7 +31,7 @@ def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placemen
 
 
 def look_at_buckets(state: CloudState, report: Report) -> None:
-    """Say what the store itself says: buckets that are kept have their objects, and there are no others."""
+    """Compare the store with the report: kept buckets must hold their checkpoints, and no other bucket may exist."""
     store = store_of(state.settings)
     if store is None:
         return
@@ -40,4 +40,4 @@ def look_at_buckets(state: CloudState, report: Report) -> None:
         if bucket not in report.kept:
             report.left.append(f"bucket {bucket} with {len(keys)} objects")
         elif lost := set(report.written.get(bucket, ())) - set(keys):
-            report.problems.append(f"bucket {bucket} was to be kept, and lost {', '.join(sorted(lost))}")
+            report.problems.append(f"bucket {bucket} must be kept, but lost {', '.join(sorted(lost))}")

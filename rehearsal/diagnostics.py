@@ -1,4 +1,4 @@
-"""Runs Pulumi, and says why it failed from what it printed."""
+"""Run Pulumi, and find the errors in its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK = re.compile(r"^  (\S.*\)):$")
 def run(
     words: Sequence[str], folder: Path, environment: Mapping[str, str], say: Callable[[str], None] | None
 ) -> tuple[int, str]:
-    """Exit status and output of a command, of which each line is said as it comes."""
+    """Run a command, pass each output line to `say`, and return the exit status and the whole output."""
     lines = []
     with subprocess.Popen(
         words,
@@ -25,7 +25,7 @@ def run(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        # A terminal's Ctrl-C reaches this process alone, which kills the other.
+        # Ctrl-C in a terminal must reach only this process, which then kills the child.
         start_new_session=True,
     ) as process:
         try:
@@ -34,14 +34,14 @@ def run(
                 if say:
                     say(line.removesuffix("\n"))
         except BaseException:
-            # Else a rehearsal that is told to end would wait for it.
+            # Otherwise an interrupted rehearsal would wait for the command to end.
             process.kill()
             raise
     return process.returncode, "".join(lines)
 
 
 def errors(output: str) -> list[str]:
-    """The errors among the diagnostics, each with its resource, shortened; those of several tries once."""
+    """Return the first errors of the diagnostics, each with its resource, shortened and without duplicates."""
     found: dict[str, None] = {}
     resource = ""
     lines = output.partition("\nDiagnostics:\n")[2].splitlines()
@@ -52,7 +52,7 @@ def errors(output: str) -> list[str]:
         if not text.startswith("error: ") or text == "error: update failed":
             continue
         if text.endswith(":"):
-            # Lines of their own say what it is; of a traceback the last.
+            # The next lines give the cause; of a traceback, the last line does.
             text = f"{text} {_last_of_block(lines[index + 1 :])}"
         found[f"{resource}: {text.removeprefix('error: ')}"] = None
     return [each if len(each) <= MOST_LETTERS else f"{each[:MOST_LETTERS]}..." for each in [*found][:MOST_ERRORS]]

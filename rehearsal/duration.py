@@ -1,4 +1,4 @@
-"""How long the real clouds would take: the longest chain of resources that wait for each other. Pure."""
+"""Estimated durations in the real clouds: the longest chain of dependent resources. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 
 
 def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, int]) -> int:
-    """Seconds until the last of all is done, when each begins as soon as what it waits for is."""
+    """Return the seconds until all resources are done, if each starts when its dependencies are done."""
 
     @cache
     def done(name: str) -> int:
@@ -17,7 +17,7 @@ def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, 
 
 
 def turned(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Who waits for each, the order in which things go."""
+    """Return the dependents of each resource, which `destroy` deletes before it."""
     found: dict[str, list[str]] = {name: [] for name in waits_for}
     for name, others in waits_for.items():
         for other in others:
@@ -26,7 +26,7 @@ def turned(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 
 def in_words(seconds: int) -> str:
-    """Such as `23 min`, `1 h 5 min` or `40 s`."""
+    """Return a duration in words, such as `23 min`, `1 h 5 min` or `40 s`."""
     if seconds < 90:
         return f"{seconds} s"
     minutes = round(seconds / 60)

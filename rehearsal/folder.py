@@ -1,4 +1,4 @@
-"""Where a rehearsal keeps what it needs while it runs, and the environment in which its programs run."""
+"""The folder of a rehearsal, and the environment of its programs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ FIRST_PORT = 16821
 PORTS = 100
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
 _keepers: dict[str, socket.socket] = {}
-"""By the rehearsal's name, of which one runs at a time."""
+"""Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
 
 
 def rehearsal_folder(name: str) -> Path:
-    """The folder of the rehearsal of that name; removed at its end."""
+    """Return the folder of the rehearsal with this name. The rehearsal removes it at the end."""
     return cache_folder() / "rehearsals" / name
 
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the lock of the rehearsal in `folder`. Raises RuntimeError while another has it."""
+    """Hold the lock of the rehearsal in `folder`. Raises RuntimeError if another process holds it."""
     lock_file = folder.with_name(f"{folder.name}.lock")
     lock_file.parent.mkdir(parents=True, exist_ok=True)
     with lock_file.open("w", encoding="ascii") as lock:
@@ -40,24 +40,24 @@ def only_one(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RuntimeError(
-                f"a rehearsal named {folder.name!r} is running: wait, or `make rehearse NAME=another`"
+                f"a rehearsal named {folder.name!r} is already running: wait, or use `make rehearse NAME=another`"
             ) from error
         yield
         lock_file.unlink()
 
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:
-    """The cluster of the rehearsal of that name, at a port that is kept for it unless one is given."""
-    # No stack has a name with a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    """Return the settings of the rehearsal's cluster, with a reserved port unless one is given."""
+    # Stack names cannot contain a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
     stack = f"rehearsal/{name}"
     return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or keep_port(name))
 
 
 def keep_port(name: str) -> int:
-    """A free port from 16821 on, that rehearsal's while this process lives. Raises RuntimeError where there is none.
+    """Reserve a free port from 16821 on while this process lives. Raises RuntimeError if none is free.
 
-    The cluster opens it half a minute later: until then neither another rehearsal nor a connection to somewhere may
-    have it. One that is bound, without anyone who listens, can be opened by those alone that set SO_REUSEADDR.
+    The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
+    it. A port that is bound without a listener can be opened only with SO_REUSEADDR.
     """
     if name in _keepers:
         return int(_keepers[name].getsockname()[1])
@@ -68,7 +68,7 @@ def keep_port(name: str) -> int:
         except OSError:
             keeper.close()
             continue
-        # Only now: with it, two rehearsals would both bind the port.
+        # Set it only after `bind`: otherwise two rehearsals could bind the same port.
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         atexit.register(keeper.close)
         _keepers[name] = keeper
@@ -77,13 +77,13 @@ def keep_port(name: str) -> int:
 
 
 def write_settings(stack_file: Path, target: Path) -> None:
-    """Copy a stack's settings; encrypted values, which only their owner can read, become a placeholder."""
+    """Copy a stack's settings, with a placeholder for each encrypted value, which only the owner can read."""
     content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
     config = {
         key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
         for key, value in (content.get("config") or {}).items()
     }
-    # JSON is YAML that leaves no text without quotes, which Pulumi might take for a number.
+    # JSON quotes every string, so Pulumi cannot read a string as a number.
     target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
 
 
@@ -93,12 +93,12 @@ def backend_folder(folder: Path) -> Path:
 
 
 def run_mark(folder: Path) -> str:
-    """Return what marks the processes of a rehearsal's `pulumi` runs."""
+    """Return the mark of the processes that a rehearsal's `pulumi` runs start."""
     return orphans.run_mark(folder, "rehearsal")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What the engine, the program and the plugins see: simulated clouds, and no credentials of real ones."""
+    """Return the environment of engine, program and plugins: simulated clouds, and no credentials of real clouds."""
     found = {
         key: value
         for key, value in stack_environment().items()

@@ -1,4 +1,4 @@
-"""The object stores behind simulated buckets: real servers on 127.0.0.1 that say themselves what they hold."""
+"""Object stores behind simulated buckets: real servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -22,68 +22,68 @@ from setup.stores import gcs_server, s3_server
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
 SETTING = "object_store"
-"""What a rehearsal tells its clouds of the store: the scheme of its URLs and its port."""
+"""Key of the cloud settings that hold the store's URL scheme and port."""
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""moto wants to see one and does not check it."""
+"""moto requires a signature but does not check it."""
 
 
 class StoreError(Exception):
-    """What a store says instead of doing what it is asked."""
+    """An error response of a store."""
 
 
 class ObjectStore(Protocol):
-    """What is asked of a store."""
+    """Interface of an object store."""
 
     def create(self, bucket: str) -> None:
-        """Make a bucket; one that is there stays as it is."""
+        """Create a bucket, unless it exists."""
 
     def write(self, bucket: str, key: str) -> None:
-        """Write a small object. Raises StoreError, as where there is no such bucket."""
+        """Write a small object. Raises StoreError if the store rejects it, as for a missing bucket."""
 
     def keys(self, bucket: str) -> list[str]:
-        """The objects of a bucket."""
+        """Return the keys of a bucket's objects."""
 
     def clear(self, bucket: str) -> None:
-        """Remove all that is in a bucket."""
+        """Delete all objects of a bucket."""
 
     def delete(self, bucket: str) -> None:
-        """Remove a bucket. Raises StoreError where it is not empty."""
+        """Delete a bucket. Raises StoreError if it is not empty."""
 
     def buckets(self) -> list[str]:
-        """The buckets that there are."""
+        """Return the names of all buckets."""
 
 
 @dataclass(frozen=True)
 class GoogleStore:
-    """fake-gcs-server, by Cloud Storage's JSON API: https://cloud.google.com/storage/docs/json_api/v1."""
+    """Client of fake-gcs-server, by Cloud Storage's JSON API: https://cloud.google.com/storage/docs/json_api/v1."""
 
     port: int
 
     def create(self, bucket: str) -> None:
-        """https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
+        """Create a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
         if bucket not in self.buckets():
             self._ask("POST", "/storage/v1/b?project=rehearsal", json.dumps({"name": bucket}).encode())
 
     def write(self, bucket: str, key: str) -> None:
-        """https://cloud.google.com/storage/docs/json_api/v1/objects/insert"""
+        """Write an object: https://cloud.google.com/storage/docs/json_api/v1/objects/insert"""
         self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}", b"rehearsal")
 
     def keys(self, bucket: str) -> list[str]:
-        """https://cloud.google.com/storage/docs/json_api/v1/objects/list"""
+        """List the objects: https://cloud.google.com/storage/docs/json_api/v1/objects/list"""
         found = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o"))
         return [str(each["name"]) for each in found.get("items") or []]
 
     def clear(self, bucket: str) -> None:
-        """https://cloud.google.com/storage/docs/json_api/v1/objects/delete"""
+        """Delete all objects: https://cloud.google.com/storage/docs/json_api/v1/objects/delete"""
         for key in self.keys(bucket):
             self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
 
     def delete(self, bucket: str) -> None:
-        """https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
+        """Delete a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
         self._ask("DELETE", f"/storage/v1/b/{bucket}")
 
     def buckets(self) -> list[str]:
-        """https://cloud.google.com/storage/docs/json_api/v1/buckets/list"""
+        """List the buckets: https://cloud.google.com/storage/docs/json_api/v1/buckets/list"""
         found = json.loads(self._ask("GET", "/storage/v1/b?project=rehearsal"))
         return [str(each["name"]) for each in found.get("items") or []]
 
@@ -93,38 +93,38 @@ class GoogleStore:
 
 @dataclass(frozen=True)
 class AmazonStore:
-    """moto, by S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
+    """Client of moto, by S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
 
     port: int
 
     def create(self, bucket: str) -> None:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
+        """Create a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
         if bucket not in self.buckets():
             self._ask("PUT", f"/{bucket}")
             on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
             self._ask("PUT", f"/{bucket}?versioning", on)
 
     def write(self, bucket: str, key: str) -> None:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html"""
+        """Write an object: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html"""
         self._ask("PUT", f"/{bucket}/{quote(key)}", b"rehearsal")
 
     def keys(self, bucket: str) -> list[str]:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html"""
+        """List the objects: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html"""
         return self._texts(f"/{bucket}?list-type=2", "Contents", "Key")
 
     def clear(self, bucket: str) -> None:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html"""
+        """Delete all versions: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html"""
         for kind in ("Version", "DeleteMarker"):
             keys = self._texts(f"/{bucket}?versions", kind, "Key")
             for key, version in zip(keys, self._texts(f"/{bucket}?versions", kind, "VersionId"), strict=True):
                 self._ask("DELETE", f"/{bucket}/{quote(key)}?versionId={version}")
 
     def delete(self, bucket: str) -> None:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
+        """Delete a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
         self._ask("DELETE", f"/{bucket}")
 
     def buckets(self) -> list[str]:
-        """https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html"""
+        """List the buckets: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html"""
         return self._texts("/", "Bucket", "Name")
 
     def _texts(self, path: str, element: str, child: str) -> list[str]:
@@ -151,14 +151,14 @@ PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
 
 
 def store_of(settings: Properties) -> ObjectStore | None:
-    """The store of a rehearsal's clouds; None where they have books alone."""
+    """Return the store of the simulated clouds; None if the rehearsal runs no store."""
     found = settings.get(SETTING)
     return STORES[found["scheme"]](int(found["port"])) if found else None
 
 
 @contextmanager
 def running(scheme: str) -> Iterator[Properties]:
-    """Run a store for URLs of a scheme; yield the settings of the simulated clouds. It also ends with this process."""
+    """Run a store for a URL scheme and yield its cloud settings. The store ends with this process."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = int(probe.getsockname()[1])
@@ -180,10 +180,12 @@ def _wait(server: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise RuntimeError(f"the object store ended with {server.returncode} before it answered")
+            raise RuntimeError(
+                f"the object store exited with status {server.returncode} before it accepted connections"
+            )
         try:
             socket.create_connection((HOST, port)).close()
             return
         except ConnectionRefusedError:
             time.sleep(0.05)
-    raise RuntimeError(f"the object store does not answer after {START_SECONDS:.0f} s")
+    raise RuntimeError(f"the object store did not accept connections within {START_SECONDS:.0f} s")

@@ -1,4 +1,4 @@
-"""What runs where: pods, the nodes they are on, and why those that are on none are not."""
+"""Placement of pods on nodes, and the reasons why pods are pending."""
 
 from __future__ import annotations
 
@@ -15,40 +15,46 @@ from infra.naming import JOB_LABEL
 from rehearsal.cluster.stages import MAY_END
 
 SETTLED_SECONDS = 3.0
-"""How long nothing must change before pods that wait are taken to wait for ever."""
+"""Seconds without a change after which `settle` returns, if the scheduler has rejected each pending pod."""
 MISSING_SECONDS = 30.0
-"""The same for pods that nobody has refused: their controller may try again, and a busy machine takes its time."""
+"""Seconds without a change after which `settle` returns otherwise.
+
+A controller may retry, and a busy machine is slow.
+"""
 _FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+"""Annotation of a pod that consumes a provisioning request.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+"""
 BUCKET = "TRAINYARD_BUCKET"
-"""Tells a job's processes where they keep what outlives them."""
+"""Environment variable with the URL where a job keeps its checkpoints."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """One pod."""
+    """A pod of the rehearsal's cluster."""
 
     name: str
     namespace: str
     job: str
-    """The Trainyard job that it is of; empty for none."""
+    """The pod's Trainyard job; empty if it has none."""
     node: str
-    """Empty while it has none."""
+    """The pod's node; empty while it has none."""
     phase: str
     asks: Mapping[str, str]
-    """Accelerators."""
+    """Accelerators that the pod requests."""
     environment: Mapping[str, str]
-    """What the cloud and the job tell it of its place: its bucket, variables of TPUs and slices."""
+    """The pod's bucket, and its variables of TPUs and slices."""
     why_pending: str
-    """What the scheduler says."""
+    """The scheduler's message for a pending pod."""
     provisioning_request: str
-    """Name of the request for nodes that it consumes; empty for none."""
+    """Name of the provisioning request that the pod consumes; empty if none."""
 
 
 def pods(settings: ClusterSettings) -> list[Pod]:
-    """All pods of the cluster."""
+    """Return all pods of the cluster."""
     found = request(settings, "GET", "/api/v1/pods")["items"]
     return [_pod(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
 
@@ -81,7 +87,7 @@ def _pod(item: dict[str, Any]) -> Pod:
 
 
 def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
-    """The value of a variable, which may be one of the pod's labels or annotations."""
+    """Return the value of a variable, which may refer to a label or an annotation of the pod."""
     path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
     if found := _FIELD.fullmatch(path):
         return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
@@ -89,7 +95,10 @@ def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
 
 
 def in_queues(settings: ClusterSettings) -> set[str]:
-    """The jobs that wait for what others have; not those for which nodes are being asked for."""
+    """Return the jobs for which Kueue has not reserved quota.
+
+    Jobs that wait only for nodes already have their quota, so they are not included.
+    """
     found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta2/workloads")["items"]
     waiting = set()
     for each in found:
@@ -100,7 +109,10 @@ def in_queues(settings: ClusterSettings) -> set[str]:
 
 
 def next_in_queues(settings: ClusterSettings, before: set[str]) -> set[str]:
-    """The jobs that still wait when Kueue has admitted one of those; all of them when it admits none for long."""
+    """Wait until Kueue admits one of the jobs in `before`, and return the jobs that still wait.
+
+    Return all of them if Kueue admits none within MISSING_SECONDS.
+    """
     deadline = time.monotonic() + MISSING_SECONDS
     while (waiting := in_queues(settings)) >= before and time.monotonic() < deadline:
         time.sleep(0.3)
@@ -114,10 +126,10 @@ def settle(
     limit: float,
     waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
-    """Wait until every job has its pods and each of them runs, or nothing moves any more; then the pods as they are.
+    """Wait until all pods run or nothing changes any more, and return the pods.
 
-    `expected` says how many pods each job has at least, unless it is `waiting` in a queue; `grow` may add nodes, for
-    pods that wait among others, and tells whether it did.
+    `expected` gives the minimum number of pods of each job, except of jobs that are `waiting` in a queue. `grow` may
+    add nodes for pending pods, and returns True if it did.
     """
     deadline = time.monotonic() + limit
     still_since, before = time.monotonic(), None
@@ -139,16 +151,16 @@ def settle(
 
 
 def let_end(settings: ClusterSettings, found: list[Pod]) -> None:
-    """Let the pods of jobs of which every pod runs come to their end."""
+    """Let the pods of each job end, if none of the job's pods is pending."""
     stuck = {pod.job for pod in found if pod.phase == "Pending"}
     for pod in found:
         if pod.job and pod.job not in stuck:
-            # An operator removes a job's other pods as soon as the first has ended.
+            # An operator may delete a job's other pods as soon as the first one ends.
             with suppress(NotFound):
                 annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END: "true"})
 
 
 def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:
-    """All nodes."""
+    """Return all nodes of the cluster."""
     found: list[dict[str, Any]] = request(settings, "GET", "/api/v1/nodes")["items"]
     return found

@@ -1,4 +1,4 @@
-"""What a rehearsal found, as plain text and as JSON."""
+"""The report of a rehearsal, as plain text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rehearsal.placement import Pod
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node that the stack would have."""
+    """A node that the stack would have."""
 
     name: str
     pool: str
@@ -24,65 +24,65 @@ class Node:
 
 @dataclass(kw_only=True)
 class Report:
-    """The whole rehearsal."""
+    """Results of a rehearsal."""
 
     stack: str
     fault: str = ""
     problems: list[str] = field(default_factory=list)
-    """Why the rehearsal failed, one line each; empty where it did not."""
+    """Problems that the rehearsal found, one line each."""
     resources: dict[str, list[str]] = field(default_factory=dict)
-    """Ids by type, of what the clouds had at the end of `up`."""
+    """Ids, by type, of the cloud resources at the end of `up`."""
     up_failed: bool = False
-    """Whether `up` came to no end: what needs a whole stack is not known then."""
+    """True if `up` failed. The report then omits results that need the complete stack."""
     unchecked: dict[str, list[str]] = field(default_factory=dict)
-    """Inputs, by type, that the provider checks in a way that the rehearsal does not know."""
+    """Inputs, by type, with provider checks that the rehearsal does not simulate."""
     without_rules: list[str] = field(default_factory=list)
-    """Types that were held to their SDK's classes alone."""
+    """Types that the rehearsal checked only against their SDK's classes."""
     nodes: list[Node] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
     waited: list[str] = field(default_factory=list)
-    """Jobs that waited in their queue until others had come to their end."""
+    """Jobs that waited in their queue until other jobs ended."""
     quota: dict[str, int] = field(default_factory=dict)
-    """Quota needed, by region and name."""
+    """Required quota, by region and name."""
     cost: dict[str, float] = field(default_factory=dict)
-    """US dollars an hour of each pool, of the system's nodes and of the cluster, each with the most nodes."""
+    """US dollars per hour of each pool, the system nodes and the cluster, at the maximum number of nodes."""
     cost_total: str = ""
-    """Their sum, with the band that the true price is thought to be in; empty where there was no price to be had."""
+    """Sum of the costs with its uncertainty range; empty if no price is known."""
     unpriced: list[str] = field(default_factory=list)
-    """What the price table has no price for, and so is not in the sum."""
+    """Resources that have no price in the price table, and are therefore missing in the sum."""
     up_seconds: int = 0
-    """Simulated: how long `up` would take in the clouds."""
+    """Estimated seconds that `up` would take in the real clouds."""
     destroy_seconds: int = 0
-    """The same of `destroy`."""
+    """Estimated seconds that `destroy` would take in the real clouds."""
     written: dict[str, list[str]] = field(default_factory=dict)
-    """What jobs have written, by bucket."""
+    """Object keys that the jobs wrote, by bucket."""
     kept: list[str] = field(default_factory=list)
     """Buckets that outlive the stack because its settings say so."""
     left: list[str] = field(default_factory=list)
-    """What was left after `destroy`."""
+    """Resources, buckets, processes and files that remained after `destroy`."""
     receipt: dict[str, Any] = field(default_factory=dict)
-    """What `make verify-empty` says of the clouds after `destroy`."""
+    """Receipt of `make verify-empty` for the simulated clouds after `destroy`."""
     wall_seconds: float = 0.0
-    """How long the rehearsal itself took."""
+    """Seconds that the rehearsal itself took."""
 
     @property
     def passed(self) -> bool:
-        """Whether the stack can be brought up for money."""
+        """True if the rehearsal found no problem and left nothing behind."""
         return not self.problems and not self.left
 
     def to_json(self) -> str:
-        """Everything."""
+        """Return the complete report as JSON."""
         return json.dumps({**asdict(self), "passed": self.passed}, indent=1)
 
     def to_text(self) -> str:
-        """For people."""
+        """Return the report as plain text."""
         lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
         total = sum(map(len, self.resources.values()))
         begin = "Created until `pulumi up` failed" if self.up_failed else "Would be created"
         lines += ["", f"{begin}: {total} cloud resources"]
         lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
         if self.without_rules:
-            lines.append(f"  held to the provider's types alone: {', '.join(self.without_rules)}")
+            lines.append(f"  checked only against the provider's types: {', '.join(self.without_rules)}")
         lines.append("")
         if not self.up_failed:
             lines += [*self._nodes(), "", *self._pods(), ""]
@@ -94,12 +94,8 @@ class Report:
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:
-            rest = (
-                f" but the bucket that is kept on purpose, {', '.join(map(self._bucket, self.kept))}"
-                if self.kept
-                else ""
-            )
-            lines.append(f"After destroy nothing was left in the clouds and on this machine{rest}.")
+            rest = f", except the kept bucket {', '.join(map(self._bucket, self.kept))}" if self.kept else ""
+            lines.append(f"After destroy, nothing was left in the clouds or on this machine{rest}.")
         lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self._unknown()), ""]
         lines += [f"problem: {each}" for each in self.problems]
         lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
@@ -107,7 +103,7 @@ class Report:
 
     def _unknown(self) -> list[str]:
         unchecked = [
-            f"the provider's check of {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
+            f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]
         return [*UNKNOWN, *unchecked]
 
@@ -117,8 +113,8 @@ class Report:
     def _cost(self) -> list[str]:
         if not self.cost_total:
             return []
-        more = " and what has no price" if self.unpriced else ""
-        lines = [f"Costs {self.cost_total}{more} an hour with the most nodes:"]
+        more = ", plus the resources without a price" if self.unpriced else ""
+        lines = [f"Costs {self.cost_total} an hour with the most nodes{more}:"]
         lines += [f"  {amount:10,.2f}  {part}" for part, amount in self.cost.items()]
         lines += [f"      no price  {each}" for each in self.unpriced]
         return [*lines, ""]
@@ -134,24 +130,24 @@ class Report:
     def _pods(self) -> list[str]:
         rows = []
         for pod in self.pods:
-            place = pod.node or f"PENDING: {pod.why_pending or 'not seen by the scheduler'}"
+            place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
             rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
             facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")
-        waited = [f"  {', '.join(self.waited)} waited in a queue until others were done"] if self.waited else []
+        waited = [f"  {', '.join(self.waited)} waited in a queue until other jobs ended"] if self.waited else []
         return [f"Pods: {len(self.pods)}", *rows, *waited]
 
 
 UNKNOWN = (
-    "whether the account has the quota and the permissions, and the zones the capacity",
-    "what the cloud's API refuses or changes by rules that neither its provider nor its documentation states",
-    "whether images, drivers and network adapters work on the real nodes, and how fast",
-    "how long the cloud takes: durations here are typical ones",
+    "whether the account has enough quota and permissions, and whether the zones have capacity",
+    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
+    "whether images, drivers and network adapters work on the real nodes, and how fast they are",
+    "how long the cloud takes: the durations above are typical values",
 )
-"""The limits of a rehearsal, for the end of its report."""
+"""Limits of a rehearsal, printed at the end of its report."""
 SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
-"""Variables that the text shows."""
+"""Environment variables of pods that the text shows."""
 
 
 def _amounts(found: dict[str, str] | object) -> str:

@@ -1,4 +1,4 @@
-"""A rehearsal from its beginning to its end: `up` against simulated clouds, a look at what runs where, `destroy`."""
+"""A complete rehearsal: `up` against simulated clouds, a look at nodes and pods, `destroy`."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from rehearsal.report import Node, Report
 from stack_config import load_file
 
 SETTLE_LIMIT = 120.0
-"""Seconds after which pods are taken as they are, though something still moves."""
+"""Maximum wait, in seconds, for nodes and pods to stop changing."""
 SETTLE_SECONDS_A_POD = 0.3
-"""What each pod of a job adds to that."""
+"""Seconds added to SETTLE_LIMIT for each pod of a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What is rehearsed."""
+    """The stack to rehearse."""
 
     stack: str
     project: Path
@@ -58,16 +58,16 @@ class Subject:
     settings: Path | None
     """The stack's settings file; None for a program without settings."""
     jobs: Mapping[str, int]
-    """Pods that each job must have, at least."""
+    """Minimum number of pods of each job."""
     queued: frozenset[str] = frozenset()
-    """Those of them that a queue admits."""
+    """Jobs that wait for admission by a queue."""
     platform: PlatformConfig | None = None
-    """Settings of the platform, by which the report says what it costs."""
+    """Platform settings, for the report's cost estimate."""
 
 
 @dataclass(kw_only=True)
 class Rehearsal:
-    """One rehearsal in its folder."""
+    """A rehearsal in its own folder."""
 
     subject: Subject
     folder: Path
@@ -76,10 +76,10 @@ class Rehearsal:
     quotas: Mapping[str, int] | None = None
     verbose: bool = True
     _printed: str = field(default="", init=False)
-    """What Pulumi's last command printed."""
+    """Output of Pulumi's last command."""
 
     def run(self) -> Report:
-        """Everything; whatever happens, the cluster and the folder are gone at the end."""
+        """Rehearse the stack. Always remove the cluster and the folder at the end."""
         with folders.only_one(self.folder):
             return self._run()
 
@@ -123,14 +123,14 @@ class Rehearsal:
             folders.write_settings(self.subject.settings, self._settings)
         self._pulumi("stack", "init", self.subject.stack, quiet=True)
         done = self._pulumi("up", "--yes", "--skip-preview")
-        # What leaks does so in `destroy`.
+        # A leak fault happens only during `destroy`.
         if done and (not read_state(self.folder).fault or self.fault.startswith("leak:")):
             return True
         if self.fault and done:
-            report.problems.append(f"the fault {self.fault} met nothing")
+            report.problems.append(f"the fault {self.fault} did not happen: no operation matches it")
             return True
         if self.fault:
-            self._say(f"the fault {self.fault} has happened; bringing the stack up once more")
+            self._say(f"the fault {self.fault} happened; running `pulumi up` again")
             done = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
         if not done:
             report.problems.append("`pulumi up` failed" + (" again after the fault" if self.fault else ""))
@@ -138,7 +138,7 @@ class Rehearsal:
         return done
 
     def _recover(self) -> bool:
-        """What `make up` does before anything else, after an update that died."""
+        """Repair the stack's state after a failed update, as `make up` does before its own update."""
         repair(folders.backend_folder(self.folder), project_of(self.subject.project), self.subject.stack)
         self._pulumi("cancel", "--yes", quiet=True)
         try:
@@ -149,7 +149,7 @@ class Rehearsal:
             self._say(str(error))
             return False
         if lost:
-            self._say(f"only the cloud knows whether these are there: {', '.join(lost)}")
+            self._say(f"cannot tell whether the cloud created these: {', '.join(lost)}")
         return True
 
     def _look(self, report: Report) -> None:
@@ -168,17 +168,20 @@ class Rehearsal:
         for pod in found:
             if pod.phase == "Pending":
                 report.problems.append(
-                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'nobody says why'}"
+                    f"pod {pod.namespace}/{pod.name} stays pending: {pod.why_pending or 'no reason is known'}"
                 )
         for job, count in self.subject.jobs.items():
             have = sum(pod.job == job for pod in found)
             if have < count:
-                report.problems.append(f"job {job} has {have} pods of {count}: its controller made no more")
+                report.problems.append(f"job {job} has {have} pods of {count}: its controller created no more")
         write_checkpoints(read_state(self.folder), report, found)
         placement.let_end(self.cluster, placement.pods(self.cluster))
 
     def _settled(self, report: Report) -> list[placement.Pod]:
-        """The pods of every job when nothing moves; those in queues have their turn when those before them are done."""
+        """Return the pods of all jobs once they no longer change.
+
+        If jobs wait in a queue, end the jobs that run, so that the queue admits the next jobs.
+        """
         limit = SETTLE_LIMIT + SETTLE_SECONDS_A_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
@@ -199,11 +202,11 @@ class Rehearsal:
             placement.let_end(self.cluster, found)
             waiting = placement.next_in_queues(self.cluster, before)
             if waiting >= before:
-                report.problems += [f"job {name} waits in its queue for ever" for name in sorted(waiting)]
+                report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
 
     def _grown(self, homeless: list[placement.Pod]) -> bool:
-        """Whether nodes were added."""
+        """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
         asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
         return asked or autoscaler.grow(self.folder, homeless)
 
@@ -220,7 +223,7 @@ class Rehearsal:
     def _destroy(self, report: Report) -> None:
         first = ("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
         if report.pods and not self._pulumi(*first):
-            report.problems += ["the jobs could not be ended before their cluster", *errors(self._printed)]
+            report.problems += ["the jobs could not be deleted before their cluster", *errors(self._printed)]
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
             report.problems += ["`pulumi destroy` failed", *errors(self._printed)]
         left = read_state(self.folder).resources.values()
@@ -233,7 +236,7 @@ class Rehearsal:
         self._receipt(report)
 
     def _receipt(self, report: Report) -> None:
-        """What `make verify-empty` says, which looks by name and label as it would in a real cloud."""
+        """Add the receipt of `make verify-empty`, which searches by name and label as it does in a real cloud."""
         if self.subject.settings is None:
             return
         platform = load_file(self.subject.settings).platform
@@ -241,7 +244,7 @@ class Rehearsal:
         receipt = verify(self.subject.stack, cloud_of(platform), "simulated", lister, ownership(platform))
         report.receipt = asdict(receipt)
         if receipt.empty == bool(report.left):
-            report.problems.append(f"verify-empty finds {list(receipt.left)} where {report.left} is left")
+            report.problems.append(f"verify-empty found {list(receipt.left)}, but {report.left} is left")
 
     @property
     def _settings(self) -> Path:

@@ -1,1 +1,1 @@
-"""Simulated clouds: their state, their documented rules, and the providers that the Pulumi engine talks to."""
+"""Simulated clouds: their state, their documented rules, and the providers that the Pulumi engine calls."""

@@ -1,4 +1,4 @@
-"""Starts the simulated provider of a package: `python -m rehearsal.cloud PACKAGE [engine address]`."""
+"""Start the simulated provider of a package: `python -m rehearsal.cloud PACKAGE [engine address]`."""
 
 from __future__ import annotations
 

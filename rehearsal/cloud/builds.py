@@ -1,4 +1,4 @@
-"""Image builds, simulated: nothing is built or pushed; the reference has a digest of the inputs."""
+"""Simulated image builds: they build and push nothing, and return a digest of their inputs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rehearsal.cloud.state import Properties
 
 
 def digest(found: Properties) -> str:
-    """A digest that stands for the image's own: equal inputs, equal digest."""
+    """Return a digest of the inputs, in place of the image's digest."""
     plain = {key: value for key, value in found.items() if not key.startswith("__")}
     return "sha256:" + hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def reference(found: Properties) -> str:
-    """First tag and digest."""
+    """Return the image reference: the first tag and the digest."""
     return f"{(found.get('tags') or ['image'])[0]}@{digest(found)}"
 
 
@@ -30,4 +30,4 @@ KINDS: Mapping[str, Kind] = {
         delete_seconds=1,
     )
 }
-"""Kinds of builds."""
+"""Kinds of image builds, by type token."""

@@ -1,4 +1,4 @@
-"""Check and Diff of a resource's inputs: what the provider fills in, refuses, changes in place and replaces."""
+"""Check and Diff of a resource's inputs: defaults, rejected inputs, updates in place and replacements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rehearsal.cloud.state import Properties
 from rehearsal.cloud.values import Unknown, reveal
 
 DEFAULTS = "__defaults"
-"""Input that lists what the provider filled in."""
+"""Name of the input that lists the defaults filled in by the provider."""
 PLACES = ("project", "region", "zone")
 
 
@@ -30,7 +30,7 @@ def completed(
     places: Properties,
     tags: Properties | None = None,
 ) -> Properties:
-    """The inputs with what the program left to the provider: name, project, place, and the provider's own `tags`."""
+    """Return the inputs with the provider's defaults: name, project, region, zone, location and `tags`."""
     kind = kind_of(token)
     inputs = {key: value for key, value in news.items() if value is not None}
     defaults = []
@@ -66,10 +66,10 @@ def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
 
 
 def findings(token: str, inputs: Properties) -> list[Finding]:
-    """Return everything that is wrong with inputs by themselves. Raises schema.NoSuchType."""
+    """Return the inputs that are invalid in any state of the cloud. Raises schema.NoSuchType."""
     table = fact_table(token)
     found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)
-    # The provider sends nothing to the cloud that its own schema refuses, and the rules expect its types.
+    # The provider does not call the cloud if its own schema rejects an input. The rules rely on the schema's types.
     if has_rules(token) and not found:
         known = without_unknown(reveal(inputs))
         found += [each for rule in kind_of(token).rules if not rule.looks_at_cloud for each in rule.findings(known)]
@@ -77,7 +77,7 @@ def findings(token: str, inputs: Properties) -> list[Finding]:
 
 
 def without_unknown(value: Any) -> Any:
-    """Return a copy without the unknown values."""
+    """Return a copy without unknown values."""
     if isinstance(value, dict):
         return {key: without_unknown(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
@@ -87,24 +87,24 @@ def without_unknown(value: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """A provider's Diff of one resource."""
+    """A provider's Diff of a resource."""
 
     changed: tuple[str, ...] = ()
     """Top-level inputs that differ."""
     replaced: tuple[str, ...] = ()
-    """Paths of the inputs whose change takes another resource."""
+    """Paths of the inputs whose change replaces the resource."""
     deletes_first: bool = False
-    """True if the old resource must go before the new one is created."""
+    """True if the old resource must be deleted before the new one is created."""
     recycles: str = ""
-    """Reason why an update recycles every node of a pool; empty if it recycles none."""
+    """Reason why an update recreates every node of a pool; empty if it does not."""
     crash: str = ""
     """Reason why the provider crashes on this plan; empty if it does not."""
     paths: tuple[str, ...] = ()
-    """Paths that differ, without indices; empty if only the keys in `changed` are known."""
+    """Paths that differ, without indices; empty if the rehearsal knows only the keys in `changed`."""
 
 
 def changes(token: str, olds: Properties, news: Properties) -> Changes:
-    """Return what changes between the old and the new inputs of a resource."""
+    """Return the changes between the old and the new inputs of a resource."""
     table = fact_table(token)
     if table is None:
         return _changes_without_facts(token, olds, news)
@@ -127,7 +127,7 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
 
 
 def path_outside_lists(token: str, path: str) -> str:
-    """Return the part of a path before the elements of a list, set or map, whose indices the table lacks."""
+    """Return the part of a path before the first list, set or map element, because the table has no indices."""
     table = fact_table(token)
     found: list[str] = []
     for key in path.split("."):

@@ -1,4 +1,4 @@
-"""Check of a resource's inputs against the facts of its type: what the real provider refuses before any call."""
+"""Check of a resource's inputs against the facts of its type, as the real provider checks before any API call."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from rehearsal.cloud.values import Unknown
 
 Fact = Mapping[str, Any]
 Problem = tuple[str, str, str]
-"""Input, what is wrong, and the line of the provider's source that says so."""
+"""Path of the input, error, and the line of the provider's source with this check."""
 RULE = "provider-schema"
 
 
 def findings(table: FactTable, inputs: Properties) -> list[Finding]:
-    """Return everything that the provider's schema and its rules refuse."""
+    """Return the inputs that the provider's schema and rules reject."""
     found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
     return [Finding(property=where, reason=why, rule=RULE, source=table.source(line)) for where, why, line in found]
 
 
 def unchecked(table: FactTable, inputs: Properties) -> list[str]:
-    """Return the inputs that the provider checks in a way that is not simulated here."""
+    """Return the inputs with provider checks that the rehearsal does not simulate."""
     checked = ((path, name) for path, fact in table.inputs.items() for name in _listed(fact.get("check")))
     return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
 
 
 def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Problem]:
-    """Check the inputs of one block; `prefix` is its path in the table, `where` in the inputs."""
+    """Check the inputs of a block; `prefix` is the block's path in the table, and `where` its path in the inputs."""
     names = table.children.get(prefix, ())
     for key, value in values.items():
         if key.startswith("__") or value is None:

@@ -1,4 +1,4 @@
-"""Checks of single values that a Terraform provider's source calls by name, done here in our own words."""
+"""Checks of single values, under their names in the Terraform providers' sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _rfc1035(value: str, low: int, high: int) -> str:
 
 
 def _network(value: str, low: int = 0, high: int = 128) -> str:
-    """A range; host bits are taken."""
+    """Check a network. Host bits are allowed."""
     try:
         found = ipaddress.ip_network(value, strict=False)
     except ValueError:
@@ -102,7 +102,7 @@ def _account_link(value: str) -> str:
 
 
 def _arn(value: str) -> str:
-    """Six parts; an empty text is taken."""
+    """Check an ARN of six parts. An empty string is valid."""
     what = "an ARN such as arn:aws:iam::123456789012:role/NAME"
     return _pattern(value, r"(arn:aws[a-z-]*:[^:]+:[^:]*:[^:]*:.+)?", what)
 
@@ -230,14 +230,15 @@ CHECKS: Mapping[str, Callable[..., str]] = {
     "IsIPv4Address": _address,
     "ValidIAMPolicyJSON": _policy,
 }
-"""Name of the provider's check, or the whole call -> a function that returns what is wrong, empty for nothing.
+"""Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.
 
-Names that begin with `gke` are ours: the provider's functions have none. The tables have them by hand.
+Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. The tables contain them by
+hand.
 """
 
 
 def failure(check: str, value: Any) -> str:
-    """Return what a named check says of a value; empty for nothing, and for a check that is not known."""
+    """Return the error that a named check finds; empty for a valid value or an unknown check."""
     if check in CHECKS:
         return CHECKS[check](value)
     match = _CALL.fullmatch(check)
@@ -248,6 +249,6 @@ def failure(check: str, value: Any) -> str:
 
 
 def is_known(check: str) -> bool:
-    """Return True if a named check can be done here."""
+    """Return True if the named check is implemented here."""
     match = _CALL.fullmatch(check)
     return check in CHECKS or bool(match and match["name"] in CHECKS)

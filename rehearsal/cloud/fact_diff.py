@@ -1,4 +1,4 @@
-"""Diff of a resource's inputs by the facts of its type: what changes, and whether that replaces the resource."""
+"""Diff of a resource's inputs by the facts of its type: changed inputs, and changes that replace the resource."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ class InputChange:
     path: str
     """Path in the table, without indices."""
     replaces: bool
-    """True if it takes another resource."""
+    """True if the change replaces the resource."""
 
 
 def input_changes(table: FactTable, old: Properties, new: Properties) -> list[InputChange]:
-    """Return what the provider's plan would change, and so what it does not: computed values that go, equal links."""
+    """Return the changes in the provider's plan.
+
+    The plan ignores removed values that the cloud computes, and differences that the provider suppresses.
+    """
     found = list(_Diff(table).block("", _known(old), _known(new)))
     return list({(each.path, each.replaces): each for each in found}.values())
 
@@ -39,7 +42,7 @@ class _Diff:
         self._removal_replaces = {each["input"] for each in table.rules_of("removal_replaces")}
 
     def block(self, prefix: str, old: Properties, new: Properties) -> Iterator[InputChange]:
-        """Compare the inputs of one block."""
+        """Compare the inputs of a block."""
         for key in sorted({*old, *new}):
             yield from self._input(prefix + key, old.get(key), new.get(key))
 
@@ -103,7 +106,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _filled(fact: Mapping[str, Any], value: Any) -> Any:
-    """Return a scalar as the provider keeps it: with its default, and without the difference of none and zero."""
+    """Return a scalar as the provider stores it: with its default, and with zero for a missing value."""
     given = fact.get("default") if value is None else value
     zero = {"bool": False, "int": 0, "float": 0.0}.get(fact["type"], "")
     try:
@@ -122,5 +125,5 @@ def _same_elements(collection: str, element: str, old: Any, new: Any) -> bool:
 
 
 def _elements(kind: str, items: Any) -> dict[Any, Any]:
-    """Return keys and values, the values as the provider's type; an unknown value equals nothing."""
+    """Return keys and values, with the values converted to the provider's type. Unknown values are equal to nothing."""
     return {key: converted(kind, each) if kind != "block" else each for key, each in items if each is not None}

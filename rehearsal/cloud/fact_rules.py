@@ -1,4 +1,4 @@
-"""Rules of a provider across inputs: which exclude, need or replace each other."""
+"""Rules of a provider across inputs: conflicts, requirements, and choices between inputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rehearsal.cloud.values import Unknown
 
 Problem = tuple[str, str, str]
 PATHS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
-"""Facts of an input that name other inputs."""
+"""Keys of facts that list other inputs."""
 
 
 def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Problem]:
-    """Return what breaks the rules of the schema and those read by hand."""
+    """Yield the problems that break a rule of the schema or a rule read by hand."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
         check = _RULES.get(rule["rule"])
@@ -85,11 +85,14 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a rule read by hand -> its check. Other kinds are for changes, see `fact_diff`."""
+"""Kind of a rule read by hand -> its check. Other kinds apply only to changes, see `fact_diff`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
-    """Return True if each input of a condition has the value; a list allows several, null means that it is not set."""
+    """Return True if each input of a condition has the given value.
+
+    A list allows several values. Null means that the input is not set.
+    """
     for path, wanted in condition.items():
         found = values_at(inputs, path) or [None]
         allowed = wanted if isinstance(wanted, list) else [wanted]
@@ -103,7 +106,7 @@ def _condition(condition: Mapping[str, Any]) -> str:
 
 
 def values_at(inputs: Any, path: str) -> list[Any]:
-    """Return the values at a path, of every element of the lists on the way."""
+    """Return the values at a path, for all elements of lists on the way."""
     found = [inputs]
     for key in path.split("."):
         found = [each.get(key) for each in found if isinstance(each, dict)]
@@ -112,7 +115,7 @@ def values_at(inputs: Any, path: str) -> list[Any]:
 
 
 def is_set(inputs: Properties, path: str) -> bool:
-    """Return True if the input has a value; an unknown one counts, an empty list does not."""
+    """Return True if the input has a value. An unknown value counts; an empty list does not."""
     return bool(values_at(inputs, path))
 
 

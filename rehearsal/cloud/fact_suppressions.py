@@ -1,4 +1,7 @@
-"""Differences that a Terraform provider ignores, and changes that replace only under a condition, by its own names."""
+"""Differences that a Terraform provider ignores, and conditions under which a change replaces a resource.
+
+The keys are the names of the provider's functions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _VERSIONED = re.compile(r"^https://[^/]+/(compute/)?[^/]+/")
 
 
 def _same_link(old: Any, new: Any) -> bool:
-    """Links of Google's APIs are equal without their host and version; a plain name stands for the whole link."""
+    """Return True if two links differ only in host and API version. A plain name matches a whole link."""
     if "/" not in str(new):
         return str(old).rpartition("/")[2] == str(new)
     return _VERSIONED.sub("", str(old)) == _VERSIONED.sub("", str(new))
@@ -50,7 +53,7 @@ SUPPRESSIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "SuppressEquivalentJSONDiffs": _same_json,
     "SuppressEquivalentStringCaseInsensitive": _same_letters,
 }
-"""Name -> a function that returns True if the provider takes both values for one. Others are not simulated."""
+"""Name -> function that returns True if the provider treats both values as equal. Other names are not simulated."""
 
 
 MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
@@ -58,7 +61,7 @@ MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
 
 
 def is_suppressed(name: str | None, old: Any, new: Any) -> bool:
-    """Return True if the provider ignores the difference of two values."""
+    """Return True if the provider ignores the difference between two values."""
     if name is None:
         return False
     if match := _DEFAULT.fullmatch(name):
@@ -67,7 +70,7 @@ def is_suppressed(name: str | None, old: Any, new: Any) -> bool:
 
 
 def _shrinks(old: Any, new: Any) -> bool:
-    """A subnet's range can grow in place: the new range must contain the old one."""
+    """Return True if the new range does not contain the old one. A subnet's range can only grow in place."""
     try:
         before, after = ipaddress.ip_network(old, strict=False), ipaddress.ip_network(new, strict=False)
     except ValueError:
@@ -85,9 +88,12 @@ CONDITIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "isBeenEnabled": _turned_off,
     "isPolicyLocked": _turned_off,
 }
-"""Name of a provider's condition -> a function of the old and the new value."""
+"""Name of a provider's condition -> function of the old and the new value."""
 
 
 def replaces_if(condition: str, old: Any, new: Any) -> bool:
-    """Return True if a change under this condition replaces the resource. Raises KeyError for an unknown condition."""
+    """Return True if a change under this condition replaces the resource.
+
+    Raises KeyError for an unknown condition.
+    """
     return CONDITIONS[condition](old, new)

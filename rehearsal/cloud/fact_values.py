@@ -1,4 +1,4 @@
-"""Values as a Terraform provider takes them: numbers and truth values in text included."""
+"""Values converted to a Terraform provider's types. Strings may hold numbers and booleans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DESCRIPTIONS = {"bool": "true or false", "int": "a whole number", "float": "a nu
 
 
 def converted(kind: str, value: Any) -> Any:
-    """Return a scalar as the provider's type. Raises ValueError."""
+    """Return a scalar converted to the provider's type. Raises ValueError."""
     if isinstance(value, Unknown):
         return value
     if kind == "bool":
@@ -32,6 +32,6 @@ def converted(kind: str, value: Any) -> Any:
 
 
 def parts(kind: str) -> tuple[str, str]:
-    """Return the collection and the element of a type such as `list(string)`; no collection for a scalar."""
+    """Return the collection and the element of a type such as `list(string)`; for a scalar, no collection."""
     outer, _, inner = kind.partition("(")
     return (outer, inner.removesuffix(")")) if inner else ("", outer)

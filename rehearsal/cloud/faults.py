@@ -1,6 +1,7 @@
-"""Faults on request, each once: `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`.
+"""Faults to inject, each once: `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`.
 
-TYPE is part of a resource's type. NAME is a pool's name or another beginning of a resource's name. NUMBER counts calls.
+TYPE is part of a resource's type. NAME is a resource's name, or the part of it before a `-`, such as a pool's name.
+NUMBER counts the calls that change something.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from rehearsal.cloud.state import CloudState
 
 ABOUT_TYPES = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
 ABOUT_CALLS = ("denied", "crash")
-"""Those that can be told the number of the call that they happen at."""
+"""Faults that accept the number of the call at which they happen."""
 SLOW_FACTOR = 20
-"""How many times longer a slow creation takes."""
+"""Factor by which a slow creation takes longer."""
 MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has not enough resources available to fulfill the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
@@ -25,7 +26,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def check(fault: str) -> str:
-    """Return the fault. Raises ValueError with the faults that exist."""
+    """Return the fault if it is valid. Raises ValueError with the valid faults otherwise."""
     kind, _, target = fault.partition(":")
     word, colon, name = target.partition(":")
     known = kind in (ABOUT_CALLS if target.isdecimal() else ABOUT_TYPES)
@@ -40,7 +41,7 @@ def check(fault: str) -> str:
 
 
 def strikes(state: CloudState, kind: str, type_: str, urn: str) -> bool:
-    """Return True if the fault of this kind happens now to a resource. It does not happen again."""
+    """Return True if the fault of this kind happens to this resource now, and clear the fault."""
     wanted, _, target = state.fault.partition(":")
     if wanted != kind:
         return False

@@ -1,4 +1,4 @@
-"""Rules of the clouds: each a small function with the documentation that it comes from, named in what it finds."""
+"""Rules of the clouds: functions with a link to the documentation of the rule."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from rehearsal.cloud.state import CloudState, Properties
 
 Found = Iterator[tuple[str, str]]
-"""Pairs of property and what is wrong with it."""
+"""Pairs of a property and the error in its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One input that the cloud would refuse."""
+    """An input that the cloud would reject."""
 
     property: str
-    """Where it is, in the provider's own names."""
+    """Path of the input, in the provider's names."""
     reason: str
     rule: str
     """Name of the rule."""
     source: str
-    """Where the rule is documented."""
+    """Address of the rule's documentation."""
 
     def __str__(self) -> str:
         return f"{self.reason} [rule {self.rule}, {self.source}]"
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What inputs must be by themselves, or, for one that looks at the cloud, beside what already exists."""
+    """A check of a resource's inputs, optionally against the resources that already exist."""
 
     name: str
     source: str
@@ -38,13 +38,13 @@ class Rule:
     looks_at_cloud: bool
 
     def findings(self, inputs: Properties, state: CloudState | None = None) -> list[Finding]:
-        """What breaks this rule."""
+        """Return the inputs that break this rule."""
         found = self.check(inputs, state) if self.looks_at_cloud else self.check(inputs)
         return [Finding(property=where, reason=why, rule=self.name, source=self.source) for where, why in found]
 
 
 def rule(source: str) -> Callable[[Callable[[Properties], Found]], Rule]:
-    """Make a rule of a function over inputs; it sees unknown values as missing ones."""
+    """Make a rule from a function of the inputs. The function does not see unknown values."""
 
     def decorate(check: Callable[[Properties], Found]) -> Rule:
         return Rule(name=_name(check), source=source, check=check, looks_at_cloud=False)
@@ -53,7 +53,7 @@ def rule(source: str) -> Callable[[Callable[[Properties], Found]], Rule]:
 
 
 def admission(source: str) -> Callable[[Callable[[Properties, CloudState], Found]], Rule]:
-    """Make a rule of a function over inputs and the cloud; it is asked when the resource is created."""
+    """Make a rule from a function of the inputs and the state. Create and update apply it."""
 
     def decorate(check: Callable[[Properties, CloudState], Found]) -> Rule:
         return Rule(name=_name(check), source=source, check=check, looks_at_cloud=True)
@@ -66,7 +66,7 @@ def _name(check: Callable[..., Found]) -> str:
 
 
 def at(inputs: Any, path: str) -> Any:
-    """The value at a dotted path, the first element of lists on the way; None where there is none."""
+    """Return the value at a dotted path, or None. Lists on the way stand for their first element."""
     for key in path.split("."):
         if isinstance(inputs, list):
             inputs = inputs[0] if inputs else None

@@ -1,4 +1,4 @@
-"""The providers' functions: what a program asks a cloud beside resources."""
+"""Simulated functions of the providers, such as `getAvailabilityZones`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REGION = "us-east-1"
 
 
 class NotSimulated(Exception):
-    """No such function in the simulated clouds."""
+    """The simulated clouds do not have this function."""
 
 
 def _region(places: Properties, arguments: Properties) -> str:
@@ -82,11 +82,13 @@ FUNCTIONS: Mapping[str, Callable[[Properties, Properties], Properties]] = {
     "gcp:organizations/getProject:getProject": _project,
     "gcp:container/getEngineVersions:getEngineVersions": _engine_versions,
 }
-"""Token -> function of arguments and places."""
+"""Token -> function of the arguments and of the provider's project, region and zone."""
 
 
 def call(token: str, arguments: Properties, places: Properties) -> Properties:
-    """What the function answers. Raises NotSimulated."""
+    """Call a function and return its result. Raises NotSimulated."""
     if token not in FUNCTIONS:
-        raise NotSimulated(f"the function {token} is not simulated; those that are: {', '.join(sorted(FUNCTIONS))}")
+        raise NotSimulated(
+            f"the function {token} is not simulated; simulated functions are {', '.join(sorted(FUNCTIONS))}"
+        )
     return FUNCTIONS[token](arguments, places)

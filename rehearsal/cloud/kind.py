@@ -1,4 +1,4 @@
-"""Kind: what the simulated cloud knows of one type of resource: its id, outputs, rules, users and duration."""
+"""Kind: the simulated cloud's description of a resource type: id, outputs, rules, references and durations."""
 
 from __future__ import annotations
 
@@ -11,70 +11,73 @@ from rehearsal.cloud.findings import Rule
 from rehearsal.cloud.state import Properties
 
 Template = str | Callable[[Properties], Any]
-"""Text with `{property}` holes, or a function of the properties."""
+"""Text with `{property}` placeholders, or a function of the properties."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Autoname:
-    """How the provider names a resource that the program leaves unnamed."""
+    """Automatic name of a resource that the program does not name."""
 
     property: str = "name"
     limit: int = 63
-    """Most characters of the whole name."""
+    """Maximum length of the whole name."""
     prefix: str = ""
-    """What comes before the resource's own name."""
+    """Text before the Pulumi resource's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """An input that names another resource, which must exist first and cannot go before this one."""
+    """An input that refers to another resource.
+
+    The other resource must be created before this one and deleted after it.
+    """
 
     path: str
-    """Dotted path; through lists it means every element."""
+    """Dotted path. Lists on the way stand for all their elements."""
     types: tuple[str, ...]
     required: bool = True
-    """Whether what is not in the simulated cloud is refused; False where it may belong to the cloud itself."""
+    """True if a missing resource is an error; False if the resource may exist outside of the simulated cloud."""
     owner: bool = False
-    """Whether the other resource, when it goes, takes this one with it."""
+    """True if the deletion of the other resource deletes this one too."""
     prefix: str = ""
-    """What the value must begin with: any other refers to nothing in this cloud."""
+    """Required prefix of the value. A value without it does not refer to a resource of this cloud."""
     strips_prefix: bool = False
-    """Whether that is no part of the reference."""
+    """True if the prefix is not part of the reference."""
 
     def plain(self, value: str) -> str:
-        """The reference alone."""
+        """Return the reference without a prefix that does not belong to it."""
         return value.removeprefix(self.prefix) if self.strips_prefix else value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One type of resource."""
+    """A type of resource."""
 
     type: str
     """Type token."""
     id: Template
-    """Id, from the inputs and `{number}`, a hexadecimal number of its own."""
+    """Id, from the inputs and `{number}`, a unique hexadecimal number."""
     outputs: Mapping[str, Template] = field(default_factory=dict)
-    """What the cloud computes, from the inputs, `{id}` and `{number}`."""
+    """Computed outputs, from the inputs, `{id}` and `{number}`."""
     autoname: Autoname | None = None
     replaces: frozenset[str] = frozenset()
-    """Inputs whose change makes another resource."""
+    """Inputs whose change replaces the resource."""
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
     takes_over: bool = False
-    """Whether a creation of what is there already is none, but takes it over."""
+    """True if the creation of an existing resource adopts it instead of failing."""
     api: str = ""
-    """API that must be enabled in the project first."""
+    """API that the project must enable first."""
     seconds: int = 3
-    """How long creation takes in the real cloud."""
+    """Seconds that creation takes in the real cloud."""
     delete_seconds: int = 3
-    """How long deletion takes."""
+    """Seconds that deletion takes in the real cloud."""
     quota: Callable[[Properties], Mapping[str, int]] | None = None
-    """Quotas that it counts against, by region and name."""
+    """Usage of quotas, by region and name."""
 
 
 def filled(template: Template, properties: Properties) -> Any:
-    """The value of a template."""
+    """Return the value of a template."""
     if callable(template):
         return template(properties)
     return template.format_map(_Holes(properties))
@@ -86,12 +89,12 @@ class _Holes(dict[str, Any]):
 
 
 def number(seed: str) -> str:
-    """Seventeen hexadecimal digits, the same for the same seed."""
+    """Return 17 hexadecimal digits that depend only on the seed."""
     return hashlib.sha256(seed.encode()).hexdigest()[:17]
 
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
-    """The values at a reference's path that are there and known."""
+    """Return the known values at a reference's path that have its prefix."""
     found: list[Any] = [inputs]
     for key in reference.path.split("."):
         found = [each.get(key) for each in found if isinstance(each, dict)]

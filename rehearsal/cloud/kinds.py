@@ -1,4 +1,4 @@
-"""The kinds of all clouds by type token, and what stands for a type that no cloud describes."""
+"""The kinds of all clouds, by type token, and a default kind for other types."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rehearsal.cloud.gcp.kinds import KINDS as GCP
 from rehearsal.cloud.kind import Autoname, Kind
 
 KINDS: Mapping[str, Kind] = {**GCP, **AWS, **BUILDS}
-"""Every kind with rules of its own."""
+"""Kinds with rules, by type token."""
 
 
 def kind_of(token: str) -> Kind:
-    """The kind of a type; a type without rules is held to its SDK's classes alone."""
+    """Return the kind of a type. A type without rules gets a default kind."""
     return KINDS.get(token) or Kind(
         type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname()
     )
 
 
 def has_rules(token: str) -> bool:
-    """Whether the rehearsal knows more of a type than what its SDK says."""
+    """Return True if the rehearsal has more rules for a type than its SDK's classes."""
     return token in KINDS

@@ -1,4 +1,4 @@
-"""What the simulated cloud does when asked: create, update, read and delete, with its refusals and its faults."""
+"""Operations of the simulated cloud: create, update, read and delete, with their errors and faults."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rehearsal.cloud.kinds import kind_of
 from rehearsal.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
 
 SERVICE = "gcp:projects/service:Service"
-"""An API that is enabled."""
+"""Type of an enabled API."""
 
 
 class Refused(Exception):
-    """The cloud says no; nothing has changed."""
+    """The cloud rejected the call and changed nothing."""
 
 
 @dataclass
 class GaveUp(Exception):
-    """The client stopped waiting; the cloud went on and has the resource."""
+    """The client stopped waiting, but the cloud completed the creation."""
 
     reason: str
     record: Record
@@ -35,27 +35,27 @@ class GaveUp(Exception):
 
 
 class Effects(Protocol):
-    """What resources do beyond the cloud's own books: a cluster runs, a pool has nodes."""
+    """Effects of resources outside of the cloud's state, such as running clusters and nodes."""
 
     def created(self, record: Record) -> None:
-        """After creation and after each update."""
+        """Apply the effects of a creation or an update."""
 
     def deleted(self, record: Record) -> None:
-        """Before deletion."""
+        """Apply the effects of a deletion, before the resource leaves the state."""
 
 
 class NoEffects:
-    """Books alone."""
+    """Effects of a cloud that has only its state."""
 
     def created(self, record: Record) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def deleted(self, record: Record) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Cloud:
-    """One simulated cloud, whose state lies in a folder."""
+    """A simulated cloud with its state in a folder."""
 
     def __init__(self, folder: Path, effects: Effects | None = None, crash: Callable[[], None] | None = None) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Cloud:
         self._crash = crash or _kill_the_engine
 
     def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
-        """Create a resource. Raises Refused, GaveUp."""
+        """Create a resource. Raises Refused or GaveUp."""
         kind = kind_of(type_)
         refusal = ""
         with changing(self.folder) as state:
@@ -96,7 +96,7 @@ class Cloud:
         return record
 
     def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> Record:
-        """Change a resource. Raises Refused."""
+        """Update a resource. Raises Refused."""
         with changing(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
@@ -120,11 +120,11 @@ class Cloud:
         return record
 
     def read(self, type_: str, id_: str) -> Record | None:
-        """The resource as it is; None where there is none."""
+        """Return the resource, or None if it does not exist."""
         return read_state(self.folder).resources.get(key(type_, id_))
 
     def delete(self, urn: str, type_: str, id_: str) -> None:
-        """Remove a resource and what it owns; one that is not there is removed already. Raises Refused."""
+        """Delete a resource and the resources that it owns. A missing resource is not an error. Raises Refused."""
         with changing(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
@@ -161,7 +161,7 @@ def _fault(state: CloudState, type_: str, urn: str) -> str:
 
 
 def _refusal(state: CloudState, kind: Kind, inputs: Properties) -> str:
-    """Why the cloud does not create it; empty where it does."""
+    """Return the reason why the cloud rejects the creation; empty if it does not."""
     for found in (_missing_api, _missing_references, _broken_rules, _over_quota):
         if refusal := found(state, kind, inputs):
             return refusal
@@ -215,12 +215,12 @@ def _over_quota(state: CloudState, kind: Kind, inputs: Properties) -> str:
     for name, amount in (kind.quota(inputs) if kind.quota else {}).items():
         limit = limits.get(name)
         if limit is not None and used.get(name, 0) + amount > limit:
-            return f"QUOTA_EXCEEDED: {name}: {used.get(name, 0)} in use, {amount} wanted, limit {limit}"
+            return f"QUOTA_EXCEEDED: {name}: {used.get(name, 0)} in use, {amount} requested, limit {limit}"
     return ""
 
 
 def quota_used(state: CloudState) -> dict[str, int]:
-    """What all resources count against each quota."""
+    """Return the usage of each quota by all resources."""
     used: dict[str, int] = {}
     for record in state.resources.values():
         count = kind_of(record.type).quota
@@ -253,7 +253,7 @@ def _merged(first: Any, second: Any) -> Any:
 
 
 def _owned(state: CloudState, owner: Record) -> list[Record]:
-    """What the cloud removes together with its owner."""
+    """Return the resources that the cloud deletes together with their owner."""
 
     def belongs(record: Record) -> bool:
         owners = [
@@ -262,7 +262,7 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
             if reference.owner
             for each in references_of(record.inputs, reference)
         ]
-        # By key: the owner may come from an earlier look at the state.
+        # Compare keys: `owner` may be an object from an earlier read of the state.
         return any(each is not None and each.key == owner.key for each in owners)
 
     return [record for record in state.resources.values() if belongs(record)]

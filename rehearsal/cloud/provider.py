@@ -1,4 +1,4 @@
-"""The provider's service: Pulumi's requests to the simulated cloud, its answers and its refusals."""
+"""The gRPC service of a simulated provider: it maps Pulumi's requests to the simulated cloud."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -28,7 +28,7 @@ PLACE_VARIABLES = {
 
 
 class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
-    """The provider of one package, `gcp` or `aws`."""
+    """The simulated provider of a package: `gcp`, `aws` or `docker-build`."""
 
     def __init__(self, package: str, cloud: Cloud) -> None:
         self._package = package
@@ -39,31 +39,31 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Handshake(
         self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
-        """Say what this provider understands; secrets are the engine's business."""
+        """Return no optional features. The engine then sends secrets as plain values."""
         return provider_pb2.ProviderHandshakeResponse()
 
     def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Nothing is ever sent to the engine."""
+        """Do nothing: this provider never calls the engine."""
         return empty_pb2.Empty()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
-        """Say the version of the SDK beside it, whose plugin this one plays."""
+        """Return the version of the installed SDK, which the real plugin would have too."""
         return plugin_pb2.PluginInfo(version=metadata.version(f"pulumi-{self._package}"))
 
     def GetSchema(
         self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
     ) -> provider_pb2.GetSchemaResponse:
-        """Name the package and no types: programs have them from their SDK."""
+        """Return a schema without types: programs get their types from the SDK."""
         return provider_pb2.GetSchemaResponse(schema=json.dumps({"name": self._package, "version": "0.0.0"}))
 
     def CheckConfig(
         self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        """Take any settings."""
+        """Accept any configuration."""
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Another project or region is another place for everything."""
+        """Report changed settings. A change of project, region or zone replaces all resources."""
         olds, news = from_wire(request.olds), from_wire(request.news)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
         replaces = [key for key in changed if key in PLACE_VARIABLES]
@@ -73,14 +73,14 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Remember where resources go that say nothing of it. Credentials are not looked at."""
+        """Store the default project, region, zone and tags. Ignore credentials."""
         settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
         self._places = {key: settings[key] for key in PLACE_VARIABLES if settings.get(key)}
         self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
-        """Complete a resource's inputs and hold them to the SDK's types and the cloud's rules."""
+        """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
         token = request.type or _type_of(request.urn)
         with _told_to_the_user(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
@@ -92,7 +92,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Tell what changes, and whether that takes another resource."""
+        """Report the inputs that change, and the changes that replace the resource."""
         token = request.type or _type_of(request.urn)
         olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
         found = checking.changes(token, olds, news)
@@ -109,7 +109,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
-        """Create a resource; a preview knows its inputs and nothing that the cloud computes."""
+        """Create a resource. A preview returns the inputs without computed outputs."""
         inputs = reveal(from_wire(request.properties))
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(_previewed(inputs), keep_secrets=False))
@@ -130,7 +130,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Change a resource in its place."""
+        """Update a resource in place."""
         inputs = reveal(from_wire(request.news))
         if request.preview:
             old = reveal(from_wire(request.olds))
@@ -149,7 +149,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
-        """Answer the provider's functions."""
+        """Call a function of the provider."""
         with _told_to_the_user(context):
             answer = functions.call(request.tok, reveal(from_wire(request.args)), self._places)
         response = provider_pb2.InvokeResponse()
@@ -157,7 +157,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return response
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Nothing here waits."""
+        """Do nothing: no call waits."""
         return empty_pb2.Empty()
 
 
@@ -170,7 +170,7 @@ def _previewed(inputs: Properties) -> Properties:
 
 
 def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:
-    """Return the paths that change, by which the engine applies `replace_on_changes`."""
+    """Return the changed paths, to which the engine applies `replace_on_changes`."""
     replaced = {checking.path_outside_lists(token, each) for each in found.replaced}
     kinds = provider_pb2.PropertyDiff.Kind
     return {
@@ -190,7 +190,7 @@ def _told_to_the_user(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record) -> None:
-    """The engine keeps what the client stopped waiting for, and the next update looks at it again."""
+    """Fail the call, but return the resource, so that the engine saves it and the next update checks it again."""
     detail = any_pb2.Any()
     detail.Pack(
         provider_pb2.ErrorResourceInitFailed(

@@ -1,4 +1,4 @@
-"""The inputs that a provider takes, from its SDK's own typed classes: unknown names, wrong types, what is missing."""
+"""Check of inputs against the typed classes of a provider's SDK: unknown names, wrong types, missing inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 class NoSuchType(ValueError):
-    """The SDK has no such resource or function."""
+    """The SDK does not have this resource type."""
 
 
 @cache
@@ -39,25 +39,25 @@ def _module(token: str) -> types.ModuleType:
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
-    raise NoSuchType(f"{names[0]} is not in this environment, which {token} belongs to")
+    raise NoSuchType(f"{token} belongs to {names[0]}, which is not installed")
 
 
 @cache
 def arguments_class(token: str) -> type:
-    """The class of a resource's inputs, such as `ClusterArgs` for `gcp:container/cluster:Cluster`."""
+    """Return the class of a resource's inputs, such as `ClusterArgs` for `gcp:container/cluster:Cluster`."""
     name = token.rpartition(":")[2]
     resource = getattr(_module(token), name, None)
     if resource is None:
-        raise NoSuchType(f"there is no resource {token} in {_module(token).__name__}")
+        raise NoSuchType(f"{_module(token).__name__} has no resource {token}")
     module = sys.modules[resource.__module__]
-    # `InitArgs` where a part of some resource has the resource's own name.
+    # The SDK uses RESOURCEInitArgs if a nested type already has the name RESOURCEArgs.
     found = getattr(module, f"{name}InitArgs", None) or getattr(module, f"{name}Args")
     assert isinstance(found, type)
     return found
 
 
 def findings(token: str, inputs: Properties) -> list[Finding]:
-    """Inputs that the SDK's classes do not allow. Raises NoSuchType."""
+    """Return the inputs that the SDK's classes do not allow. Raises NoSuchType."""
     found = _object(arguments_class(token), inputs, "")
     source = f"{SOURCE}/{token.partition(':')[0]}"
     return [Finding(property=where, reason=why, rule=RULE, source=source) for where, why in found]
@@ -88,7 +88,7 @@ def _object(cls: type, value: Any, path: str) -> Iterator[tuple[str, str]]:
         where = f"{path}.{key}" if path else key
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
-            yield where, f"is no property of {cls.__name__}" + (f"; did you mean {near[0]}?" if near else "")
+            yield where, f"is not a property of {cls.__name__}" + (f"; did you mean {near[0]}?" if near else "")
         elif element is not None:
             yield from _value(known[key], element, where)
     for key in sorted(_required(cls)):
@@ -132,5 +132,5 @@ def _is_plain(expected: type, value: Any) -> bool:
 
 
 def property_names(token: str) -> frozenset[str]:
-    """Names of a resource's inputs. Raises NoSuchType."""
+    """Return the names of a resource's inputs. Raises NoSuchType."""
     return frozenset(_properties(arguments_class(token)))

@@ -1,4 +1,4 @@
-"""What a simulated cloud holds: one JSON file, changed under a lock, so that it outlives the providers that use it."""
+"""State of the simulated clouds: a JSON file that changes under a lock and outlives the provider processes."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ Properties = dict[str, Any]
 
 @dataclass(kw_only=True)
 class Record:
-    """One resource that exists in the cloud."""
+    """A resource that exists in the cloud."""
 
     id: str
-    """The cloud's id of it."""
+    """The cloud's id of the resource."""
     type: str
     """Type token, such as `gcp:compute/network:Network`."""
     urn: str
-    """The Pulumi resource that it was created for."""
+    """URN of the Pulumi resource that created it."""
     inputs: Properties
     outputs: Properties
     refers_to: list[str] = field(default_factory=list)
-    """Keys of the resources that this one uses; those cannot go before it."""
+    """Keys of the resources that this one uses. The cloud rejects their deletion while this one exists."""
     invisible_reads: int = 0
-    """How many more times the cloud denies that it exists: eventual consistency."""
+    """Number of further references that do not find the resource, to simulate eventual consistency."""
 
     @property
     def key(self) -> str:
-        """Type and id: what a bucket and its policy share is the id alone."""
+        """Key of the resource in the state. A bucket and its policy have the same id but different types."""
         return key(self.type, self.id)
 
 
 def key(type_: str, id_: str) -> str:
-    """Where a resource is in the cloud's books."""
+    """Return the key of a resource in the state."""
     return f"{type_} {id_}"
 
 
 @dataclass(kw_only=True)
 class Operation:
-    """One thing that the cloud did."""
+    """An operation that the cloud completed."""
 
     verb: str
     """create, update or delete."""
@@ -51,31 +51,34 @@ class Operation:
     urn: str
     id: str
     seconds: int
-    """How long the real cloud takes."""
+    """Seconds that the real cloud takes."""
 
 
 @dataclass(kw_only=True)
 class CloudState:
-    """Everything in the simulated clouds of one rehearsal."""
+    """State of all simulated clouds of a rehearsal."""
 
     resources: dict[str, Record] = field(default_factory=dict)
-    """By their keys."""
+    """Resources by their keys."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
-    """The fault that is still to happen; empty once it has."""
+    """The fault that has not happened yet; empty otherwise."""
     calls: int = 0
-    """Calls that change something, counted for faults."""
+    """Number of calls that change something; faults use it."""
     counter: int = 0
-    """Source of numbers that must differ."""
+    """Source of unique numbers."""
     settings: Properties = field(default_factory=dict)
-    """What the rehearsal tells its clouds: address of the cluster, quotas."""
+    """Settings from the rehearsal, such as the cluster's address and the quotas."""
 
     def of_type(self, *types: str) -> list[Record]:
-        """The resources of these types."""
+        """Return the resources of these types."""
         return [record for record in self.resources.values() if record.type in types]
 
     def find(self, reference: str, *types: str) -> Record | None:
-        """The resource of one of the types that `reference` names by id, self link, ARN, e-mail or name."""
+        """Return the resource of one of the types that `reference` names; None if there is none.
+
+        The reference is an id, self link, ARN, e-mail address or name.
+        """
         wanted = reference.removeprefix("https://www.googleapis.com/compute/v1/")
         for record in self.of_type(*types):
             outputs = record.outputs
@@ -85,19 +88,19 @@ class CloudState:
         return None
 
     def next_number(self) -> int:
-        """A number that no other call got."""
+        """Return a number that no other call gets."""
         self.counter += 1
         return self.counter
 
 
 def new_state(folder: Path, *, fault: str = "", settings: Mapping[str, Any] | None = None) -> None:
-    """Begin with empty clouds."""
+    """Write an empty state."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder, CloudState(fault=fault, settings=dict(settings or {})))
 
 
 def read_state(folder: Path) -> CloudState:
-    """The clouds as they are."""
+    """Read the state."""
     content = json.loads((folder / "cloud.json").read_text(encoding="utf-8"))
     content["resources"] = {name: Record(**value) for name, value in content["resources"].items()}
     content["operations"] = [Operation(**value) for value in content["operations"]]
@@ -106,7 +109,7 @@ def read_state(folder: Path) -> CloudState:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[CloudState]:
-    """The clouds, for one change that no other sees half of; nothing is kept of a change that raises."""
+    """Yield the state under a lock, and save it atomically at the end. An exception discards the change."""
     with (folder / "cloud.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state = read_state(folder)

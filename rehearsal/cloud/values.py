@@ -1,4 +1,4 @@
-"""Pulumi's property values on the wire and in Python: plain JSON values, plus secrets and values not known yet."""
+"""Conversion of Pulumi's property values between the wire and Python: JSON values, secrets and unknown values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ UNKNOWNS = frozenset(
 
 
 class Unknown:
-    """The one value that stands for whatever an apply will tell."""
+    """Placeholder for a value that is known only after the update."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -35,13 +35,13 @@ UNKNOWN = Unknown()
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that must be encrypted in the state and hidden on the terminal."""
+    """A value that Pulumi encrypts in the state and hides on the terminal."""
 
     value: Any
 
 
 def from_wire(properties: struct_pb2.Struct) -> dict[str, Any]:
-    """Read a property map, keeping what is secret and what is unknown."""
+    """Convert a property map from the wire. Keep secrets and unknown values."""
     return {key: _value_from_wire(value) for key, value in properties.fields.items()}
 
 
@@ -69,7 +69,10 @@ def _object_from_wire(fields: struct_pb2.Struct) -> Any:
 
 
 def to_wire(properties: Mapping[str, Any], *, keep_secrets: bool) -> struct_pb2.Struct:
-    """Write a property map; without `keep_secrets` the engine has said it does not understand them."""
+    """Convert a property map for the wire.
+
+    Without `keep_secrets`, secrets become plain values, for an engine that does not accept secrets.
+    """
     fields = struct_pb2.Struct()
     fields.update({key: _value_to_wire(value, keep_secrets) for key, value in properties.items()})
     return fields
@@ -89,7 +92,7 @@ def _value_to_wire(value: Any, keep_secrets: bool) -> Any:
 
 
 def reveal(value: Any) -> Any:
-    """A copy without the secret wrappers; what is unknown stays so."""
+    """Return a copy without secret wrappers. Unknown values stay unknown."""
     if isinstance(value, Secret):
         return reveal(value.value)
     if isinstance(value, dict):

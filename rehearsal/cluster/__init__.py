@@ -1,1 +1,1 @@
-"""The cluster behind a simulated GKE or EKS: a real control plane, nodes played by kwok, and what the cloud adds."""
+"""The cluster behind a simulated GKE or EKS: a real control plane, kwok nodes, and the cloud's own objects."""

@@ -1,4 +1,7 @@
-"""The cluster behind a simulated GKE or EKS cluster: prepared before the run, started and ended by the cloud."""
+"""The cluster behind a simulated GKE or EKS cluster.
+
+The rehearsal prepares it before `up`. The simulated cloud starts and stops it.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ REQUESTS_AT_ONCE = 16
 
 
 def settings_of(state_settings: Properties) -> ClusterSettings:
-    """The settings of the rehearsal's cluster."""
+    """Return the settings of the rehearsal's cluster."""
     return ClusterSettings(**state_settings["cluster"])
 
 
 def prepare(folder: Path, settings: ClusterSettings) -> Properties:
-    """Make the keys of the cluster that is to come, and say what the cloud tells of it: address and certificate."""
+    """Create the keys of the future cluster, and return the cloud settings with its address and certificate."""
     from base64 import b64encode
 
     lifecycle.stop(settings)
@@ -55,13 +58,13 @@ def _machines_authorities() -> bytes:
 
 
 def start(folder: Path, cloud: str, owner: str) -> None:
-    """Start the cluster for the cloud's resource `owner`; a rehearsal has one at a time."""
+    """Start the cluster for the cloud resource `owner`. A rehearsal has at most one cluster."""
     with changing(folder) as state:
         other = state.settings.get("cluster_of")
         if other in (None, owner):
             state.settings["cluster_of"] = owner
     if other not in (None, owner):
-        raise RuntimeError(f"a rehearsal has one cluster, and {other} is it: rehearse a stack with one cluster")
+        raise RuntimeError(f"a rehearsal supports one cluster, and {other} exists: rehearse a stack with one cluster")
     settings = settings_of(state.settings)
     if other == owner and lifecycle.is_running(settings):
         return
@@ -79,19 +82,22 @@ def start(folder: Path, cloud: str, owner: str) -> None:
 
 
 def delete(folder: Path) -> None:
-    """End the cluster because the cloud's resource goes."""
+    """Stop the cluster when the cloud deletes its resource."""
     with changing(folder) as state:
         state.settings.pop("cluster_of", None)
     stop(settings_of(state.settings))
 
 
 def stop(settings: ClusterSettings) -> None:
-    """End the cluster and all that it has on this machine."""
+    """Stop the cluster and remove everything that it has on this machine."""
     lifecycle.stop(settings)
 
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
-    """Have just these nodes in the pool that the label's value names; several requests at once, for large pools."""
+    """Create, update and delete nodes so that the pool has exactly the wanted nodes.
+
+    The label's value names the pool. Several requests run at once, for large pools.
+    """
     with closing(Client(settings)) as api:
         _set_nodes(api, label, pool, wanted)
 

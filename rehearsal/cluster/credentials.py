@@ -1,4 +1,4 @@
-"""Plays the clouds' credential plugins of kubectl: hands out the certificate of the rehearsal's administrator."""
+"""A kubectl credential plugin in place of the clouds' plugins. It returns the rehearsal's administrator certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clusters and node pools of the simulated clouds do: a control plane runs, nodes are there."""
+"""Effects of simulated clusters, node pools and buckets: a control plane, nodes, and buckets of the object store."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
 
 
 class ClusterEffects:
-    """Effects on the rehearsal's one cluster."""
+    """Effects on the rehearsal's cluster and object store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def created(self, record: Record) -> None:
-        """Start what the resource is, or bring it to its new inputs."""
+        """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
         if record.type in CLOUDS:
             try:
                 behind.start(self._folder, CLOUDS[record.type], record.id)
@@ -45,7 +45,7 @@ class ClusterEffects:
             store.create(record.id)
 
     def deleted(self, record: Record) -> None:
-        """End what the resource is."""
+        """Stop the cluster, delete the nodes or delete the bucket of a resource."""
         if record.type in CLOUDS:
             behind.delete(self._folder)
         elif record.type == NODE_POOL:
@@ -69,7 +69,7 @@ class ClusterEffects:
 
 
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
-    """The nodes of an EKS node group. Raises Refused for an instance type that is not known."""
+    """Return the nodes of an EKS node group. Raises Refused for an unknown instance type."""
     group = record.inputs
     machine = machine_of(group, state)
     if machine is None:
@@ -83,14 +83,14 @@ def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
 
 
 def scale(folder: Path, record: Record, count: int) -> None:
-    """Give a GKE node pool that many nodes."""
+    """Set the number of nodes of a GKE node pool."""
     state = read_state(folder)
     wanted = nodes_of_pool(state, record, count)
     set_nodes(settings_of(state.settings), GKE_POOL_LABEL, record.inputs["name"], wanted)
 
 
 def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[str, Any]]:
-    """So many nodes of a GKE node pool."""
+    """Return `count` nodes of a GKE node pool."""
     pools = [each.inputs for each in state.of_type(NODE_POOL)]
     only_accelerators = all(gpus_of(each)[0] for each in pools)
     inputs = with_topology(state, record.inputs)
@@ -98,7 +98,7 @@ def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[st
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:
-    """The inputs of a pool with the topology that its workload policy gives it."""
+    """Return the inputs of a pool with the topology of its workload policy, if it has one."""
     name = (inputs.get("placementPolicy") or {}).get("policyName")
     policy = state.find(str(name), POLICY) if name else None
     topology = (policy.inputs.get("workloadPolicy") or {}).get("acceleratorTopology") if policy else None

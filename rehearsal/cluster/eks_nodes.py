@@ -1,4 +1,4 @@
-"""The nodes of an EKS node group as the API server shows them: labels, taints, capacity and allocatable. Pure."""
+"""Nodes of an EKS node group in the API server: labels, taints, capacity and allocatable. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule
 
 
 def nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters: int) -> list[dict[str, Any]]:
-    """The Node objects of a group, in turn in each zone; `adapters` are the fabric adapters of its template.
+    """Return the Node objects of a group, in turn in each of its zones.
+
+    `adapters` is the number of EFA adapters in the group's launch template.
 
     https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html
     """

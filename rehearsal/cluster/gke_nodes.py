@@ -1,4 +1,4 @@
-"""The nodes of a GKE node pool as the API server shows them: labels, taints, capacity and allocatable. Pure."""
+"""Nodes of a GKE node pool in the API server: labels, taints, capacity and allocatable. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POOL = "cloud.google.com/gke-nodepool"
 
 
 def labels(pool: Properties) -> dict[str, str]:
-    """Labels of every node of a pool, but for its zone and its name.
+    """Return the labels of each node of a pool, except for those with its zone and its name.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools, .../how-to/gpus, .../how-to/tpus, .../spot-vms
     """
@@ -52,10 +52,12 @@ def labels(pool: Properties) -> dict[str, str]:
 
 
 def taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]:
-    """Taints of the program, and those that GKE adds for accelerators.
+    """Return the taints of the pool's settings, and GKE's taints for accelerators.
 
-    https://cloud.google.com/kubernetes-engine/docs/how-to/gpus; no GPU taint where every pool has GPUs:
+    GKE adds no GPU taint if all pools have GPUs:
     https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/703
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
     """
     given = at(pool, "nodeConfig.taints") or []
     found = [{"key": each["key"], "value": each["value"], "effect": _EFFECTS[each["effect"]]} for each in given]
@@ -68,7 +70,7 @@ def taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]
 
 
 def nodes(pool: Properties, count: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
-    """The Node objects of a pool with that many nodes, spread over its zones."""
+    """Return `count` Node objects of a pool, spread over its zones."""
     machine = rules.machine_of(pool)
     if machine is None:
         raise ValueError(f"machine type {at(pool, 'nodeConfig.machineType')} is not in the hardware table")

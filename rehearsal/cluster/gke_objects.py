@@ -1,4 +1,4 @@
-"""What GKE has in every cluster beside Kubernetes' own: kinds of its own, and the webhook of TPU pods. Pure."""
+"""Objects that GKE adds to every cluster: custom resource definitions, and the webhook for TPU pods."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KINDS = (
     ("networking.gke.io", "Network", "networks", "Cluster"),
     ("networking.gke.io", "GKENetworkParamSet", "gkenetworkparamsets", "Cluster"),
 )
-"""Group, kind, plural and scope of what GKE adds."""
+"""Group, kind, plural and scope of each custom resource that GKE adds."""
 
 
 def objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:
-    """Address and body of each object."""
+    """Return the API path and the body of each object."""
     webhook = "gke-tpu-environment"
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     return [

@@ -1,4 +1,4 @@
-"""Process 1 of a rehearsal's namespaces: a control plane, and what plays the nodes of its cluster."""
+"""Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rehearsal.cluster.stages import STAGES
 KWOK = "kwok"
 WEBHOOK_PORT = 9444
 GKE_ADMISSION = "ExtendedResourceToleration"
-"""GKE tolerates a node's accelerator taint for pods that ask for the accelerator.
+"""Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
@@ -31,10 +31,10 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilit
 
 
 def kwok(settings: ClusterSettings) -> Program:
-    """Plays every pod that has a node; a service's address in front of them is nobody's.
+    """Return kwok, which simulates all pods that have a node. No process serves the addresses of their Services.
 
-    Without leases of the nodes: one that is held by a player which was killed keeps its successor from playing for as
-    long as it lasts, and pods that a node gets before the player has seen its own lease are left alone for ever.
+    Node leases are off. The lease of a killed kwok would stop its successor until the lease expires. Kwok would also
+    ignore, permanently, pods that a node gets before kwok has seen its own lease.
     """
     folder = settings.folder
     return _program(
@@ -52,12 +52,12 @@ def kwok(settings: ClusterSettings) -> Program:
 
 
 def kubelet(settings: ClusterSettings) -> Program:
-    """Runs operators for real."""
+    """Return the kubelet, which runs the operators' real programs."""
     return _program(settings, "kubelet", [sys.executable, "-m", "rehearsal.cluster.kubelet", str(settings.folder)])
 
 
 def webhook(settings: ClusterSettings) -> Program:
-    """Adds to TPU pods what GKE adds."""
+    """Return the webhook that adds GKE's variables to TPU pods."""
     keys = settings.keys
     certificate = [str(keys / "apiserver.crt"), str(keys / "apiserver.key")]
     argv = [sys.executable, "-m", "rehearsal.cluster.tpu_webhook", CONTROL_PLANE_ADDRESS, str(WEBHOOK_PORT)]
@@ -75,7 +75,7 @@ def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: boo
 
 
 def main(folder: Path, binaries: Path, door: int) -> None:
-    """Run the cluster whose settings lie in `folder` until this process ends."""
+    """Run the cluster whose settings are in `folder` until this process ends."""
     os.umask(0o077)
     settings = ClusterSettings.load(folder)
     make_bridge()
@@ -88,7 +88,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
     cloud = (folder / "cloud").read_text(encoding="ascii")
     for program in programs:
         if program.name == "kube-controller-manager":
-            # Nodes are ready from their beginning to their end, and nobody says so again.
+            # Nodes are created ready, and nothing renews that status, so it must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [

@@ -1,4 +1,4 @@
-"""Plays the kubelet for pods whose programs are real: an operator's pod gets an address and its process."""
+"""A kubelet for the operators' pods: it gives each pod an address and starts its real program."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from infra.local.network import attach_node
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
 
 NAMESPACE = "trainyard-operators"
-"""Where the stack puts operators: `infra.operators.operators.NAMESPACE`, which is slow to import."""
+"""Namespace of the operators, copied from `infra.operators.operators.NAMESPACE`, which is slow to import."""
 FIRST_INDEX = 100
-"""Place on the cluster's bridge of the first pod: far above any node's."""
+"""Index of the first pod on the cluster's bridge, far above the indices of nodes."""
 EVERY_SECONDS = 0.3
 
 
 class Kubelet:
-    """Starts a process for each pod of the operators' namespace that has a node, and ends it with the pod."""
+    """A kubelet that runs a process for each scheduled pod of the operators' namespace until the pod ends."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
@@ -33,7 +33,7 @@ class Kubelet:
         self._next = FIRST_INDEX
 
     def look(self) -> None:
-        """One look at the pods."""
+        """Start and end processes to match the pods."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         pods = {each["metadata"]["uid"]: each for each in self._api.request("GET", path)["items"]}
         for uid in [each for each in self._running if each not in pods]:
@@ -75,7 +75,7 @@ def inside_api(settings: ClusterSettings) -> Client:
 
 
 def main(folder: Path) -> None:
-    """Look for ever."""
+    """Run until this process ends."""
     os.umask(0o077)
     kubelet = Kubelet(ClusterSettings.load(folder))
     while True:

@@ -1,4 +1,4 @@
-"""A Node object with what a machine of the cloud offers to pods. Pure."""
+"""A Node object with the resources that a machine of the cloud offers to pods. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def node(
     accelerators: Mapping[str, int],
     capacity: Capacity | None = None,
 ) -> dict[str, Any]:
-    """The object, ready: cpu, memory, pods, disk and accelerators of the machine, and of them what pods can have."""
+    """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
     architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
     shown = {
         "kubernetes.io/hostname": name,

@@ -1,7 +1,7 @@
-"""Process 1 of an operator's pod: its files, its process, its health; the pod's status says what it finds.
+"""Process 1 of an operator's pod: it mounts files, runs and probes the program, and reports the pod's status.
 
-The pod sees the machine's file system with fresh folders over /etc, /run and /tmp, in a mount namespace that vanishes
-with it. Its program is the one that set-up built of the operator's module, in place of the image.
+The pod sees the machine's file system, with empty folders over /etc, /run and /tmp. Its mount namespace disappears with
+it. Instead of the image, it runs the program that set-up built from the operator's module.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from infra.operators.releases import RELEASES
 from rehearsal.cluster.kubelet import inside_api
 
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
-"""As /var/run, which is a link to /run."""
+"""Folder of the service account's files. Programs look below /var/run, which is a link to /run."""
 EVERY_SECONDS = 0.3
 
 
 class RealPod:
-    """One pod of one container."""
+    """A pod with one container."""
 
     def __init__(self, folder: Path, description: dict[str, Any]) -> None:
         self._api = inside_api(ClusterSettings.load(folder))
@@ -48,7 +48,7 @@ class RealPod:
         self._restarts = 0
 
     def run(self) -> None:
-        """Until this process ends."""
+        """Run the pod until this process ends."""
         program = Path("/mnt/program")
         self._mounts(program)
         join_cluster(self._index, 0)
@@ -84,7 +84,7 @@ class RealPod:
         (ACCOUNT_FOLDER / "namespace").write_text(self._pod["metadata"]["namespace"], encoding="ascii")
 
     def _files(self) -> None:
-        """Write what volumes of Secrets and ConfigMaps have now, where it has changed."""
+        """Write the content of Secret and ConfigMap volumes to their files if it has changed."""
         volumes = {each["name"]: each for each in self._spec.get("volumes") or []}
         for mounted in self._container.get("volumeMounts") or []:
             found = self._content(volumes.get(mounted["name"], {}))
@@ -137,7 +137,7 @@ class RealPod:
             return True
         scheme = str(probe.get("scheme", "HTTP")).lower()
         url = f"{scheme}://{node_address(self._index)}:{probe['port']}{probe['path']}"
-        # As the kubelet: a probe does not look at the certificate.
+        # Like the kubelet, a probe does not verify the certificate.
         context = ssl._create_unverified_context() if scheme == "https" else None
         try:
             with urllib.request.urlopen(url, timeout=2, context=context) as reply:
@@ -178,7 +178,7 @@ class RealPod:
 
 
 def expanded(text: str, variables: Mapping[str, str]) -> str:
-    """An argument as the kubelet hands it over: `$(NAME)` is the variable's value, and `$$` a dollar.
+    """Return an argument as the kubelet expands it: `$(NAME)` becomes the variable's value, and `$$` a dollar sign.
 
     https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
     """
@@ -187,7 +187,7 @@ def expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def mount(*words: str) -> None:
-    """Run one `mount` command in the pod's namespace; with -n it makes no folder of its own on the machine."""
+    """Run a `mount` command in the pod's namespace. With -n, it creates no folder on the machine."""
     subprocess.run(["mount", "-n", *words], check=True)
 
 

@@ -1,4 +1,6 @@
-"""How kwok plays pods: they run at once, end well when the rehearsal lets them, and go when they are deleted.
+"""Stages by which kwok simulates pods.
+
+A pod runs at once, succeeds when the rehearsal allows it, and disappears when it is deleted.
 
 Format: https://kwok.sigs.k8s.io/docs/user/stages-configuration/
 """
@@ -10,7 +12,10 @@ from typing import Any
 from rehearsal.cluster.kubelet import NAMESPACE
 
 MAY_END = "rehearsal.trainyard.dev/may-end"
-"""Annotation of a pod whose containers may end: set when every pod of its job runs, so that none makes room early."""
+"""Annotation of a pod that may succeed.
+
+The rehearsal sets it once no pod of the job is pending. Otherwise a pod could free its node too early.
+"""
 
 _RUNNING = """\
 {{ $now := Now }}
@@ -108,7 +113,7 @@ STAGES = (
         [_PLAYED, (".metadata.deletionTimestamp", "Exists", [])],
         {"finalizers": {"empty": True}, "delete": True},
     ),
-    # Nodes come with their state. Without any stage of theirs kwok would tell each every 20 s that it is well.
+    # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.
     _stage("node-stays", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
 )
-"""The stages of a pod's life; of a node's there are none."""
+"""Stages of pods, and one stage that never applies to a node."""

@@ -1,4 +1,4 @@
-"""The webhook by which GKE tells TPU pods of an Indexed Job who they are: rank, host names, topology."""
+"""GKE's webhook for TPU pods, simulated: it adds variables with rank, host names and topology."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ MEGASCALE_PORT = 8080
 
 
 def environment(pod: dict[str, Any]) -> dict[str, str]:
-    """The variables that GKE adds to the containers of a pod that asks for TPUs; empty for any other pod.
+    """Return the variables that GKE adds to the containers of a pod with TPUs; empty for other pods.
 
-    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
     """
     selector = pod["spec"].get("nodeSelector") or {}
     accelerator, topology = selector.get(ACCELERATOR), selector.get(TOPOLOGY)
@@ -49,7 +50,7 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def _slices(metadata: dict[str, Any], subdomain: str) -> dict[str, str]:
-    """What joins the slices of a JobSet that has each of its Jobs on a slice of its own."""
+    """Return the variables that connect the slices of a JobSet with one slice per Job."""
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     count = annotations.get(f"{JOBSET}/replicatedjob-replicas") or labels.get(f"{JOBSET}/replicatedjob-replicas")
     if EXCLUSIVE not in annotations or count is None or int(count) < 2:
@@ -69,7 +70,10 @@ def _chips(container: dict[str, Any]) -> int:
 
 
 def patches(pod: dict[str, Any]) -> list[dict[str, Any]]:
-    """JSON patches that add the variables to every container with TPUs which does not set them itself."""
+    """Return JSON patches that add the variables to each container with TPUs.
+
+    A variable that the container already sets stays as it is.
+    """
     variables = environment(pod)
     found: list[dict[str, Any]] = []
     for number, container in enumerate(pod["spec"]["containers"]):
@@ -84,12 +88,12 @@ def patches(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers admission reviews."""
+    """HTTP handler of admission reviews."""
 
     protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        """One review."""
+        """Answer an admission review."""
         review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         request = review["request"]
         response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
@@ -104,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def main(address: str, port: int, certificate: str, key: str) -> None:
-    """Serve for ever."""
+    """Serve until this process ends."""
     server = ThreadingHTTPServer((address, port), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)

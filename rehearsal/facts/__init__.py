@@ -1,1 +1,1 @@
-"""Read a Terraform provider's source and keep the tables of facts in `rehearsal/cloud/facts` current."""
+"""Update the tables in `rehearsal/cloud/facts` from a Terraform provider's source."""

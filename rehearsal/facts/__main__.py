@@ -1,7 +1,7 @@
-"""`python -m rehearsal.facts CHECKOUT`: print which facts of a Terraform provider's source differ from the tables.
+"""`python -m rehearsal.facts CHECKOUT`: print the differences between a Terraform provider's source and the tables.
 
 CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
-rewrites the tables; the rules that people have written stay. `--commit` names the checkout's commit if it has no git.
+rewrites the tables and keeps the rules written by hand. `--commit` names the commit of a checkout without git.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from rehearsal.facts.sdk_names import SdkClass
 
 
 def main(arguments: list[str]) -> int:
-    """Print the differences; 1 if there are any, 2 if the folder is not a known provider's checkout."""
+    """Print the differences between source and tables.
+
+    Return 1 if there are differences and `--write` is not set. Return 2 if the folder is not a known provider's
+    checkout.
+    """
     parser = argparse.ArgumentParser(prog="python -m rehearsal.facts", description=__doc__)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--write", action="store_true", help="rewrite the tables")
@@ -50,7 +54,7 @@ def main(arguments: list[str]) -> int:
 
 
 def provider_of(checkout: Path) -> Provider | None:
-    """Return the provider whose source a folder has; None for any other folder."""
+    """Return the provider whose source is in a folder; None if it is not a known provider's."""
     return next((each for each in PROVIDERS if (checkout / _marker(each)).is_dir()), None)
 
 
@@ -98,9 +102,9 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
 
 
 class BotocoreWords:
-    """The words of a service's types, from AWS's models in botocore.
+    """The enumerations of a service's types, from AWS's models in botocore; empty if botocore is not installed.
 
-    botocore is installed for this by hand: its requirements differ from this program's.
+    Install botocore by hand, because its requirements differ from Trainyard's.
     """
 
     def __init__(self, service: str) -> None:
@@ -114,11 +118,14 @@ class BotocoreWords:
             self._types = {name: list(shape.enum) for name, shape in shapes if getattr(shape, "enum", None)}
 
     def of_type(self, name: str) -> list[str] | None:
-        """Return the words of a type such as `types.AMITypes`."""
+        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
         return self._types.get(name.rpartition(".")[2])
 
     def of_constant(self, name: str) -> str | None:
-        """Return the word of a constant of AWS's SDK for Go, which is a type's name and its word."""
+        """Return the word of a constant of AWS's SDK for Go; None if it is unknown.
+
+        The constant's name consists of the type's name and the word.
+        """
         return self._constants.get(name.lower())
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Schemas of Terraform's plugin framework, written as those of its older SDK, which `terraform.Reader` reads."""
+"""Conversion of Terraform plugin framework schemas to SDK schemas, which `terraform.Reader` reads."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _CHECKS: Mapping[str, str] = {
     "RFC3339Type": "IsRFC3339Time",
     "StringEnumType": "Validate",
 }
-"""Validator or type of the framework -> the SDK's check of the same values."""
+"""Validator or type of the framework -> the SDK's equivalent check."""
 
 
 def as_sdk(schema: Literal) -> Literal:
-    """Return the resource that the SDK would declare for a schema of the framework."""
+    """Return the SDK resource that is equivalent to a schema of the framework."""
     return Literal({"Schema": _inputs(schema)}, {}, "schema.Resource")
 
 
@@ -69,12 +69,12 @@ def _input(value: Literal) -> Literal:
 
 
 def _checks(given: Mapping[str, Any], fields: dict[str, Any]) -> Iterator[Any]:
-    """Return the checks of values; put the bounds of a count into `fields`."""
+    """Yield the checks of values. Put limits on the number of elements into `fields`."""
     for each in [given.get("CustomType"), *(given.get("Validators") or [])]:
         name = _name(each)
         if name in ("SizeAtLeast", "SizeAtMost"):
             fields["MinItems" if name == "SizeAtLeast" else "MaxItems"] = each.arguments[0]
-            # The framework takes a block that is not there for an empty list.
+            # The framework treats a missing block as an empty list.
             fields["Required"] = fields.get("Required") or ("Elem" in fields and name == "SizeAtLeast")
         elif name in _CHECKS:
             check = Name(_CHECKS[name])

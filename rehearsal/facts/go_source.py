@@ -1,4 +1,4 @@
-"""GoSource: evaluate the declarations of a provider's Go source that describe schemas, without running any of it."""
+"""GoSource: a static evaluator of the Go declarations that describe a provider's schemas."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tree_sitter import Language, Node, Parser
 
 _PARSER = Parser(Language(tree_sitter_go.language()))
 _NAMES = "names"
-"""AWS's package of constants for the names of inputs."""
+"""Package of the AWS provider with constants for the names of inputs."""
 _SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
 _MERGES = ("MergeSchemas", "ResourceIamMember")
-"""Functions whose value is the union of the maps among their arguments."""
+"""Functions that return the union of the maps among their arguments."""
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,24 @@ class _File:
 
 
 class GoSource:
-    """The Go source of one provider; packages are folders below `root`."""
+    """The Go source of a provider. Packages are folders below `root`."""
 
     def __init__(
         self, root: Path, constants: Mapping[str, Any] | None = None, opaque: Collection[str] = frozenset()
     ) -> None:
         self.root = root
         self._constants = constants or {}
-        """Values of names that are declared elsewhere, by their whole text."""
+        """Values of names that other modules declare, by their full text."""
         self.opaque = opaque
-        """Names that stay names, whatever their declaration says."""
+        """Names that are not evaluated, even if the source declares them."""
 
     def function(self, folder: str, name: str) -> Any:
-        """Return what the function `name` of a package returns. Raises LookupError."""
+        """Return the return value of a package's function `name`. Raises LookupError."""
         file, node = self._declared(folder, name)
         return self._returned(node, _Scope(self, file, folder, {}))
 
     def assigned(self, folder: str, receiver: str, method: str, field: str) -> Any:
-        """Return what a method assigns to a field of its last parameter. Raises LookupError."""
+        """Return the value that a method assigns to a field of its last parameter. Raises LookupError."""
         declared = re.compile(rf"^func \(\w+ \*?{re.escape(receiver)}\) {re.escape(method)}\b", re.MULTILINE)
         for path in sorted((self.root / folder).glob("*.go")):
             if declared.search(path.read_text(encoding="utf-8")):
@@ -92,30 +92,30 @@ class GoSource:
         raise LookupError(f"{folder} declares no method {method} of {receiver}")
 
     def value(self, folder: str, name: str) -> Any:
-        """Return the value of a package's variable or constant, or of its function. Raises LookupError."""
+        """Return the value of a package's variable, constant or function. Raises LookupError."""
         file, node = self._declared(folder, name)
         scope = _Scope(self, file, folder, {})
         return self._returned(node, scope) if node.type == "function_declaration" else scope.value(node)
 
     def line(self, folder: str, name: str) -> str:
-        """Return the place of a package's declaration. Raises LookupError."""
+        """Return the `file:line` of a package's declaration. Raises LookupError."""
         return self.where(*self._declared(folder, name))
 
     def iam_member(self, folder: str, parent: str) -> Literal:
-        """Return the resource of Google's IAM members whose parent has the schema of that name."""
+        """Return the resource of Google's IAM members for the parent with this schema."""
         return self.iam_member_of(self.value(folder, parent))
 
     def iam_member_of(self, *maps: Literal) -> Literal:
-        """Return the resource of Google's IAM members of a parent with these schemas."""
+        """Return the resource of Google's IAM members for a parent with these schemas."""
         base = self.value("tpgiamresource", "IamMemberBaseSchema")
         return Literal({"Schema": _union([base, *maps])}, {}, "schema.Resource")
 
     def where(self, file: _File, node: Node) -> str:
-        """Return `file:line` of a node, below the root."""
+        """Return the `file:line` of a node, relative to the root."""
         return f"{file.path.relative_to(self.root)}:{node.start_point[0] + 1}"
 
     def constant(self, text: str) -> Any:
-        """Return the value of a name that another package declares; the Name itself where it is not known."""
+        """Return the value of a name of another package, or a Name if the value is unknown."""
         return self._constants.get(text, Name(text))
 
     @cache  # noqa: B019 - one source lives as long as the command
@@ -142,7 +142,7 @@ class GoSource:
 
 
 def _top_level(root: Node, name: str) -> Node | None:
-    """Return the function, or the value of the variable or constant, that a file declares by that name."""
+    """Return the declaration of a name in a file: a function, or the value of a variable or constant."""
     for child in root.named_children:
         if child.type == "function_declaration" and _text(child.child_by_field_name("name")) == name:
             return child
@@ -169,7 +169,7 @@ def _text(node: Node | None) -> str:
 
 @dataclass
 class _Scope:
-    """The place of an expression: its file, its package and the local names."""
+    """The scope of an expression: its file, its package and the local names."""
 
     source: GoSource
     file: _File
@@ -177,7 +177,7 @@ class _Scope:
     names: dict[str, Any]
 
     def run(self, block: Node) -> Any:
-        """Return what a block returns, conditions not taken."""
+        """Return the return value of a block, without the branches of conditions."""
         for statement in _statements(block):
             if statement.type in ("short_var_declaration", "assignment_statement"):
                 self._assign(statement)
@@ -202,7 +202,7 @@ class _Scope:
                 whole.fields[str(self.value(target.named_children[1]))] = value
 
     def value(self, node: Node) -> Any:
-        """Evaluate an expression; what cannot be evaluated is a Name or a Call."""
+        """Evaluate an expression. The result is a Name or a Call if that is not possible."""
         evaluate = getattr(self, f"_{node.type}", None)
         return evaluate(node) if evaluate else Name(node.type)
 
@@ -333,7 +333,7 @@ class _Scope:
         return _OnceValue(function, self)
 
     def _made(self, call: Node) -> Any:
-        """Return the function that a function of this package makes, with its parameters bound."""
+        """Return the function that a factory of this package returns, with the factory's parameters bound."""
         file, declared = self.source._declared(self.folder, _text(call.child_by_field_name("function")))
         given = call.child_by_field_name("arguments")
         body = declared.child_by_field_name("body")
@@ -344,7 +344,7 @@ class _Scope:
         return _OnceValue(made, _Scope(self.source, file, self.folder, names))
 
     def _called(self, text: str, values: tuple[Any, ...]) -> Any:
-        """Return what a function of the provider that makes schemas returns; None for any other function."""
+        """Return the result of a provider's function that builds schemas; None for other functions."""
         package, dot, name = text.partition(".")
         folder = self._imported(package) if dot else self.folder
         if folder is None:
@@ -366,7 +366,7 @@ class _Scope:
         return self.source._returned(found, scope)
 
     def _imported(self, package: str) -> str | None:
-        """Return the folder of an imported package of this provider, below the root."""
+        """Return the folder of an imported package of this provider, relative to the root."""
         for name, path in _imports(self.file.root):
             if name == package:
                 for depth in range(1, 5):
@@ -378,7 +378,7 @@ class _Scope:
 
 @dataclass(frozen=True)
 class _OnceValue:
-    """A value that `sync.OnceValue` makes."""
+    """A value from `sync.OnceValue`."""
 
     function: Node
     scope: _Scope
@@ -390,7 +390,7 @@ class _OnceValue:
 
 
 def _parameters(function: Node) -> list[str]:
-    """The names of a function's parameters."""
+    """Return the names of a function's parameters."""
     parameters = function.child_by_field_name("parameters")
     declared = parameters.named_children if parameters is not None else []
     return [_text(name) for each in declared for name in each.children_by_field_name("name")]

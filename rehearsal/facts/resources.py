@@ -1,4 +1,4 @@
-"""Places in a provider's source of each resource type that Trainyard makes."""
+"""Locations, in the providers' sources, of the resource types that Trainyard creates."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Provider:
-    """The source of one Terraform provider."""
+    """The source of a Terraform provider."""
 
     package: str
-    """Pulumi's package, also the folder of the tables."""
+    """Pulumi's package, which is also the folder of the tables."""
     repository: str
     """GitHub repository."""
     root: str
-    """Folder of the source's packages."""
+    """Folder, in the repository, of the source's packages."""
     services: str
-    """Folder below the root that the tables' lines are below."""
+    """Folder below the root to which the tables' lines are relative."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
     constants: Mapping[str, int] = field(default_factory=dict)
     """Constants of other modules that the schemas use."""
     common: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Input that the provider adds to each resource, and whose change replaces it -> folder and function."""
+    """Input that the provider adds to each resource -> folder and function.
+
+    Its change replaces the resource.
+    """
 
 
 _COMPUTE = {
@@ -55,7 +58,7 @@ GOOGLE = Provider(
         ),
     },
 )
-"""`ResourceIamMember X`: the schema that every IAM member has, and X."""
+"""`ResourceIamMember X`: the schema of every IAM member, and X."""
 
 
 def _amazon(service: str, function: str) -> tuple[str, str]:
@@ -112,5 +115,5 @@ AMAZON = Provider(
         ),
     },
 )
-"""`X.Schema`: the schema that this method of the plugin framework's resource X assigns."""
+"""`X.Schema`: the schema that this method of the framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)

@@ -1,4 +1,4 @@
-"""Names of a resource's inputs in Pulumi's SDK, found for the names in a Terraform provider's schema."""
+"""Names of inputs in Pulumi's SDK, looked up by the names in a Terraform provider's schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rehearsal.cloud.schema import arguments_class
 
 
 class SdkClass:
-    """The inputs of a resource or of one of its blocks, as the SDK's class declares them."""
+    """The inputs of a resource or of a block, as the SDK's class declares them."""
 
     def __init__(self, cls: type) -> None:
         self._types: Mapping[str, Any] = _types.input_type_types(cls)
@@ -29,18 +29,21 @@ class SdkClass:
         return next((each for each in _forms(camel) if each in self._types), None)
 
     def block(self, name: str) -> tuple[SdkClass | None, bool]:
-        """Return the class of a block's inputs, if it is one, and whether there can be several."""
+        """Return the class of a block, or None for other inputs.
+
+        The second value is True if the input is a list of blocks.
+        """
         found = list(_classes(self._types[name], False))
         return (SdkClass(found[0][0]), found[0][1]) if found else (None, False)
 
     @property
     def names(self) -> frozenset[str]:
-        """The inputs' names."""
+        """Names of the inputs."""
         return frozenset(self._types)
 
 
 def _forms(name: str) -> Iterator[str]:
-    """The forms that Pulumi gives a name: as it is, or in the plural for lists."""
+    """Yield the names that Pulumi may give an input: unchanged, plural or singular."""
     yield name
     yield f"{name}s"
     yield f"{name}es"
@@ -50,7 +53,7 @@ def _forms(name: str) -> Iterator[str]:
 
 
 def _classes(expected: Any, several: bool) -> Iterator[tuple[type, bool]]:
-    """The input classes in a type, and whether they are in a list."""
+    """Yield the input classes in a type, each with True if it is in a list."""
     expected = _types.unwrap_type(expected)
     origin = get_origin(expected)
     if isinstance(expected, type) and _types.is_input_type(expected):

@@ -1,4 +1,4 @@
-"""Tables of facts: one JSON file for each resource type, an input on a line; the rules in it are written by hand."""
+"""Tables of facts: a JSON file per resource type with one input per line. People write its rules by hand."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rehearsal.facts.terraform import UNNAMED
 
 Table = dict[str, Any]
 HAND = ("rules", "delete_before_replace")
-"""Keys that no tool writes."""
+"""Keys that people write by hand."""
 
 
 def read_table(token: str, folder: Path = FOLDER) -> Table:
-    """Return the table of a resource type; empty where there is none."""
+    """Return the table of a resource type; empty if there is none."""
     file = folder / file_name(token)
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
@@ -30,7 +30,7 @@ def write_table(table: Table, folder: Path = FOLDER) -> None:
 
 
 def formatted(table: Table) -> str:
-    """Return a table as JSON with one input, and one rule, on each line."""
+    """Return a table as JSON with one input or one rule per line."""
     lines = []
     for key, value in table.items():
         if isinstance(value, dict):
@@ -45,12 +45,12 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return a table with the tool's part of `new` and the hand's part of `old`."""
+    """Return `new` with the keys in HAND from `old`."""
     return {**new, **{key: old[key] for key in HAND if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:
-    """Give functions that have no name in the source the names that people gave them in the old table."""
+    """Name anonymous functions in `new` as people named them in `old`."""
     for path, fact in new["inputs"].items():
         for key in ("suppress", "check"):
             if fact.get(key) == UNNAMED and (name := old.get("inputs", {}).get(path, {}).get(key)):
@@ -60,7 +60,7 @@ def keep_names(old: Table, new: Table) -> None:
 def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
     """Return inputs of the old table that Pulumi's SDK has and the source does not know yet.
 
-    Their facts are types. A provider's source that is older than the SDK's lacks them.
+    The table has only their types. A provider's source that is older than the SDK lacks them.
     """
     found: Table = {}
     for path, fact in old.get("inputs", {}).items():
@@ -73,7 +73,7 @@ def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
 
 
 def changes(old: Table, new: Table) -> Iterator[str]:
-    """Say which facts of a table changed, a line each."""
+    """Yield the changed facts of a table as lines of text."""
     before, after = old.get("inputs", {}), new["inputs"]
     for name in sorted({*before, *after}):
         if name not in after:

@@ -1,4 +1,4 @@
-"""Facts of a resource's inputs, from the schema that a Terraform provider declares for it."""
+"""Facts about a resource's inputs, from its schema in a Terraform provider's source."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ _PATHS = {
     "AtLeastOneOf": "at_least_one_of",
     "RequiredWith": "required_with",
 }
-"""Field of a schema with paths of other inputs -> the fact's key."""
+"""Field of a schema with paths of other inputs -> key of the fact."""
 _PULUMIS_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
 UNNAMED = "function"
-"""Spelling of a function that has no name."""
+"""Name for an anonymous function."""
 
 
 class ApiWords(Protocol):
-    """The words of an API's types."""
+    """Enumerations of an API's types."""
 
     def of_type(self, name: str) -> list[str] | None:
-        """Return the words of a type such as `types.AMITypes`; None for one that is not known."""
+        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
 
     def of_constant(self, name: str) -> str | None:
-        """Return the word of a constant such as `TenancyDefault`; None for one that is not known."""
+        """Return the word of a constant such as `TenancyDefault`; None if the constant is unknown."""
 
 
 @dataclass
 class Reader:
-    """Reads the schema of one resource."""
+    """Reader of a resource's schema."""
 
     source: GoSource
     prefix: str
-    """Start of all lines, left out in the table."""
+    """Prefix of all lines, which the table omits."""
     enums: ApiWords
-    """The words of the API's types."""
+    """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """Terraform's dotted path -> Pulumi's."""
+    """Terraform's dotted path -> Pulumi's path."""
     unnamed: list[str] = field(default_factory=list)
     """Inputs that the SDK does not have."""
     outputs: set[str] = field(default_factory=set)
-    """Paths that the SDK has as inputs and the provider only computes."""
+    """Paths that the SDK accepts as inputs, although the provider only computes them."""
 
     def read(self, resource: Literal, sdk: SdkClass) -> None:
         """Read all inputs, then the conditions of `CustomizeDiff`."""
@@ -70,7 +70,7 @@ class Reader:
         for call in _conditions(resource.fields.get("CustomizeDiff")):
             path = self.names.get(_plain(str(call.arguments[0])))
             condition = _spelled(call.arguments[1])
-            # A condition without a name is among the rules read by hand.
+            # People write anonymous conditions as rules by hand.
             if path and condition != UNNAMED:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = self._line(call.line)
@@ -177,7 +177,10 @@ class Reader:
         return {"check": _spelled(check)}
 
     def _words(self, given: Any) -> list[Any] | None:
-        """Return the words of a list, of a call that makes one, or of an API's constants; None if one is not known."""
+        """Return the words of a list, of a call that makes one, or of an API's constants.
+
+        Return None if a word is unknown.
+        """
         name = given.name.last if isinstance(given, Call) else ""
         elements = given
         if isinstance(given, Call):
@@ -195,7 +198,7 @@ class Reader:
         return words if all(isinstance(each, str | int) for each in words) else None
 
     def _word(self, value: Any) -> Any:
-        """Return a value, and of a constant of the API its word."""
+        """Return the word of an API's constant, and any other value unchanged."""
         if not isinstance(value, Name):
             return value
         return self.enums.of_constant(value.last) or value
@@ -210,14 +213,14 @@ class Reader:
 
 
 def customized(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs over each plan, whose conditions are read by hand."""
+    """Return the functions that a resource runs on each plan. People read their conditions by hand."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_spelled(each) for each in calls if each is not None]
 
 
 def _is_pattern(text: str) -> bool:
-    """Return True if Python takes a pattern of Go; it has no classes such as \\p{L}."""
+    """Return True if Python accepts a Go pattern. Python has no classes such as \\p{L}."""
     try:
         re.compile(text)
     except re.error:
@@ -237,7 +240,7 @@ def _type(given: dict[str, Any]) -> str:
 
 
 def _conditions(given: Any) -> Iterator[Call]:
-    """The `ForceNewIf...` calls of a `CustomizeDiff`."""
+    """Yield the `ForceNewIf...` calls of a `CustomizeDiff`."""
     if isinstance(given, Call):
         if given.name.last.startswith("ForceNewIf"):
             yield given
@@ -247,7 +250,7 @@ def _conditions(given: Any) -> Iterator[Call]:
 
 
 def _plain(path: str) -> str:
-    """Terraform's path without the indices."""
+    """Return Terraform's path without indices."""
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
 

@@ -31,7 +31,7 @@ Resources:
 def test_costs_are_said_by_part() -> None:
     report = Report(stack="dev", cost={"gpus": 2.5}, cost_total="$2.50 ($2.00 to $3.00)", unpriced=["gpus: 2 x disk"])
     text = report.to_text()
-    assert "Costs $2.50 ($2.00 to $3.00) and what has no price an hour with the most nodes:" in text
+    assert "Costs $2.50 ($2.00 to $3.00) an hour with the most nodes, plus the resources without a price:" in text
     assert "2.50  gpus" in text
     assert "no price  gpus: 2 x disk" in text
 
@@ -43,7 +43,7 @@ def test_nothing_is_said_of_costs_that_nobody_knows() -> None:
 def test_the_end_says_what_cannot_be_known() -> None:
     found = Report(stack="dev", unchecked={"a:b:C": ["name"]}).to_text()
     assert "A rehearsal cannot know:" in found
-    assert "the provider's check of name of a:b:C" in found
+    assert "whether the provider accepts name of a:b:C" in found
 
 
 def test_what_a_failed_update_left_open_is_not_said() -> None:

@@ -1,1 +1,1 @@
-"""AWS, simulated: its kinds of resources and their documented rules."""
+"""Simulated AWS: its kinds of resources and their documented rules."""

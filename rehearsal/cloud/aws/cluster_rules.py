@@ -1,4 +1,4 @@
-"""Rules of EKS clusters, node groups, add-ons and access, and what a node group counts against quotas."""
+"""Rules of EKS clusters, node groups, add-ons and access, and the quotas that a node group uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ADDONS = frozenset(
         "vpc-cni",
     ]
 )
-"""https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html"""
+"""Add-ons of AWS: https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html"""
 _ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 
@@ -65,11 +65,11 @@ ACCESS: Mapping[str, Callable[[Properties], object]] = {
     "status": lambda _found: "ACTIVE",
     "platformVersion": lambda _found: "eks.1",
 }
-"""How the API server is reached: what the rehearsal's settings say of its own."""
+"""Outputs with the API server's address and certificate, from the rehearsal's settings."""
 
 
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
-    """The instance type of a node group, which its launch template may say."""
+    """Return the instance type of a node group, from its inputs or its launch template; None if it is unknown."""
     name = at(inputs, "instanceTypes")
     name = name[0] if isinstance(name, list) and name else None
     if name is None and state is not None:
@@ -79,7 +79,7 @@ def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machin
 
 
 def quota(inputs: Properties) -> Mapping[str, int]:
-    """vCPUs of the group's instances at their most.
+    """Return the vCPUs that the group needs at its maximum size, by quota.
 
     https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html
     """
@@ -95,7 +95,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
 
 @rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html")
 def eks_cluster_name(inputs: Properties) -> Found:
-    """1 to 100 characters."""
+    """Require a valid name of 1 to 100 characters."""
     name = inputs.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         yield "name", f"{name!r} must be 1 to 100 letters, digits, '-' and '_', first a letter or digit"
@@ -103,7 +103,7 @@ def eks_cluster_name(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html")
 def eks_version(inputs: Properties) -> Found:
-    """A minor version."""
+    """Require a minor version."""
     version = inputs.get("version")
     if isinstance(version, str) and not re.fullmatch(r"1\.\d\d", version):
         yield "version", f"{version!r} must be a minor version such as 1.34"
@@ -111,7 +111,7 @@ def eks_version(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html")
 def log_types(inputs: Properties) -> Found:
-    """The logs that there are."""
+    """Require log types that exist."""
     for name in inputs.get("enabledClusterLogTypes") or []:
         if name not in LOGS:
             yield "enabledClusterLogTypes", f"{name!r} must be one of {', '.join(LOGS)}"
@@ -119,24 +119,27 @@ def log_types(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html")
 def has_an_endpoint(inputs: Properties) -> Found:
-    """Public, private or both; and ranges that are networks."""
+    """Require a public or a private endpoint, and IPv4 networks as public ranges."""
     config = inputs.get("vpcConfig") or {}
     if config.get("endpointPublicAccess") is False and not config.get("endpointPrivateAccess"):
-        yield "vpcConfig.endpointPrivateAccess", "must be true where there is no public endpoint"
+        yield "vpcConfig.endpointPrivateAccess", "must be true without a public endpoint"
     for text in config.get("publicAccessCidrs") or []:
         if isinstance(text, str) and parsed(text) is None:
-            yield "vpcConfig.publicAccessCidrs", f"{text!r} is no IPv4 network"
+            yield "vpcConfig.publicAccessCidrs", f"{text!r} is not an IPv4 network"
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html")
 def version_goes_up_by_one(inputs: Properties, state: CloudState) -> Found:
-    """A cluster that exists goes up one minor version at a time, and its node groups follow before the next."""
+    """Require upgrades of an existing cluster by one minor version at a time.
+
+    Its node groups must follow before the next upgrade.
+    """
     cluster = state.find(str(inputs.get("name")), CLUSTER)
     was, now = _minor(cluster.inputs.get("version")) if cluster else None, _minor(inputs.get("version"))
     if was is None or now is None or was == now:
         return
     if now != was + 1:
-        yield "version", f"1.{now} after 1.{was}: go up one minor version at a time, and never down"
+        yield "version", f"1.{now} after 1.{was}: upgrade one minor version at a time; downgrades are not possible"
     for group in state.of_type(_NODE_GROUP):
         version = _minor(group.inputs.get("version"))
         if group.inputs.get("clusterName") == inputs.get("name") and version is not None and version < was:
@@ -145,7 +148,7 @@ def version_goes_up_by_one(inputs: Properties, state: CloudState) -> Found:
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
 def zones_stay(inputs: Properties, state: CloudState) -> Found:
-    """A cluster that exists keeps its VPC and its set of zones."""
+    """Reject changes of the VPC or the zones of an existing cluster."""
     cluster = state.find(str(inputs.get("name")), CLUSTER)
     if cluster is None:
         return
@@ -162,7 +165,7 @@ def _of_subnets(inputs: Properties, key: str, state: CloudState) -> set[str]:
 
 @admission("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html")
 def group_not_above_cluster(inputs: Properties, state: CloudState) -> Found:
-    """Nodes are not newer than their control plane."""
+    """Reject nodes with a newer version than their control plane."""
     cluster = state.find(str(inputs.get("clusterName")), CLUSTER)
     nodes, plane = _minor(inputs.get("version")), _minor(cluster.inputs.get("version")) if cluster else None
     if nodes is not None and plane is not None and nodes > plane:
@@ -176,7 +179,7 @@ def _minor(version: object) -> int | None:
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html")
 def block_is_in_the_template(inputs: Properties, state: CloudState) -> Found:
-    """A capacity block is bought in one zone; its market, reservation and instance type are in the template."""
+    """Require a capacity block's market type and instance type in the launch template, and a single subnet."""
     template = state.find(str(at(inputs, "launchTemplate.id")), _TEMPLATE)
     if inputs.get("capacityType") != "CAPACITY_BLOCK" or template is None:
         return
@@ -190,7 +193,7 @@ def block_is_in_the_template(inputs: Properties, state: CloudState) -> Found:
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
 def subnets_in_two_zones(inputs: Properties, state: CloudState) -> Found:
-    """A cluster's subnets are in two zones at least."""
+    """Require subnets in at least two zones."""
     found = [state.find(each, _SUBNET) for each in at(inputs, "vpcConfig.subnetIds") or []]
     zones = {each.inputs.get("availabilityZone") for each in found if each}
     if len(zones) < 2:
@@ -199,7 +202,7 @@ def subnets_in_two_zones(inputs: Properties, state: CloudState) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html")
 def node_group_name(inputs: Properties) -> Found:
-    """1 to 63 characters."""
+    """Require a valid name of 1 to 63 characters."""
     name = inputs.get("nodeGroupName")
     if isinstance(name, str) and not _GROUP_NAME.fullmatch(name):
         yield "nodeGroupName", f"{name!r} must be 1 to 63 letters, digits, '-' and '_', first a letter or digit"
@@ -207,7 +210,7 @@ def node_group_name(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/APIReference/API_NodegroupScalingConfig.html")
 def scaling(inputs: Properties) -> Found:
-    """0 <= least <= wanted <= most."""
+    """Require 0 <= minSize <= desiredSize <= maxSize, and maxSize >= 1."""
     found = inputs.get("scalingConfig") or {}
     sizes = [found.get(key) for key in ("minSize", "desiredSize", "maxSize")]
     known = [each for each in sizes if isinstance(each, int)]
@@ -219,15 +222,15 @@ def scaling(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html")
 def instance_type(inputs: Properties) -> Found:
-    """An instance type that there is."""
+    """Require instance types that exist."""
     for name in inputs.get("instanceTypes") or []:
         if isinstance(name, str) and name not in EC2_MACHINES:
-            yield "instanceTypes", f"{name!r} is no instance type that the rehearsal knows"
+            yield "instanceTypes", f"{name!r} is not an instance type that the rehearsal knows"
 
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/ml-eks-optimized-ami.html")
 def image_has_drivers(inputs: Properties) -> Found:
-    """Instances with GPUs have an image with NVIDIA's driver, and no others have it."""
+    """Require an image with NVIDIA's driver for GPU instances, and only for them."""
     machine, image = machine_of(inputs), inputs.get("amiType")
     if machine is None or not isinstance(image, str) or image == "CUSTOM":
         return
@@ -239,14 +242,14 @@ def image_has_drivers(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html")
 def disk_is_in_the_template(inputs: Properties) -> Found:
-    """With a launch template the disk's size is said there."""
+    """Reject a disk size together with a launch template, which must contain the size."""
     if inputs.get("launchTemplate") and inputs.get("diskSize"):
-        yield "diskSize", "cannot be given beside launchTemplate"
+        yield "diskSize", "cannot be set together with launchTemplate"
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/launch-templates.html")
 def fabric_on_type_and_zone(inputs: Properties, state: CloudState) -> Found:
-    """Fabric adapters of the template are ones that the instance type has; a placement group is in one zone."""
+    """Reject more EFA adapters than the instance type has, and placement groups in several zones."""
     template = state.find(str(at(inputs, "launchTemplate.id")), _TEMPLATE)
     machine = machine_of(inputs, state)
     if template is None or machine is None:
@@ -256,24 +259,24 @@ def fabric_on_type_and_zone(inputs: Properties, state: CloudState) -> Found:
     if adapters > machine.efa_interfaces:
         yield "launchTemplate", f"{machine.name} has {machine.efa_interfaces} fabric adapters, not {adapters}"
     if at(template.inputs, "placement.groupName") and len(inputs.get("subnetIds") or []) > 1:
-        yield "subnetIds", "a cluster placement group is in one zone: give one subnet"
+        yield "subnetIds", "must be one subnet, because a cluster placement group is in one zone"
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html")
 def node_role(inputs: Properties, state: CloudState) -> Found:
-    """EC2 may assume the nodes' role."""
+    """Require a node role that EC2 may assume."""
     yield from _trusted(inputs.get("nodeRoleArn"), "nodeRoleArn", "ec2.amazonaws.com", state)
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/cluster-iam-role.html")
 def cluster_role(inputs: Properties, state: CloudState) -> Found:
-    """EKS may assume the cluster's role."""
+    """Require a cluster role that EKS may assume."""
     yield from _trusted(inputs.get("roleArn"), "roleArn", "eks.amazonaws.com", state)
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html")
 def pod_role(inputs: Properties, state: CloudState) -> Found:
-    """Pod Identity may assume the pods' role."""
+    """Require a pod role that EKS Pod Identity may assume."""
     yield from _trusted(inputs.get("roleArn"), "roleArn", "pods.eks.amazonaws.com", state)
 
 
@@ -286,15 +289,18 @@ def _trusted(arn: object, where: str, service: str, state: CloudState) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html")
 def addon_exists(inputs: Properties) -> Found:
-    """An add-on of AWS."""
+    """Require an add-on that exists."""
     name = inputs.get("addonName")
     if isinstance(name, str) and name not in ADDONS:
-        yield "addonName", f"{name!r} is no add-on that the rehearsal knows"
+        yield "addonName", f"{name!r} is not an add-on that the rehearsal knows"
 
 
 @admission("https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html")
 def addon_has_nodes(inputs: Properties, state: CloudState) -> Found:
-    """An add-on whose pods need nodes stays degraded until there are some."""
+    """Require a node group for add-ons whose pods need nodes.
+
+    Without nodes, such an add-on stays degraded.
+    """
     groups = [each for each in state.of_type(_NODE_GROUP) if each.inputs["clusterName"] == inputs.get("clusterName")]
     if inputs.get("addonName") in _ON_NODES and not groups:
         yield "addonName", f"{inputs['addonName']} never becomes active: the cluster has no nodes yet"
@@ -302,7 +308,7 @@ def addon_has_nodes(inputs: Properties, state: CloudState) -> Found:
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/access-entries.html")
 def access_entry(inputs: Properties) -> Found:
-    """Who gets in: a role or a user by its ARN."""
+    """Require the ARN of a role or a user."""
     principal = inputs.get("principalArn")
     if isinstance(principal, str) and not _PRINCIPAL.fullmatch(principal):
         yield "principalArn", f"{principal!r} must be like arn:aws:iam::{ACCOUNT}:role/NAME"

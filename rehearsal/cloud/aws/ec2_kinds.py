@@ -1,4 +1,4 @@
-"""The kinds of EC2 and VPC resources that a training stack uses."""
+"""Kinds of EC2 and VPC resources that a training stack uses."""
 
 from __future__ import annotations
 
@@ -114,4 +114,4 @@ KINDS = (
         rules=network_rules.TEMPLATE_RULES,
     ),
 )
-"""Every kind of EC2."""
+"""Kinds of EC2 resources."""

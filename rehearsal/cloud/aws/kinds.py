@@ -1,4 +1,4 @@
-"""The kinds of AWS resources that a training stack uses."""
+"""Kinds of AWS resources that a training stack uses."""
 
 from __future__ import annotations
 
@@ -193,4 +193,4 @@ _OTHER = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.type: kind for kind in (*ec2_kinds.KINDS, *_EKS, *_OTHER)}
-"""Every kind, by type."""
+"""Kinds of AWS resources, by type token."""

@@ -23,39 +23,39 @@ def _bad_size(text: object) -> str:
         return ""
     network = parsed(text)
     if network is None:
-        return f"{text!r} is no IPv4 network such as 10.0.0.0/16: no host bits may be set"
+        return f"{text!r} is not an IPv4 network such as 10.0.0.0/16; host bits must be zero"
     return "" if 16 <= network.prefixlen <= 28 else f"{text} must be a /16 to a /28"
 
 
 @rule(_SIZES)
 def vpc_size(inputs: Properties) -> Found:
-    """A VPC is a /16 to a /28."""
+    """Require a /16 to a /28 for a VPC."""
     if reason := _bad_size(inputs.get("cidrBlock")):
         yield "cidrBlock", reason
 
 
 @rule(_SUBNETS)
 def subnet_size(inputs: Properties) -> Found:
-    """A subnet is a /16 to a /28."""
+    """Require a /16 to a /28 for a subnet."""
     if reason := _bad_size(inputs.get("cidrBlock")):
         yield "cidrBlock", reason
 
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-regions-availability-zones.html")
 def subnet_zone(inputs: Properties) -> Found:
-    """The zone is in the region."""
+    """Require a zone of the region."""
     zone, region = inputs.get("availabilityZone"), inputs.get("region")
     if (
         isinstance(zone, str)
         and isinstance(region, str)
         and not re.fullmatch(rf"{re.escape(region)}(-[a-z0-9-]+)?[a-z]", zone)
     ):
-        yield "availabilityZone", f"{zone} is no zone of {region}"
+        yield "availabilityZone", f"{zone} is not a zone of {region}"
 
 
 @admission(_SUBNETS)
 def subnet_in_vpc(inputs: Properties, state: CloudState) -> Found:
-    """The subnet lies in the VPC's range and overlaps no other subnet of it."""
+    """Require a subnet within the VPC's range that does not overlap the VPC's other subnets."""
     ours = parsed(inputs.get("cidrBlock"))
     vpc = state.find(str(inputs.get("vpcId")), _VPC)
     whole = parsed(vpc.inputs.get("cidrBlock")) if vpc else None
@@ -69,7 +69,7 @@ def subnet_in_vpc(inputs: Properties, state: CloudState) -> Found:
 
 @rule("https://docs.aws.amazon.com/vpc/latest/privatelink/aws-services-privatelink-support.html")
 def endpoint_service(inputs: Properties) -> Found:
-    """A service of the region; gateways are for S3 and DynamoDB."""
+    """Require a service of the region. Only S3 and DynamoDB have gateway endpoints."""
     name, region = inputs.get("serviceName"), inputs.get("region")
     if isinstance(name, str) and isinstance(region, str) and not name.startswith(f"com.amazonaws.{region}."):
         yield "serviceName", f"{name!r} must begin with com.amazonaws.{region}."
@@ -80,7 +80,7 @@ def endpoint_service(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html")
 def placement_strategy(inputs: Properties) -> Found:
-    """The strategies that there are."""
+    """Require a strategy that exists."""
     strategy = inputs.get("strategy")
     if isinstance(strategy, str) and strategy not in ("cluster", "partition", "spread"):
         yield "strategy", f"{strategy!r} must be cluster, partition or spread"
@@ -88,7 +88,7 @@ def placement_strategy(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-add-user-data.html")
 def user_data(inputs: Properties) -> Found:
-    """Base64 of at most 16 KiB."""
+    """Require at most 16 KiB of base64-encoded user data."""
     text = inputs.get("userData")
     if not isinstance(text, str):
         return
@@ -103,7 +103,7 @@ def user_data(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html")
 def efa_interfaces(inputs: Properties) -> Found:
-    """Fabric adapters on a type that has them, and not more than it has."""
+    """Reject more EFA adapters than the instance type has."""
     machine = EC2_MACHINES.get(str(inputs.get("instanceType")))
     given = inputs.get("networkInterfaces") or []
     adapters = [each for each in given if str(each.get("interfaceType", "")).startswith("efa")]
@@ -113,14 +113,14 @@ def efa_interfaces(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/using-eni.html#network-cards")
 def security_groups_once(inputs: Properties) -> Found:
-    """Groups are given to the interfaces or to the instance, not to both."""
+    """Reject security groups for both the instance and its network interfaces."""
     if inputs.get("networkInterfaces") and inputs.get("vpcSecurityGroupIds"):
-        yield "vpcSecurityGroupIds", "cannot be given beside networkInterfaces: give them to each interface"
+        yield "vpcSecurityGroupIds", "cannot be set together with networkInterfaces: set them on each interface"
 
 
 @rule("https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-using.html")
 def capacity_block(inputs: Properties) -> Found:
-    """A capacity block is named together with its market type."""
+    """Require the reservation of a capacity block."""
     block = at(inputs, "instanceMarketOptions.marketType") == "capacity-block"
     target = at(inputs, "capacityReservationSpecification.capacityReservationTarget.capacityReservationId")
     if block and not target:

@@ -65,12 +65,12 @@ NODE_CANNOT_JOIN = (
     "AmazonEKSWorkerNodeMinimalPolicy is for EKS Auto Mode: it lacks ec2:DescribeInstances, so nodes of managed "
     "groups cannot join the cluster; write AmazonEKSWorkerNodePolicy"
 )
-"""awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28"""
+"""Source: awslabs/amazon-eks-ami nodeadm/internal/api/status.go:28"""
 
 
 @rule("https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html")
 def role_name(inputs: Properties) -> Found:
-    """1 to 64 characters."""
+    """Require a valid name of 1 to 64 characters."""
     name = inputs.get("name")
     if isinstance(name, str) and not _ROLE.fullmatch(name):
         yield "name", f"{name!r} must be 1 to 64 letters, digits and _+=,.@-"
@@ -96,7 +96,7 @@ def _document(text: object) -> str:
 
 @rule("https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements.html")
 def trust_policy(inputs: Properties) -> Found:
-    """Who may assume a role."""
+    """Require a valid trust policy with a principal."""
     text = inputs.get("assumeRolePolicy")
     if reason := _document(text):
         yield "assumeRolePolicy", reason
@@ -106,26 +106,26 @@ def trust_policy(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_elements.html")
 def policy_document(inputs: Properties) -> Found:
-    """What is allowed."""
+    """Require a valid policy document."""
     if reason := _document(inputs.get("policy")):
         yield "policy", reason
 
 
 @rule("https://docs.aws.amazon.com/aws-managed-policy/latest/reference/policy-list.html")
 def managed_policy(inputs: Properties) -> Found:
-    """A policy of AWS's own, or one of the account."""
+    """Require a known managed policy of AWS, or a policy of the account."""
     arn = inputs.get("policyArn")
     if not isinstance(arn, str) or arn.startswith(f"arn:aws:iam::{ACCOUNT}:policy/"):
         return
     if arn.endswith("/AmazonEKSWorkerNodeMinimalPolicy"):
         yield "policyArn", NODE_CANNOT_JOIN
     elif arn.removeprefix("arn:aws:iam::aws:policy/") not in MANAGED:
-        yield "policyArn", f"{arn!r} is no policy of AWS that the rehearsal knows"
+        yield "policyArn", f"{arn!r} is not a managed policy of AWS that the rehearsal knows"
 
 
 @rule("https://docs.aws.amazon.com/kms/latest/developerguide/deleting-keys.html")
 def key_deletion(inputs: Properties) -> Found:
-    """A key is deleted 7 to 30 days after it is said."""
+    """Require a waiting period of 7 to 30 days before a key's deletion."""
     days = inputs.get("deletionWindowInDays")
     if isinstance(days, int) and not 7 <= days <= 30:
         yield "deletionWindowInDays", f"{days} must be 7 to 30"
@@ -133,7 +133,7 @@ def key_deletion(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_PutRetentionPolicy.html")
 def log_retention(inputs: Properties) -> Found:
-    """The numbers of days that there are."""
+    """Require a retention that CloudWatch supports."""
     days = inputs.get("retentionInDays")
     if isinstance(days, int) and days not in RETENTIONS:
         yield "retentionInDays", f"{days} must be one of {', '.join(map(str, RETENTIONS))}"
@@ -141,21 +141,21 @@ def log_retention(inputs: Properties) -> Found:
 
 @rule("https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html")
 def s3_bucket_name(inputs: Properties) -> Found:
-    """3 to 63 characters and no address."""
+    """Require a valid bucket name that is not an IP address."""
     name = inputs.get("bucket")
     if not isinstance(name, str):
         return
     if not _BUCKET.fullmatch(name) or ".." in name:
         yield "bucket", f"{name!r} must be 3 to 63 lower-case letters, digits, '.' and '-'"
     elif name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", ".mrap")):
-        yield "bucket", f"{name!r} has a prefix or suffix that is AWS's own"
+        yield "bucket", f"{name!r} has a prefix or suffix that AWS reserves"
     elif re.fullmatch(r"\d+(\.\d+){3}", name) and ipaddress.ip_address(name):
         yield "bucket", f"{name!r} must not be an IP address"
 
 
 @rule("https://docs.aws.amazon.com/AmazonECR/latest/APIReference/API_CreateRepository.html")
 def repository_name(inputs: Properties) -> Found:
-    """2 to 256 characters."""
+    """Require a valid name of 2 to 256 characters."""
     name = inputs.get("name")
     if isinstance(name, str) and not (_REPOSITORY.fullmatch(name) and 2 <= len(name) <= 256):
         yield "name", f"{name!r} must be 2 to 256 lower-case letters, digits, '.', '_', '-' and '/'"

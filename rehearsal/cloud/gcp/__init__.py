@@ -1,1 +1,1 @@
-"""Google Cloud, simulated: its kinds of resources and their documented rules."""
+"""Simulated Google Cloud: its kinds of resources and their documented rules."""

@@ -1,4 +1,4 @@
-"""Rules of GKE clusters, and the version that a release channel gives."""
+"""Rules of GKE clusters, and the version of their control plane."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHANNELS = ("UNSPECIFIED", "RAPID", "REGULAR", "STABLE", "EXTENDED")
 
 
 def version(found: Properties) -> str:
-    """The version of the control plane, as GKE writes it."""
+    """Return the version of the control plane, in GKE's format."""
     asked = str(found.get("minMasterVersion") or "")
     return asked if "-gke." in asked else f"{KUBERNETES_VERSION}-gke.1000000"
 
@@ -36,12 +36,12 @@ ACCESS: Mapping[str, Callable[[Properties], object]] = {
     "controlPlaneEndpointsConfig": _dns_endpoint,
     "masterAuth": _certificate,
 }
-"""How the API server is reached: what the rehearsal's settings say of its own."""
+"""Outputs with the API server's address and certificate, from the rehearsal's settings."""
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters#Cluster")
 def cluster_name(inputs: Properties) -> Found:
-    """At most 40 characters."""
+    """Require a valid name of at most 40 characters."""
     name = inputs.get("name")
     if isinstance(name, str) and not (NAME.fullmatch(name) and len(name) <= NAME_LIMIT):
         yield "name", f"{name!r} must be 1 to {NAME_LIMIT} lower-case letters, digits and '-', first a letter"
@@ -49,7 +49,7 @@ def cluster_name(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/compute/docs/regions-zones")
 def location(inputs: Properties) -> Found:
-    """A location is a region or a zone, and node locations are zones of it."""
+    """Require a region or a zone, and node locations within its region."""
     place = inputs.get("location")
     if not isinstance(place, str):
         return
@@ -64,18 +64,18 @@ def location(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/concepts/release-channels")
 def release_channel(inputs: Properties) -> Found:
-    """The channels that there are."""
+    """Require a release channel that exists and a valid version."""
     channel = at(inputs, "releaseChannel.channel")
     if isinstance(channel, str) and channel not in CHANNELS:
         yield "releaseChannel.channel", f"{channel!r} must be one of {', '.join(CHANNELS)}"
     asked = inputs.get("minMasterVersion")
     if isinstance(asked, str) and not _VERSION.fullmatch(asked):
-        yield "minMasterVersion", f"{asked!r} is no version such as 1.34 or 1.34.1-gke.100"
+        yield "minMasterVersion", f"{asked!r} is not a version such as 1.34 or 1.34.1-gke.100"
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters")
 def control_plane_range(inputs: Properties) -> Found:
-    """The control plane's own range is a /28."""
+    """Require a /28 for the control plane."""
     where = "privateClusterConfig.masterIpv4CidrBlock"
     text = at(inputs, where)
     if isinstance(text, str) and text:
@@ -86,7 +86,7 @@ def control_plane_range(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity")
 def workload_pool(inputs: Properties) -> Found:
-    """The one pool of workload identities of a project."""
+    """Require the project's only workload identity pool."""
     pool, project = at(inputs, "workloadIdentityConfig.workloadPool"), inputs.get("project")
     if isinstance(pool, str) and isinstance(project, str) and pool != f"{project}.svc.id.goog":
         yield "workloadIdentityConfig.workloadPool", f"{pool!r} must be {project}.svc.id.goog"
@@ -94,7 +94,7 @@ def workload_pool(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr")
 def pods_per_node(inputs: Properties) -> Found:
-    """Bounds of the number of pods of a node."""
+    """Require 8 to 256 pods per node."""
     pods = inputs.get("defaultMaxPodsPerNode")
     if isinstance(pods, int) and not 8 <= pods <= 256:
         yield "defaultMaxPodsPerNode", f"{pods} must be 8 to 256"
@@ -102,7 +102,10 @@ def pods_per_node(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/creating-a-regional-cluster")
 def has_first_nodes(inputs: Properties) -> Found:
-    """A cluster is made with a pool of its own, even one that is removed at once."""
+    """Require initialNodeCount, unless the cluster uses Autopilot or declares node pools.
+
+    GKE creates a default pool in other clusters, even if removeDefaultNodePool deletes it at once.
+    """
     if inputs.get("enableAutopilot") or inputs.get("nodePools"):
         return
     if "initialNodeCount" not in inputs:
@@ -111,7 +114,7 @@ def has_first_nodes(inputs: Properties) -> Found:
 
 @admission("https://cloud.google.com/kubernetes-engine/docs/how-to/alias-ips")
 def secondary_ranges_exist(inputs: Properties, state: CloudState) -> Found:
-    """The ranges of pods and services are ranges of the cluster's subnet."""
+    """Require that the pod and service ranges are secondary ranges of the cluster's subnet."""
     subnet = state.find(str(inputs.get("subnetwork")), SUBNETWORK)
     if subnet is None:
         return
@@ -119,12 +122,12 @@ def secondary_ranges_exist(inputs: Properties, state: CloudState) -> Found:
     for key in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
         name = at(inputs, f"ipAllocationPolicy.{key}")
         if isinstance(name, str) and name not in names:
-            yield f"ipAllocationPolicy.{key}", f"{name!r} is no secondary range of subnet {subnet.inputs['name']}"
+            yield f"ipAllocationPolicy.{key}", f"{name!r} is not a secondary range of subnet {subnet.inputs['name']}"
 
 
 @admission("https://cloud.google.com/kubernetes-engine/docs/how-to/private-clusters")
 def control_plane_apart(inputs: Properties, state: CloudState) -> Found:
-    """The control plane's range overlaps none of the subnet's."""
+    """Require a control plane range that does not overlap the subnet's ranges."""
     where = "privateClusterConfig.masterIpv4CidrBlock"
     ours = parsed(at(inputs, where))
     subnet = state.find(str(inputs.get("subnetwork")), SUBNETWORK)

@@ -74,43 +74,46 @@ ROLES = frozenset(
 
 @rule("https://cloud.google.com/iam/docs/service-accounts-create")
 def service_account_id(inputs: Properties) -> Found:
-    """6 to 30 characters."""
+    """Require a valid id of 6 to 30 characters."""
     name = inputs.get("accountId")
     if isinstance(name, str) and not (_ACCOUNT.fullmatch(name) and 6 <= len(name) <= 30):
-        yield "accountId", f"{name!r} must be 6 to 30 lower-case letters, digits and '-', first a letter, last no '-'"
+        yield "accountId", f"{name!r} must be 6 to 30 lower-case letters, digits and '-', first a letter, last not '-'"
 
 
 @rule("https://cloud.google.com/iam/docs/principal-identifiers")
 def member_syntax(inputs: Properties) -> Found:
-    """Who a role is granted to."""
+    """Require a valid identifier of the principal that gets the role."""
     member = inputs.get("member")
     if isinstance(member, str) and not _MEMBER.fullmatch(member):
-        yield "member", f"{member!r} names nobody: write serviceAccount:, user:, group:, domain: or principal://"
+        yield "member", f"{member!r} is not a principal: write serviceAccount:, user:, group:, domain: or principal://"
 
 
 @rule("https://cloud.google.com/iam/docs/roles-permissions")
 def role_exists(inputs: Properties) -> Found:
-    """A predefined role, or a custom one by its full name."""
+    """Require a known predefined role, or a custom role by its full name."""
     role = inputs.get("role")
     if isinstance(role, str) and role not in ROLES and not _CUSTOM_ROLE.fullmatch(role):
-        yield "role", f"{role!r} is no predefined role that the rehearsal knows, nor projects/P/roles/NAME"
+        yield "role", f"{role!r} is neither a predefined role that the rehearsal knows nor projects/PROJECT/roles/NAME"
 
 
 @admission("https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity")
 def workload_pool_exists(inputs: Properties, state: CloudState) -> Found:
-    """The pool of a Kubernetes service account exists once a cluster of the project has Workload Identity."""
+    """Require the workload identity pool of a member that is a Kubernetes service account.
+
+    GKE creates the pool with a project's first cluster that uses Workload Identity.
+    """
     member = inputs.get("member")
     match = _MEMBER.fullmatch(member) if isinstance(member, str) else None
     if match and (pool := match["pool"]):
         clusters = state.of_type("gcp:container/cluster:Cluster")
         pools = {(each.inputs.get("workloadIdentityConfig") or {}).get("workloadPool") for each in clusters}
         if pool not in pools:
-            yield "member", f"identity pool {pool} does not exist: no cluster of the project has made it yet"
+            yield "member", f"identity pool {pool} does not exist: no cluster of the project has created it yet"
 
 
 @admission("https://cloud.google.com/iam/docs/principal-identifiers")
 def member_exists(inputs: Properties, state: CloudState) -> Found:
-    """A service account of a project of this rehearsal exists before it gets a role."""
+    """Require that a member exists, if it is a service account of a project of this rehearsal."""
     member = inputs.get("member")
     match = _OWN_ACCOUNT.fullmatch(member) if isinstance(member, str) else None
     projects = {each.inputs.get("project") for each in state.of_type("gcp:serviceaccount/account:Account")}
@@ -125,7 +128,7 @@ def member_exists(inputs: Properties, state: CloudState) -> Found:
 
 @rule("https://cloud.google.com/service-usage/docs/enable-disable")
 def service_name(inputs: Properties) -> Found:
-    """An API by its full name."""
+    """Require the full name of an API."""
     service = inputs.get("service")
     if isinstance(service, str) and not _SERVICE.fullmatch(service):
         yield "service", f"{service!r} must be like container.googleapis.com"

@@ -1,4 +1,4 @@
-"""The kinds of Google Cloud resources that a training stack uses."""
+"""Kinds of Google Cloud resources that a training stack uses."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _COMPUTE = (
 
 
 def cluster_id(found: Properties) -> str:
-    """Full name of the cluster that a node pool's `cluster` names."""
+    """Return the full name of the cluster that a node pool's `cluster` refers to."""
     cluster = str(found.get("cluster", ""))
     return (
         cluster if "/" in cluster else f"projects/{found['project']}/locations/{found['location']}/clusters/{cluster}"
@@ -212,4 +212,4 @@ _STORAGE = (
 )
 
 KINDS: Mapping[str, Kind] = {kind.type: kind for kind in (*_COMPUTE, *_CONTAINER, *_IDENTITY, *_STORAGE)}
-"""Every kind, by type."""
+"""Kinds of Google Cloud resources, by type token."""

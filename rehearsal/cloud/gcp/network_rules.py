@@ -18,7 +18,7 @@ Range = ipaddress.IPv4Network
 
 
 def parsed(text: Any) -> Range | None:
-    """The range, or None where it is none or not known yet."""
+    """Return the range; None if the text is not a range or not known yet."""
     try:
         return Range(text) if isinstance(text, str) and text else None
     except ValueError:
@@ -26,13 +26,13 @@ def parsed(text: Any) -> Range | None:
 
 
 def gateway(found: Properties) -> str:
-    """First usable address of a subnet's primary range."""
+    """Return the first usable address of a subnet's primary range."""
     network = parsed(found.get("ipCidrRange"))
     return str(network[1]) if network else ""
 
 
 def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
-    """Property and text of the primary and the secondary ranges of a subnet."""
+    """Return the property and the text of each range of a subnet, the primary and the secondary ones."""
     secondary = inputs.get("secondaryIpRanges") or []
     found = [("ipCidrRange", inputs.get("ipCidrRange"))]
     return found + [
@@ -42,15 +42,15 @@ def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
 
 @rule("https://cloud.google.com/compute/docs/naming-resources")
 def compute_name(inputs: Properties) -> Found:
-    """Names of Compute Engine resources: RFC 1035."""
+    """Require a name that RFC 1035 allows, as Compute Engine does."""
     name = inputs.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
-        yield "name", f"{name!r} must be 1 to 63 lower-case letters, digits and '-', first a letter, last no '-'"
+        yield "name", f"{name!r} must be 1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
 
 
 @rule("https://cloud.google.com/vpc/docs/mtu")
 def network_mtu(inputs: Properties) -> Found:
-    """The MTU of a VPC."""
+    """Require a valid MTU."""
     mtu = inputs.get("mtu")
     if isinstance(mtu, int) and not 1300 <= mtu <= 8896:
         yield "mtu", f"{mtu} must be 1300 to 8896 bytes"
@@ -58,20 +58,20 @@ def network_mtu(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
 def range_size(inputs: Properties) -> Found:
-    """A subnet's ranges are IPv4 networks of at least eight addresses."""
+    """Require IPv4 networks of at least eight addresses."""
     for where, text in ranges_of(inputs):
         if not isinstance(text, str):
             continue
         network = parsed(text)
         if network is None:
-            yield where, f"{text!r} is no IPv4 network such as 10.0.0.0/20: no host bits may be set"
+            yield where, f"{text!r} is not an IPv4 network such as 10.0.0.0/20; host bits must be zero"
         elif network.prefixlen > _SMALLEST_SUBNET:
-            yield where, f"{text} is too small: /{_SMALLEST_SUBNET} is the smallest"
+            yield where, f"{text} is too small; the smallest range is a /{_SMALLEST_SUBNET}"
 
 
 @rule("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
 def ranges_of_subnet(inputs: Properties) -> Found:
-    """The ranges of one subnet do not overlap."""
+    """Reject overlapping ranges in a subnet."""
     known = [(where, network) for where, text in ranges_of(inputs) if (network := parsed(text))]
     for (_, first), (where, second) in combinations(known, 2):
         if first.overlaps(second):
@@ -80,7 +80,7 @@ def ranges_of_subnet(inputs: Properties) -> Found:
 
 @admission("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
 def ranges_of_network(inputs: Properties, state: CloudState) -> Found:
-    """The ranges of all subnets of one network do not overlap."""
+    """Reject ranges that overlap with another subnet of the same network."""
     for other in state.of_type(SUBNETWORK):
         same = other.inputs.get("network") == inputs.get("network")
         if not same or (other.inputs.get("name"), other.inputs.get("region")) == (inputs["name"], inputs["region"]):
@@ -94,7 +94,7 @@ def ranges_of_network(inputs: Properties, state: CloudState) -> Found:
 
 @rule("https://cloud.google.com/nat/docs/ports-and-addresses#port-reservation-procedure")
 def nat_ports(inputs: Properties) -> Found:
-    """Dynamic ports come in powers of two, and not with endpoint-independent mapping."""
+    """Require powers of two for dynamic ports, and no endpoint-independent mapping."""
     if not inputs.get("enableDynamicPortAllocation"):
         return
     if inputs.get("enableEndpointIndependentMapping"):
@@ -108,7 +108,7 @@ def nat_ports(inputs: Properties) -> Found:
 
 
 def subnet_range(state: CloudState, reference: Any, name: Any) -> Range | None:
-    """The secondary range of that name in the subnet that `reference` names."""
+    """Return the secondary range with this name in the subnet that `reference` names."""
     subnet = state.find(str(reference), SUBNETWORK)
     for each in (subnet.inputs.get("secondaryIpRanges") or []) if subnet else []:
         if each.get("rangeName") == name:

@@ -1,4 +1,4 @@
-"""What the inputs of a GKE node pool mean: machine, accelerators, slice, zones, numbers of nodes, quotas."""
+"""Properties of a GKE node pool from its inputs: machine, accelerators, slice, zones, node counts, quotas."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from rehearsal.cloud.state import Properties
 
 
 def machine_of(inputs: Properties) -> MachineType | None:
-    """The machine type of the pool's nodes; None for one that is not known."""
+    """Return the machine type of the pool's nodes; None if it is unknown."""
     name = at(inputs, "nodeConfig.machineType") or "e2-medium"
     return GCE_MACHINES.get(name) if isinstance(name, str) else None
 
 
 def gpus_of(inputs: Properties) -> tuple[str | None, int]:
-    """Model and number of the GPUs of each node."""
+    """Return the model and the number of GPUs of each node."""
     machine = machine_of(inputs)
     given = at(inputs, "nodeConfig.guestAccelerators")
     first = given[0] if isinstance(given, list) and given else {}
@@ -30,7 +30,10 @@ def gpus_of(inputs: Properties) -> tuple[str | None, int]:
 
 
 def slice_of(inputs: Properties) -> TpuSlice | None:
-    """The TPU slice of the pool; of a pool without a topology the one that each node is. Raises ValueError."""
+    """Return the pool's TPU slice; None if its machine type has no TPU. Raises ValueError for an invalid topology.
+
+    Without a topology, each node is a slice of its own.
+    """
     machine = machine_of(inputs)
     if machine is None or not machine.tpu_chips:
         return None
@@ -47,19 +50,19 @@ def _generation(machine: MachineType) -> str:
 
 
 def _policy_topology(inputs: Properties) -> Any:
-    """The topology of the workload policy, which the cloud looks up when the pool is made."""
+    """Return the topology of the workload policy, which `with_topology` adds to the inputs."""
     return inputs.get("__workloadPolicyTopology")
 
 
 def zones_of(inputs: Properties) -> list[str]:
-    """Zones of the nodes, those of the location where none are given."""
+    """Return the zones of the nodes: the given ones, else the location, or zones a to c of a region."""
     given = [zone for zone in inputs.get("nodeLocations") or [] if isinstance(zone, str)]
     place = str(inputs.get("location", ""))
     return given or ([place] if place and not place[-1].isdigit() else [f"{place}-{letter}" for letter in "abc"])
 
 
 def nodes_per_zone(inputs: Properties) -> int:
-    """Nodes that each zone begins with."""
+    """Return the initial number of nodes: per zone, or in total if only totalMinNodeCount is set."""
     for key in ("nodeCount", "initialNodeCount"):
         if isinstance(inputs.get(key), int):
             return int(inputs[key])
@@ -68,7 +71,7 @@ def nodes_per_zone(inputs: Properties) -> int:
 
 
 def most_nodes(inputs: Properties) -> int:
-    """Nodes that there can be in all zones together."""
+    """Return the maximum number of nodes in all zones together."""
     zones, scaling = len(zones_of(inputs)), inputs.get("autoscaling") or {}
     if scaling.get("totalMaxNodeCount"):
         return int(scaling["totalMaxNodeCount"])
@@ -78,13 +81,13 @@ def most_nodes(inputs: Properties) -> int:
 
 
 def instance_groups(inputs: Properties) -> list[str]:
-    """The instance groups of a pool, one in each zone."""
+    """Return the instance groups of a pool, one per zone."""
     root = f"https://www.googleapis.com/compute/v1/projects/{inputs.get('project')}/zones"
     return [f"{root}/{zone}/instanceGroupManagers/gke-{inputs.get('name')}-grp" for zone in zones_of(inputs)]
 
 
 def quota(inputs: Properties) -> Mapping[str, int]:
-    """Quotas that the most nodes of the pool take: CPUs, GPUs, TPU chips, boot disks.
+    """Return the quotas that the pool needs at its maximum size: CPUs, GPUs, TPU chips, boot disks.
 
     https://cloud.google.com/compute/resource-usage
     """
@@ -108,5 +111,5 @@ def quota(inputs: Properties) -> Mapping[str, int]:
 
 
 def quota_of_default_pool(inputs: Properties) -> Mapping[str, int]:
-    """The same of the pool that a cluster is made with."""
+    """Return the quotas that a cluster's default node pool needs."""
     return quota({**inputs, "nodeCount": inputs.get("initialNodeCount")})

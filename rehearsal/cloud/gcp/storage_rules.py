@@ -15,7 +15,7 @@ _CLASSES = ("STANDARD", "NEARLINE", "COLDLINE", "ARCHIVE", "MULTI_REGIONAL", "RE
 
 @rule("https://cloud.google.com/storage/docs/buckets#naming")
 def bucket_name(inputs: Properties) -> Found:
-    """3 to 63 characters, and none of Google's own names."""
+    """Require a valid name that Google does not reserve."""
     name = inputs.get("name")
     if not isinstance(name, str):
         return
@@ -39,7 +39,7 @@ def _is_address(name: str) -> bool:
 
 @rule("https://cloud.google.com/storage/docs/storage-classes")
 def storage_class(inputs: Properties) -> Found:
-    """The classes that there are."""
+    """Require a storage class that exists."""
     name = inputs.get("storageClass")
     if isinstance(name, str) and name not in _CLASSES:
         yield "storageClass", f"{name!r} must be one of {', '.join(_CLASSES)}"
@@ -47,7 +47,7 @@ def storage_class(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/storage/docs/hns-overview")
 def folders_need_uniform_access(inputs: Properties) -> Found:
-    """A hierarchical namespace needs uniform access and has no object versions."""
+    """Require uniform access, and no object versioning, for a hierarchical namespace."""
     if not at(inputs, "hierarchicalNamespace.enabled"):
         return
     if inputs.get("uniformBucketLevelAccess") is False or "uniformBucketLevelAccess" not in inputs:
@@ -58,7 +58,7 @@ def folders_need_uniform_access(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/storage/docs/soft-delete")
 def soft_delete_days(inputs: Properties) -> Found:
-    """0, or 7 to 90 days."""
+    """Require 0, or 7 to 90 days."""
     seconds = at(inputs, "softDeletePolicy.retentionDurationSeconds")
     if isinstance(seconds, int) and seconds != 0 and not 604_800 <= seconds <= 7_776_000:
         yield "softDeletePolicy.retentionDurationSeconds", f"{seconds} must be 0, or 604800 to 7776000 (7 to 90 days)"
@@ -66,7 +66,7 @@ def soft_delete_days(inputs: Properties) -> Found:
 
 @rule("https://cloud.google.com/artifact-registry/docs/repositories/create-repos")
 def repository_id(inputs: Properties) -> Found:
-    """A name of at most 63 characters."""
+    """Require a valid name of at most 63 characters."""
     name = inputs.get("repositoryId")
     if isinstance(name, str) and not _REPOSITORY.fullmatch(name):
         yield "repositoryId", f"{name!r} must be 1 to 63 lower-case letters, digits and '-', first a letter"
