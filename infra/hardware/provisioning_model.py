@@ -27,7 +27,7 @@ class ProvisioningModel:
 
     @classmethod
     def parse(cls, text: str) -> ProvisioningModel:
-        """Return the model of `KIND` or `KIND:RESERVATION`, as the settings have it. Raises KeyError for another kind."""
+        """Return the model of `KIND` or `KIND:RESERVATION` in the settings. Raises KeyError for another kind."""
         kind, _, reservation = text.partition(":")
         return cls(kind=_KINDS[kind], reservation=reservation or None)
 
