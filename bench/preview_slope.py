@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from bench.measure import PROJECT, BenchError, Measure
+from commands.stack import WITHOUT_SNAPSHOTS
 from rehearsal.cloud.state import new_state
 from rehearsal.folder import environment
 
@@ -46,7 +47,11 @@ class Previews:
         self._settings = folder / "settings.yaml"
         new_state(folder)
         (folder / "authorities.pem").write_bytes(b"")
-        self._environment = environment(folder) | {"SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", "")}
+        self._environment = {
+            **environment(folder),
+            **WITHOUT_SNAPSHOTS,
+            "SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", ""),
+        }
         self._run("stack", "init", STACK, "--no-select")
         (PROJECT / f"Pulumi.{STACK}.yaml").unlink(missing_ok=True)
 

@@ -33,6 +33,12 @@ CHANGES = ("up", "destroy", "refresh")
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 
+WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
+"""Environment of previews. Else CLI 3.274.1 serialises the whole state after each resource, and keeps nothing of it.
+
+CPU time of a preview with 513 jobs: 82 s with snapshots, 16 s without (one run each).
+"""
+
 
 def pulumi(*words: str, quiet: bool = False) -> str:
     """Run `pulumi`. With `quiet` return its output, else show it on the terminal.
@@ -56,7 +62,11 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             ["pulumi", *words, *colour],
             name="Pulumi",
             cwd=PROJECT,
-            env=stack_environment() | {RUN: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
+            env={
+                **stack_environment(),
+                **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
+                **{RUN: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
+            },
             quiet=quiet,
             keeps_errors=True,
             ignores_at_start=True,
