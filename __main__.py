@@ -12,7 +12,7 @@ gc.disable()
 import pulumi
 
 import stack_config
-from infra.image.own_images import OWN_IMAGES
+from infra.image.builtin_images import OWN_IMAGES
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.platform import PROJECT, Platform
 from infra.provisioning import install_operators

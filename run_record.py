@@ -93,7 +93,7 @@ def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
 
     Hosts that share a node's GPUs share its price; one without GPUs, or with TPUs, has a node to itself.
     """
-    found = cloud.bill()
+    found = cloud.cost_estimate()
     for pool, (nodes, gpus) in pools_for(cloud, spec).items():
         if pool in found.incomplete():
             return None

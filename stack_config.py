@@ -19,11 +19,11 @@ from pydantic import Field, ValidationError
 from infra.cloud import Cloud
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.image.own_images import TRAINER, own_images
+from infra.image.builtin_images import TRAINER, own_images
 from infra.settings.problem import Path as KeyPath
 from infra.settings.problem import Problem
 from infra.settings.problems import ConfigError, problems_of
-from infra.settings.scalars import Section
+from infra.settings.types import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
 from workloads.needs import operators_of

@@ -12,7 +12,7 @@ from infra.operators.room import left_for_jobs
 from infra.room.fit import Ask, misfits, places, rooms
 from infra.room.pool_room import PoolRoom
 from infra.settings.problem import UNDEFINED, Problem
-from infra.settings.scalars import Section
+from infra.settings.types import Section
 from workloads.needs import operators_of
 from workloads.spec import JobSpec
 

@@ -11,7 +11,7 @@ from infra.make_command import make_command
 from infra.settings.clear_secrets import in_variables, looks_random, shape
 from infra.settings.problem import Problem
 from stack_room import Jobs, shortage, without_room
-from workloads import own_script
+from workloads import user_script
 from workloads.refusals.buckets import bucket_conflicts
 from workloads.refusals.conflicts import conflicts
 from workloads.refusals.images import ImageOffer, image_conflicts
@@ -126,13 +126,13 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
     for index, job in enumerate(jobs):
         if job.script is None:
             continue
-        if not own_script.is_here(job.script):
-            if job.image is None and (here := own_script.remedy(job.script, CHECKOUT)):
+        if not user_script.is_here(job.script):
+            if job.image is None and (here := user_script.remedy(job.script, CHECKOUT)):
                 message = f"is a file of this checkout, and not of the image; write {here}"
                 found.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
-            if secret := shape(own_script.read(job.script, CHECKOUT).text):
+            if secret := shape(user_script.read(job.script, CHECKOUT).text):
                 raise ValueError(f"has {secret} in clear; let it read a variable, and write `secrets:` in the job")
         except ValueError as error:
             found.append(Problem("job.script.unreadable", ("jobs", index, "script"), str(error), job.script))

@@ -16,7 +16,7 @@ from bench.control_plane import control_plane
 from bench.large_job import large_job
 from bench.measure import PROJECT, BenchError, Measure, machine
 from bench.preview_slope import preview_slopes
-from commands.watching.jobs import Unreachable
+from commands.monitor.jobs import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"
 NAMES = ("first-step", "noop-up", "preview", "ddp-step", "hosts-1024", "preview-slope")

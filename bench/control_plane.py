@@ -16,8 +16,8 @@ from typing import Any
 from bench.kubectl import kubectl
 from bench.measure import PROJECT, BenchError, Measure, in_turn
 from bench.pulumi_stack import BenchStack
-from commands.watching.jobs import Cluster
-from infra.local import lifecycle, traces
+from commands.monitor.jobs import Cluster
+from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
 from stack_config import load_file
@@ -176,5 +176,5 @@ def control_plane() -> Iterator[ControlPlane]:
             yield ControlPlane(Path(folder))
         finally:
             lifecycle.stop(SETTINGS)
-            if left := traces.leftovers(SETTINGS.folder, SETTINGS.cgroup):
+            if left := leftovers.find(SETTINGS.folder, SETTINGS.cgroup):
                 raise BenchError(f"left on this machine: {', '.join(left)}")

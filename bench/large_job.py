@@ -16,11 +16,11 @@ from typing import Any
 from bench.kubectl import kubectl
 from bench.measure import PAIRS, PROJECT, BenchError, Measure
 from bench.pulumi_stack import BenchStack
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.state import new_state
-from rehearsal.cluster import behind, gke_nodes
+from rehearsal.cluster import control_plane, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
 
 HOSTS = 1024
@@ -186,14 +186,14 @@ def simulated_nodes(count: int) -> Iterator[None]:
     """A rehearsal's cluster with that many nodes; the machine is left as it was found."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         try:
-            new_state(Path(folder), settings=behind.prepare(Path(folder), SETTINGS))
-            behind.start(Path(folder), "gke", "bench")
+            new_state(Path(folder), settings=control_plane.prepare(Path(folder), SETTINGS))
+            control_plane.start(Path(folder), "gke", "bench")
             nodes = gke_nodes.nodes({**POOL, "nodeConfig": MACHINE}, count)
-            behind.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
+            control_plane.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
             yield
         finally:
-            behind.stop(SETTINGS)
-            if left := traces.leftovers(SETTINGS.folder, SETTINGS.cgroup):
+            control_plane.stop(SETTINGS)
+            if left := leftovers.find(SETTINGS.folder, SETTINGS.cgroup):
                 raise BenchError(f"left on this machine: {', '.join(left)}")
 
 

@@ -19,7 +19,7 @@ from commands.checkpoint import ATTRIBUTES
 from commands.errors import StackBusy
 from commands.interrupts import say
 from commands.orphans import ENGINE, RUN
-from infra.local import traces
+from infra.local import leftovers
 
 WAIT_SECONDS = 60.0
 """Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
@@ -83,7 +83,7 @@ def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) 
 
 def _wait_for_orphan(owner: Owner, stack: str, mark: str) -> None:
     """Wait for a `pulumi` of this stack whose command was killed. Pulumi was interrupted too and ends soon."""
-    if not owner.is_here or traces.environment_value(owner.pid, RUN) != mark:
+    if not owner.is_here or leftovers.environment_value(owner.pid, RUN) != mark:
         return
     say(f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end")
     deadline = time.monotonic() + WAIT_SECONDS
@@ -110,7 +110,7 @@ def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
             what = f"wait until it ends; if it is certainly dead, remove its lock with {_cancel(stack)}"
         elif not each.is_alive:
             what = f"it is dead; remove its lock with {_cancel(stack)}, then run this again"
-        elif traces.environment_value(each.pid, RUN) == mark:
+        elif leftovers.environment_value(each.pid, RUN) == mark:
             what = f"the command that started it was killed; wait until it ends, or stop it with `kill -INT {each.pid}`"
         else:
             what = "it is running; wait until it ends, or press Ctrl-C there, then run this again"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from commands.adopt_orphans import adopt_pending
 from commands.environment import PROJECT, STATE
 from commands.errors import StateBroken
 from commands.interrupts import finished_unless_repeated, run_command, set_closing
-from commands.pending import adopt_pending
 from commands.stack import (
     SHARED,
     PulumiFailed,
@@ -65,7 +65,7 @@ def destroy(stack: str) -> bool:
 
 def is_local(stack: str) -> bool:
     """Return True if every resource of the stack is on this machine."""
-    if lifecycle.leftovers(stack_cluster(str(PROJECT), stack)):
+    if lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack)):
         return True
     file = PROJECT / f"Pulumi.{stack}.yaml"
     return file.exists() and load_file(file).cloud.nodes_here > 0
@@ -129,7 +129,7 @@ def take_down(stack: str) -> int:
     if stop_cluster(cluster):
         print(f"the cluster of stack {stack} was not in the stack's state; ended it")
         worked = True
-    if left := lifecycle.leftovers(cluster):
+    if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
@@ -159,7 +159,7 @@ def end_abandoned(name: str) -> int:
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
     stop_cluster(cluster)
-    if left := lifecycle.leftovers(cluster):
+    if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"the cluster of stack {cluster.stack} of {cluster.owner} is ended; nothing is left of it")

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from commands.environment import stack_environment
 from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.monitor.jobs import Cluster, StackNotFound, StackOutputs, Unreachable, stack_outputs
+from commands.monitor.pod_state import PodState, latest_by_place
 from commands.stack import PulumiFailed
-from commands.watching.jobs import Cluster, NoStack, StackOutputs, Unreachable, stack_outputs
-from commands.watching.pod_state import PodState, latest_by_place
 from infra.make_command import make_command
 
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
@@ -23,24 +23,24 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 def job_named(found: StackOutputs, name: str) -> str:
-    """Return the job to open. Raises NoStack if the name is unknown, or if it is missing and needed."""
+    """Return the job to open. Raises StackNotFound if the name is unknown, or if it is missing and needed."""
     listed = ", ".join(found.jobs) or "none"
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
     if name in found.jobs:
         return name
     problem = f"JOB={name}: no such job" if name else "JOB is missing"
-    raise NoStack(f"{problem}; write JOB= one of {listed}")
+    raise StackNotFound(f"{problem}; write JOB= one of {listed}")
 
 
 def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
-    """Return the running pod of a rank, or of a role such as `launcher`. Raises NoStack if none runs."""
+    """Return the running pod of a rank, or of a role such as `launcher`. Raises StackNotFound if none runs."""
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
             return pod
     listed = ", ".join(pod.label for pod in running) or "none"
-    raise NoStack(f"RANK={rank}: no such rank runs; running: {listed}")
+    raise StackNotFound(f"RANK={rank}: no such rank runs; running: {listed}")
 
 
 def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ def main(command: list[str]) -> int:
         name = job_named(found, os.environ.get("JOB", ""))
         cluster = Cluster(found.kubeconfig_path, found.namespace, found.context)
         pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0")
-    except (NoStack, PulumiFailed, Unreachable) as error:
+    except (StackNotFound, PulumiFailed, Unreachable) as error:
         print(f"make exec: {error}", file=sys.stderr)
         return 1
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}

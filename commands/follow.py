@@ -17,24 +17,24 @@ from contextlib import suppress
 from typing import TextIO
 
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.stack import PulumiFailed
-from commands.watching.job_state import JobState
-from commands.watching.jobs import (
+from commands.monitor.job_state import JobState
+from commands.monitor.jobs import (
     Cluster,
+    Forbidden,
     NoKubeconfig,
-    NoStack,
-    NotAllowed,
+    StackNotFound,
     StackOutputs,
     Unreachable,
     Untrusted,
     stack_outputs,
 )
-from commands.watching.local_cluster import LocalCluster
-from commands.watching.log_lines import Progress
-from commands.watching.log_stream import LogStreams
-from commands.watching.node_state import silent_since, what_to_do
-from commands.watching.pod_state import STUCK, PodState, latest_by_place, seconds_between
-from commands.watching.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
+from commands.monitor.local_cluster import LocalCluster
+from commands.monitor.log_lines import Progress
+from commands.monitor.log_stream import LogStreams
+from commands.monitor.node_state import silent_since, what_to_do
+from commands.monitor.pod_state import STUCK, PodState, latest_by_place, seconds_between
+from commands.monitor.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
+from commands.stack import PulumiFailed
 from infra.make_command import make_command
 
 INTERRUPTED = 130
@@ -62,7 +62,7 @@ MANY_HOSTS = 8
 """Number of hosts above which their states are counted instead of listed."""
 
 
-class GivenUp(RuntimeError):
+class FollowError(RuntimeError):
     """The jobs will not end by themselves, or cannot be seen any more. The message says why and what to do."""
 
 
@@ -92,7 +92,7 @@ class Follower:
         try:
             with self._screen.live():
                 self._loop()
-        except GivenUp as error:
+        except FollowError as error:
             self._screen.note(f"no longer following: {error}", "red")
             self._finish()
             return 1
@@ -159,7 +159,9 @@ class Follower:
         self._screen.now("waiting for the API server")
         up = self._up
         if self._local and self._local.is_removed():
-            raise GivenUp(f"the stack's cluster was removed, as {make_command('down')} does; {up} creates a new one")
+            raise FollowError(
+                f"the stack's cluster was removed, as {make_command('down')} does; {up} creates a new one"
+            )
         if self._local and not self._local.has_processes():
             reason = "the stack's cluster has stopped: none of its processes runs any more"
             self._bear("stopped", GONE_SECONDS, now, reason, f"{up} starts it again with its data")
@@ -199,7 +201,7 @@ class Follower:
         used = {pod.node: pod for pod in latest_by_place(pods) if not pod.is_over and pod.node}
         try:
             nodes = self._cluster.nodes()
-        except NotAllowed:
+        except Forbidden:
             self._nodes_at = math.inf
             return
         for node in nodes:
@@ -245,7 +247,7 @@ class Follower:
         advice = f"{self._up} creates it again"
         try:
             if self._cluster.namespace_is_gone():
-                raise GivenUp(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
+                raise FollowError(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
         except Unreachable:
             return  # The next poll reports it.
         self._bear(f"absent {job.name}", ABSENT_SECONDS, now, problem, advice)
@@ -282,7 +284,7 @@ class Follower:
     def _bear(self, key: str, seconds: float, now: float, reason: str, advice: str) -> None:
         """Give up if `key` has lasted longer than `seconds`."""
         if now - self._since.setdefault(key, now) > seconds:
-            raise GivenUp(f"{reason} (for {spell(seconds)}); {advice}")
+            raise FollowError(f"{reason} (for {spell(seconds)}); {advice}")
 
     def _bear_stuck(self, uid: str, reason: str, now: float, text: str) -> None:
         if reason in STUCK:
@@ -390,14 +392,16 @@ def main() -> int:
     try:
         found = stack_outputs()
         if options.job is not None and options.job not in found.jobs:
-            raise NoStack(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")
+            raise StackNotFound(
+                f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}"
+            )
         names = found.jobs if options.job is None else (options.job,)
         screen = Screen(sys.stdout, only_rank=options.rank)
         if options.no_follow:
             print_logs(_cluster(found), names, screen)
             return 0
         return _follow(found, names, screen)
-    except (NoStack, PulumiFailed, Unreachable) as error:
+    except (StackNotFound, PulumiFailed, Unreachable) as error:
         print(f"make logs: {error}", file=sys.stderr)
         return 1
 

@@ -24,14 +24,14 @@ from rich.markdown import Markdown
 
 from commands.environment import PROJECT
 from commands.interrupts import run_command
+from commands.review.base_revision import records_before
 from commands.review.difference import difference
-from commands.review.earlier import records_before
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
 from commands.review.recorded import have_objects, recorded_file
 from commands.review.recording import Record
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
-from commands.review.running import running
+from commands.review.running_jobs import running
 from commands.stack import ensure_stack, pulumi
 from infra.inventory import json_of
 from policy.catalogue import RULES

@@ -11,13 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.monitor.job_state import JobState
+from commands.monitor.jobs import (
+    Cluster,
+    Forbidden,
+    NoKubeconfig,
+    StackNotFound,
+    StackOutputs,
+    Unreachable,
+    stack_outputs,
+)
+from commands.monitor.log_lines import Progress
+from commands.monitor.node_state import lost_pods, node_line, what_to_do
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
+from commands.monitor.screen import restart_reason
 from commands.stack import PulumiFailed
-from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster, NoKubeconfig, NoStack, NotAllowed, StackOutputs, Unreachable, stack_outputs
-from commands.watching.log_lines import Progress
-from commands.watching.node_state import lost_pods, node_line, what_to_do
-from commands.watching.pod_state import PodState, count_restarts, latest_by_place
-from commands.watching.screen import restart_reason
 from infra.make_command import make_command
 
 TAIL_LINES = 50
@@ -107,7 +115,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     """Query the cluster and show nodes and jobs."""
     try:
         found_nodes, unseen = cluster.nodes(), ""
-    except NotAllowed as error:
+    except Forbidden as error:
         found_nodes, unseen = [], f": you may not see them: {error}"
     nodes = [node_line(node) for node in found_nodes]
     jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
@@ -168,9 +176,9 @@ def main() -> int:
     try:
         found = stack_outputs()
         show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
-    except NoStack as error:
+    except StackNotFound as error:
         print(error)
-    except NotAllowed as error:
+    except Forbidden as error:
         print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
         return 1
     except NoKubeconfig as error:

@@ -8,8 +8,8 @@ import sys
 
 from commands.environment import PROJECT
 from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.monitor.jobs import StackNotFound, outputs_with
 from commands.stack import PulumiFailed
-from commands.watching.jobs import NoStack, outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
@@ -34,7 +34,7 @@ def main() -> int:
     stack = os.environ.get("STACK", "local")
     try:
         found = outputs_with(stack, "bucket_url")
-    except (NoStack, PulumiFailed) as error:
+    except (StackNotFound, PulumiFailed) as error:
         print(f"make tensorboard: {error}", file=sys.stderr)
         return 1
     command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))

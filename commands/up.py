@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import stack_config
+from commands.adopt_orphans import adopt_pending
 from commands.down import JOBS
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.lost_cluster import remove_lost_cluster
-from commands.pending import adopt_pending
 from commands.stack import (
     PulumiFailed,
     ensure_stack,
@@ -26,11 +26,11 @@ from commands.stack import (
     save_kubeconfig,
 )
 from commands.stack_lock import only_command
-from infra.image.own_images import TRAINER
+from infra.image.builtin_images import TRAINER
 from infra.make_command import make_command
 
 if TYPE_CHECKING:
-    from commands.watching.jobs import Cluster
+    from commands.monitor.jobs import Cluster
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
@@ -126,7 +126,7 @@ def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
     """Return the jobs that Pulumi's state has and the cluster has not. An update without a refresh does not detect
     that.
     """
-    from commands.watching.jobs import Cluster, Unreachable
+    from commands.monitor.jobs import Cluster, Unreachable
 
     try:
         cluster = Cluster(kubeconfig_of(stack, brought), brought["namespace"], brought.get("context"))
@@ -145,7 +145,7 @@ def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str,
     """
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import INTERRUPTED, follow
-    from commands.watching.jobs import Cluster, Unreachable
+    from commands.monitor.jobs import Cluster, Unreachable
 
     kubeconfig, namespace, context = kubeconfig_of(stack, brought), brought["namespace"], brought.get("context")
     up = make_command("up", JOB=os.environ.get("JOB", ""))
@@ -171,7 +171,7 @@ def report_finished(
     cluster: Cluster, config: stack_config.StackConfig, brought: dict[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
     """Describe the jobs that ended before a time. Return their states by name."""
-    from commands.watching.finished import finished_lines
+    from commands.monitor.finished import finished_lines
 
     over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     if over:
@@ -188,7 +188,7 @@ def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]
 
     `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """
-    from commands.record import COPY, HERE, NotWritten, completed, write
+    from commands.run_record import COPY, HERE, WriteFailed, completed, write
 
     bucket = str(brought.get("bucket_url"))
     scheme = bucket.partition("://")[0]
@@ -198,7 +198,7 @@ def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]
         if state.is_over:
             try:
                 print(f"{name}: run record in {write(bucket, completed(brought['run_records'][name], state))}")
-            except NotWritten as error:
+            except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 
 

@@ -94,7 +94,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
         return verify(stack, cloud, cloud.command, cloud.lister(mine, json_of), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
-    left = lifecycle.leftovers(stack_cluster(str(PROJECT), stack))
+    left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
 
 

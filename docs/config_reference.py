@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.settings.field_sentences import field_sentences
-from infra.settings.scalars import Section
+from infra.settings.field_docs import field_sentences
+from infra.settings.types import Section
 from stack_config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 

@@ -42,7 +42,7 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
 
 
 def _price(config: StackConfig) -> Iterator[str]:
-    found = config.cloud.bill()
+    found = config.cloud.cost_estimate()
     if not found.lines:
         return
     yield from ("", "## Price", "", "| US dollars an hour | |", "|---|---|")

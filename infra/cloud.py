@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.cost.bill import Bill, Line
+from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
-from infra.image.own_images import OWN_IMAGES, TRAINER, built_everywhere
+from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
 from infra.quota import Quota
 from infra.room.offers import Offer
@@ -107,9 +107,9 @@ class Cloud(ABC):
         """Return the priced parts of the platform."""
         return ()
 
-    def bill(self) -> Bill:
+    def cost_estimate(self) -> CostEstimate:
         """Return the cost of the platform; without lines for a cluster without a cloud."""
-        return Bill(lines=tuple(self.price_lines()))
+        return CostEstimate(lines=tuple(self.price_lines()))
 
     def scheduling(
         self, accelerator: str | None, topology: str | None = None, *, pool: str | None = None, gpus_per_host: int = 0

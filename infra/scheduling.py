@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from infra.hardware import tpus
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from infra.hardware.tpus import TpuSlice
 from infra.naming import POOL_LABEL
 
@@ -32,7 +32,7 @@ class Scheduling:
     """Further resources of each host and how many of them: its network adapters."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that programs of the trainer's image need on such nodes."""
-    profile: HostProfile | None = None
+    profile: NcclEnvironmentScript | None = None
     """What programs are started from, where the hosts have it."""
 
 

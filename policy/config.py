@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.settings.scalars import Section
+from infra.settings.types import Section
 from policy.catalogue import RULES
 
 _NAMES = tuple(rule.name for rule in RULES)

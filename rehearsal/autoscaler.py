@@ -13,7 +13,7 @@ from infra.local.settings import ClusterSettings
 from rehearsal.cloud.gcp.kinds import NODE_POOL
 from rehearsal.cloud.gcp.node_pools import most_nodes
 from rehearsal.cloud.state import CloudState, Record, read_state
-from rehearsal.cluster.behind import settings_of
+from rehearsal.cluster.control_plane import settings_of
 from rehearsal.cluster.effects import GKE_POOL_LABEL, scale, with_topology
 from rehearsal.cluster.gke_nodes import nodes as nodes_of_pool
 from rehearsal.placement import Pod, nodes

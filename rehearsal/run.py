@@ -13,18 +13,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from commands.adopt_orphans import adopt, looked_up
 from commands.checkpoint import project_of, repair
 from commands.down import JOBS
 from commands.interrupts import held
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
 from commands.orphans import end_orphans
-from commands.pending import adopt, looked_up
 from commands.stack import settings_without_salt
 from commands.verify_empty import verify
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
 from rehearsal import folder as folders
@@ -34,7 +34,7 @@ from rehearsal.cloud.fact_table import fact_table
 from rehearsal.cloud.kinds import has_rules, kind_of
 from rehearsal.cloud.lifecycle import quota_used
 from rehearsal.cloud.state import CloudState, Properties, new_state, read_state
-from rehearsal.cluster import behind
+from rehearsal.cluster import control_plane
 from rehearsal.cluster.effects import BUCKETS
 from rehearsal.diagnostics import errors, run
 from rehearsal.duration import longest_chain, turned
@@ -87,7 +87,7 @@ class Rehearsal:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
         if self.subject.platform:
-            price = cloud_of(self.subject.platform).bill()
+            price = cloud_of(self.subject.platform).cost_estimate()
             report.cost = {part: money.amount for part, money in price.by_part().items()}
             report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
@@ -95,7 +95,11 @@ class Rehearsal:
         self.folder.mkdir(mode=0o700, parents=True)
         try:
             with self._object_store() as store:
-                settings = {**behind.prepare(self.folder, self.cluster), **store, "quotas": dict(self.quotas or {})}
+                settings = {
+                    **control_plane.prepare(self.folder, self.cluster),
+                    **store,
+                    "quotas": dict(self.quotas or {}),
+                }
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
                     self._look(report)
@@ -108,8 +112,8 @@ class Rehearsal:
         finally:
             with held():
                 end_orphans(folders.run_mark(self.folder))
-                behind.stop(self.cluster)
-                report.left += traces.leftovers(self.cluster.folder, self.cluster.cgroup)
+                control_plane.stop(self.cluster)
+                report.left += leftovers.find(self.cluster.folder, self.cluster.cgroup)
                 shutil.rmtree(self.folder)
         report.wall_seconds = time.monotonic() - begun
         return report

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from infra.naming import host_name
 from workloads.kind_rules import ETCD_SUFFIX, SLICES
-from workloads.own_script import path_in_pod
 from workloads.spec import JobSpec
 from workloads.topology import Topology
+from workloads.user_script import path_in_pod
 
 LAUNCHER = ("python", "-m", "trainer.launch")
 """torchrun of the trainer's image, which passes exit codes on."""
@@ -73,7 +73,7 @@ class Command:
     """Environment variables, in order: a value may refer to one before it."""
 
 
-def host_command(spec: JobSpec, shape: Topology, profile: HostProfile | None = None) -> Command:
+def host_command(spec: JobSpec, shape: Topology, profile: NcclEnvironmentScript | None = None) -> Command:
     """What each host runs, or waits to be told by hand where the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
@@ -89,7 +89,7 @@ def host_command(spec: JobSpec, shape: Topology, profile: HostProfile | None = N
     return Command(argv=IDLE if spec.interactive else sourced(profile, program(spec)), environment=environment)
 
 
-def sourced(profile: HostProfile | None, argv: tuple[str, ...]) -> tuple[str, ...]:
+def sourced(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
     """A program in the environment that a script of its host sets."""
     return argv if profile is None else ("bash", "-c", f'. {profile.script} && exec "$@"', "bash", *argv)
 

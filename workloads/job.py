@@ -10,7 +10,7 @@ import pulumi
 from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 
 from infra.naming import secret_name
-from workloads import own_script
+from workloads import user_script
 from workloads.kinds import RENDERERS
 from workloads.kinds.parts import companion
 from workloads.pod import Placement
@@ -45,8 +45,8 @@ class TrainingJob(pulumi.ComponentResource):
         # Children do not inherit `depends_on` from their component.
         before = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=before)
-        if spec.script and own_script.is_here(spec.script):
-            script = own_script.read(spec.script, args.checkout)
+        if spec.script and user_script.is_here(spec.script):
+            script = user_script.read(spec.script, args.checkout)
             sent = ConfigMap(
                 f"{name}-script",
                 metadata=companion(spec, placement, script.config_map(spec.name), {}),

@@ -6,7 +6,7 @@ programs with an environment of their own: mpirun hands each variable on by its 
 
 from __future__ import annotations
 
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from workloads.command import IDLE, Command, FieldReference, program, sourced, uses_torchrun
 from workloads.spec import JobSpec
 from workloads.topology import Topology
@@ -39,7 +39,9 @@ def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
     return 1 if uses_torchrun(spec) else shape.processes_per_host
 
 
-def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: HostProfile | None = None) -> Command:
+def launcher_command(
+    spec: JobSpec, shape: Topology, host: Command, profile: NcclEnvironmentScript | None = None
+) -> Command:
     """mpirun on all workers, or what waits for it to be started by hand; the environment is the hosts' own."""
     slots = slots_per_worker(spec, shape)
     passed = [*OF_THE_POD, *(name for name in host.environment if not _is_of_one_pod(host, name)), *spec.secrets]

@@ -33,12 +33,12 @@ from pulumi_kubernetes.core.v1 import (
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.hardware import format_cpu, format_memory
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
-from workloads.own_script import FOLDER_IN_POD
 from workloads.pod_folders import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH
 from workloads.spec import COORDINATOR, JobSpec
+from workloads.user_script import FOLDER_IN_POD
 
 CONTAINER = "trainer"
 USER = 1000
@@ -93,7 +93,7 @@ class Placement:
     """ConfigMap with the job's own script; None where that is in the image or in a mounted bucket."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that programs of the trainer's image need on the nodes; other images may have a longer value."""
-    profile: HostProfile | None = None
+    profile: NcclEnvironmentScript | None = None
     """What programs are started from, where the hosts have it."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
@@ -242,7 +242,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _profile(placement: Placement, role: Role) -> HostProfile | None:
+def _profile(placement: Placement, role: Role) -> NcclEnvironmentScript | None:
     return placement.profile if _computes(role) else None
 
 

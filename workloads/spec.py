@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from infra.hardware import Capacity, Demand, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
-from infra.settings.scalars import (
+from infra.settings.types import (
     Cpu,
     DnsLabel,
     FlagName,
@@ -34,7 +34,7 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
 
 XLA_IMAGE = "xla"
-"""Trainyard's own image with PyTorch/XLA, by the name that infra.image.own_images gives it."""
+"""Trainyard's own image with PyTorch/XLA, by the name that infra.image.builtin_images gives it."""
 CUDA_12_IMAGE = "cuda12"
 """The same with torch on CUDA 12."""
 ETCD_IMAGE = "etcd"

@@ -13,7 +13,7 @@ from typing import Any
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
-from infra.cost import Bill, over_budget
+from infra.cost import CostEstimate, over_budget
 from infra.quota import Quota
 from policy.rules import Finding
 from stack_config import StackConfig
@@ -87,7 +87,7 @@ class Report:
     @property
     def failures(self) -> list[str]:
         """Reasons not to merge the change."""
-        price = over_budget(self.after.cloud.bill(), self.after.budget)
+        price = over_budget(self.after.cloud.cost_estimate(), self.after.budget)
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
@@ -152,7 +152,7 @@ def refusal(stack: str, reason: str) -> str:
 
 def removal(stack: str, before: StackConfig) -> str:
     """Return the report for a change that removes a stack's file."""
-    found = before.cloud.bill()
+    found = before.cloud.cost_estimate()
     more = " and what has no price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     return (
@@ -164,7 +164,7 @@ def removal(stack: str, before: StackConfig) -> str:
 
 def as_json(report: Report, today: date) -> dict[str, Any]:
     """Return the report for programs."""
-    found = report.after.cloud.bill()
+    found = report.after.cloud.cost_estimate()
     return {
         "stack": report.stack,
         "passes": not report.failures,
@@ -238,10 +238,10 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
 
 
 def _price(report: Report, today: date) -> list[str]:
-    now = report.after.cloud.bill()
+    now = report.after.cloud.cost_estimate()
     if not now.lines:
         return []
-    then = report.before.cloud.bill() if report.before else Bill(lines=())
+    then = report.before.cloud.cost_estimate() if report.before else CostEstimate(lines=())
     lines = ["| $ an hour | before | after | all on demand | all spot |", "|---|---|---|---|---|"]
     old, new = then.by_part(), now.by_part()
     columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
@@ -255,7 +255,7 @@ def _price(report: Report, today: date) -> list[str]:
     return [*lines, *(f"- {each}" for each in now.warnings(today))]
 
 
-def _cells(found: Bill, *, spot: bool | None = None) -> dict[str, str]:
+def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
     """Return part -> price. A part without a complete price reads "more than", so that it never looks cheap."""
     incomplete = found.incomplete(spot=spot)
     return {

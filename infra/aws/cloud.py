@@ -10,9 +10,9 @@ from infra.aws import capacity, inventory, permissions, prices, quota, rules, sc
 from infra.aws.config import EksConfig
 from infra.aws.standing import cluster_in, refused_changes, standing
 from infra.cloud import Cloud, cloud_images
-from infra.cost.bill import Line
+from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.own_images import built_everywhere
+from infra.image.builtin_images import built_everywhere
 from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, node_groups
-from infra.cost.bill import Line, price_line
+from infra.cost.cost_estimate import Line, price_line
 
 CLOUD = "aws"
 

@@ -1,5 +1,5 @@
 """Hourly cost of a cloud platform: dated, sourced prices, and the names of items without a price."""
 
-from infra.cost.bill import Bill, Line, Money, over_budget
+from infra.cost.cost_estimate import CostEstimate, Line, Money, over_budget
 
-__all__ = ["Bill", "Line", "Money", "over_budget"]
+__all__ = ["CostEstimate", "Line", "Money", "over_budget"]

@@ -12,7 +12,7 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
 from infra.settings.problem import Problem
-from infra.settings.scalars import not_made_here
+from infra.settings.types import not_made_here
 
 if TYPE_CHECKING:
     from infra.platform import Platform

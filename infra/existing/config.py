@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.settings.clear_secrets import shape
-from infra.settings.scalars import DnsLabel, GivenNamespaceName, Image, Memory, Section
+from infra.settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
 
 
 def _bucket_url(value: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.cloud import Cloud, cloud_images
-from infra.cost.bill import Line
+from infra.cost.cost_estimate import Line
 from infra.gcp import capacity, inventory, permissions, prices, quota, rules, scheduling
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.own_images import built_everywhere
+from infra.image.builtin_images import built_everywhere
 from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from infra.gcp.pools import NodePoolPlan
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 
 SUBNET_PREFIX = 20
 """Prefix length of each additional subnet: a /20 has 4,092 nodes."""
@@ -37,7 +37,7 @@ class Fabric:
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
     """Suffix after the zone in the name of the RDMA VPC's network profile."""
-    profile: HostProfile | None = None
+    profile: NcclEnvironmentScript | None = None
     """Files that Google's installer puts on hosts; None if each pod would also need a privileged daemon."""
 
     @property
@@ -51,7 +51,7 @@ def _ethernet(count: int) -> tuple[Interface, ...]:
     return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
 
 
-GIB = HostProfile(
+GIB = NcclEnvironmentScript(
     claim="gib",
     folder="/home/kubernetes/bin/gib",
     mount="/usr/local/gib",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.cost.bill import Line, price_line
+from infra.cost.cost_estimate import Line, price_line
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
 from infra.hardware.gce import gce_machine

@@ -9,8 +9,8 @@ from pathlib import Path
 import pulumi
 import pulumi_docker_build as docker
 
+from infra.image.builtin_images import OWN_IMAGES, TRAINER
 from infra.image.config import ImageConfig, ImagePlatform
-from infra.image.own_images import OWN_IMAGES, TRAINER
 from infra.local.trainer_image import digits_folder, trainer_sources
 
 PROJECT = Path(__file__).resolve().parents[2]

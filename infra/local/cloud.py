@@ -47,7 +47,7 @@ class Local(Cloud):
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
         import pulumi
 
-        from infra.local.machine import build_machine
+        from infra.local.local_cluster_resource import build_machine
         from infra.platform import PROJECT
 
         machine = build_machine(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from infra.local import programs
+from infra.local import components
 from infra.local.network import attach_node, make_bridge
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
@@ -23,11 +23,11 @@ When either of the two processes dies, everything inside the namespaces dies too
 def write_configuration(settings: ClusterSettings) -> None:
     """Write the files that the control plane reads."""
     keys = settings.keys
-    (keys / "authentication.json").write_text(json.dumps(programs.authentication()), encoding="utf-8")
-    (keys / "Corefile").write_text(programs.corefile(keys), encoding="utf-8")
+    (keys / "authentication.json").write_text(json.dumps(components.authentication()), encoding="utf-8")
+    (keys / "Corefile").write_text(components.corefile(keys), encoding="utf-8")
 
 
-def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[Program]:
+def control_plane(settings: ClusterSettings, binaries: Path, listener: int) -> list[Program]:
     """Return the programs of the control plane in start order."""
     keys, logs = settings.keys, settings.folder / "logs"
     authority = keys / "ca.crt"
@@ -37,19 +37,19 @@ def control_plane(settings: ClusterSettings, binaries: Path, door: int) -> list[
             name=name,
             argv=argv,
             log=logs / f"{name}.log",
-            ready_url=programs.READY_URL if wait else "",
+            ready_url=components.READY_URL if wait else "",
             ready_authority=authority if wait else None,
         )
 
-    door_program = program("door", [sys.executable, "-m", "infra.local.door", str(door)], wait=False)
-    door_program.pass_fds = (door,)
+    proxy = program("api-proxy", [sys.executable, "-m", "infra.local.api_proxy", str(listener)], wait=False)
+    proxy.pass_fds = (listener,)
     return [
-        program("etcd", programs.etcd(binaries, keys, settings.folder / "etcd"), wait=False),
-        program("kube-apiserver", programs.apiserver(binaries, keys), wait=False),
-        door_program,
-        program("kube-controller-manager", programs.controller_manager(binaries, keys)),
-        program("kube-scheduler", programs.scheduler(binaries, keys)),
-        program("coredns", programs.coredns(binaries, keys)),
+        program("etcd", components.etcd(binaries, keys, settings.folder / "etcd"), wait=False),
+        program("kube-apiserver", components.apiserver(binaries, keys), wait=False),
+        proxy,
+        program("kube-controller-manager", components.controller_manager(binaries, keys)),
+        program("kube-scheduler", components.scheduler(binaries, keys)),
+        program("coredns", components.coredns(binaries, keys)),
         program("repair", [sys.executable, "-m", "infra.local.repair", str(settings.folder)]),
     ]
 
@@ -65,7 +65,7 @@ def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
     )
 
 
-def main(folder: Path, binaries: Path, door: int) -> None:
+def main(folder: Path, binaries: Path, listener: int) -> None:
     """Run the cluster whose settings lie in `folder` until this process ends."""
     os.umask(0o022)
     settings = ClusterSettings.load(folder)
@@ -73,7 +73,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
     make_bridge()
     write_configuration(settings)
     nodes = [node(settings, binaries, index) for index in range(settings.nodes)]
-    keep_running([*control_plane(settings, binaries, door), *nodes])
+    keep_running([*control_plane(settings, binaries, listener), *nodes])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.api import ApiUnavailable, apply, ready_nodes, request
 from infra.local.base_objects import base_objects
 from infra.local.cgroups import end_cgroups
@@ -75,7 +75,7 @@ def identity(settings: ClusterSettings) -> str | None:
 
 def is_running(settings: ClusterSettings) -> bool:
     """Return True if the cluster runs with these settings and keys, its API server answers and every node is ready."""
-    if identity(settings) is None or not traces.processes(settings.folder):
+    if identity(settings) is None or not leftovers.processes(settings.folder):
         return False
     if saved_settings(settings.folder) != settings or not has_keys(settings):
         return False
@@ -117,24 +117,24 @@ def start(
             progress("the cluster already runs")
             write_kubeconfigs(settings)
         else:
-            traces.end_processes(settings.folder)
+            leftovers.end_processes(settings.folder)
             end_cgroups(settings.cgroup)
             check()
-            with _listen(settings) as door:
-                _make_folders(settings, door.getsockname()[1])
+            with _listen(settings) as listener:
+                _make_folders(settings, listener.getsockname()[1])
                 check()
-                _launch(settings, program, door)
+                _launch(settings, program, listener)
         # Wait even if the cluster runs: the process that started it can have died before the start was complete.
         _wait(settings, progress, check)
 
 
 def stop(settings: ClusterSettings) -> bool:
     """Stop the cluster and remove all its traces from this machine. Return False if there were none."""
-    if not leftovers(settings):
+    if not find_leftovers(settings):
         return False
     with only_one(settings):
-        found = bool(traces.leftovers(settings.folder, settings.cgroup))
-        traces.end_processes(settings.folder)
+        found = bool(leftovers.find(settings.folder, settings.cgroup))
+        leftovers.end_processes(settings.folder)
         end_cgroups(settings.cgroup)
         _launched[:] = [process for process in _launched if process.poll() is None]
         _remove_data(settings)
@@ -142,11 +142,11 @@ def stop(settings: ClusterSettings) -> bool:
     return found
 
 
-def leftovers(settings: ClusterSettings) -> list[str]:
+def find_leftovers(settings: ClusterSettings) -> list[str]:
     """Return all traces of the cluster on this machine, one line each: processes, cgroups, mounts, folder and lock
     file.
     """
-    found = traces.leftovers(settings.folder, settings.cgroup)
+    found = leftovers.find(settings.folder, settings.cgroup)
     return found + [f"lock {path}" for path in (settings.lock_file,) if path.exists()]
 
 
@@ -182,7 +182,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
         (settings.folder / "uid").write_text(uuid.uuid4().hex, encoding="ascii")
 
 
-def _launch(settings: ClusterSettings, program: str, door: socket.socket) -> None:
+def _launch(settings: ClusterSettings, program: str, listener: socket.socket) -> None:
     from infra.local.control_plane import UNSHARE
 
     with (settings.folder / "cluster.log").open("ab") as log:
@@ -194,14 +194,14 @@ def _launch(settings: ClusterSettings, program: str, door: socket.socket) -> Non
                 program,
                 str(settings.folder),
                 str(programs_folder()),
-                str(door.fileno()),
+                str(listener.fileno()),
             ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=PROJECT,
-            env={**os.environ, traces.MARK: str(settings.folder), "PYTHONPATH": str(PROJECT)},
-            pass_fds=[door.fileno()],
+            env={**os.environ, leftovers.MARK: str(settings.folder), "PYTHONPATH": str(PROJECT)},
+            pass_fds=[listener.fileno()],
             start_new_session=True,
         )
     _launched.append(process)
@@ -226,23 +226,23 @@ def listen(port: int) -> socket.socket:
     """Return a socket that listens on 127.0.0.1:`port`. Raise RuntimeError with the key to change if the port is in
     use.
     """
-    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind(("127.0.0.1", port))
-        door.listen(128)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(128)
     except OSError as error:
-        door.close()
+        listener.close()
         raise RuntimeError(
             f"platform.port = {port}: cannot be opened on 127.0.0.1 ({error.strerror}): {_holder(port)}; "
             "remove platform.port for a free port, or set another one between 1024 and 65535"
         ) from error
-    return door
+    return listener
 
 
 def _holder(port: int) -> str:
     """Return the owner of the port: stack and checkout of another cluster, or else a command that finds the owner."""
-    for folder in sorted({marked for _, marked in traces.marked_processes()}):
+    for folder in sorted({marked for _, marked in leftovers.marked_processes()}):
         found = saved_settings(Path(folder))
         if found and found.open_port == port:
             return f"the cluster of stack {found.stack} in {found.owner} has it (`make down STACK={found.stack}` there)"
@@ -273,7 +273,7 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
             problem = f"nodes not ready: {', '.join(sorted(expected - ready))}"
         except ApiUnavailable as error:
             problem = str(error)
-        if not traces.processes(settings.folder):
+        if not leftovers.processes(settings.folder):
             problem = "its processes ended"
             break
         time.sleep(0.2)

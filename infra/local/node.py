@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from infra.local import programs
+from infra.local import components
 from infra.local.cgroups import empty_cgroups, make_cgroup
+from infra.local.components import NODE_ROOT
 from infra.local.network import join_cluster
-from infra.local.programs import NODE_ROOT
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
@@ -65,9 +65,9 @@ def write_configuration(settings: ClusterSettings, index: int) -> None:
     data = NODE_ROOT / "data"
     for folder in (Path("/run/cni"), data / "kubelet", data / "pod-logs"):
         folder.mkdir(parents=True, exist_ok=True)
-    Path(CONTAINERD_CONFIG).write_text(programs.containerd_config(), encoding="utf-8")
-    (data / "kubelet.json").write_text(json.dumps(programs.kubelet_config(settings, index)), encoding="utf-8")
-    Path("/run/cni/10-pods.conflist").write_text(programs.cni_config(index), encoding="utf-8")
+    Path(CONTAINERD_CONFIG).write_text(components.containerd_config(), encoding="utf-8")
+    (data / "kubelet.json").write_text(json.dumps(components.kubelet_config(settings, index)), encoding="utf-8")
+    Path("/run/cni/10-pods.conflist").write_text(components.cni_config(index), encoding="utf-8")
 
 
 def main(folder: Path, binaries: Path, index: int) -> None:
@@ -88,15 +88,15 @@ def main(folder: Path, binaries: Path, index: int) -> None:
             name=name,
             argv=argv,
             log=logs / f"{name}.log",
-            ready_url=programs.READY_URL if wait else "",
+            ready_url=components.READY_URL if wait else "",
             ready_authority=authority if wait else None,
         )
 
     keep_running(
         [
-            program("containerd", [programs.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
-            program("kubelet", programs.kubelet(settings, index), wait=True),
-            program("kube-proxy", programs.kube_proxy(settings, index), wait=True),
+            program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
+            program("kubelet", components.kubelet(settings, index), wait=True),
+            program("kube-proxy", components.kube_proxy(settings, index), wait=True),
         ]
     )
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from infra.image.own_images import BUILT_HERE
-from infra.local import traces
+from infra.image.builtin_images import BUILT_HERE
+from infra.local import leftovers
+from infra.local.components import in_node
 from infra.local.image_store import run_with_archive
 from infra.local.program_image import is_program, stored_writer
-from infra.local.programs import in_node
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 
@@ -39,7 +39,7 @@ def load_images(settings: ClusterSettings, references: Sequence[str], progress: 
 
 
 def _images(settings: ClusterSettings, index: int) -> set[str]:
-    if traces.node_process(settings.folder, index) is None:
+    if leftovers.node_process(settings.folder, index) is None:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
     # A container runtime that does not answer prints nothing, so its node counts as lacking all images.
@@ -55,7 +55,7 @@ def _layers(settings: ClusterSettings, index: int) -> set[str]:
 
 def _in_node(settings: ClusterSettings, index: int) -> list[str]:
     """Return the prefix of a command that talks to the node's container runtime."""
-    process = traces.node_process(settings.folder, index)
+    process = leftovers.node_process(settings.folder, index)
     if process is None:
         raise RuntimeError(f"node {settings.node_names[index]} does not run: {make_command('up')} starts it")
     enter = ["nsenter", "--target", str(process), "--mount", "--pid"]

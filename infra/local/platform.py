@@ -7,9 +7,9 @@ import pulumi_kubernetes
 
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local.cluster import LocalCluster
+from infra.local.components import BUCKET_IN_NODE
 from infra.local.config import LocalConfig
-from infra.local.machine import LocalMachine
-from infra.local.programs import BUCKET_IN_NODE
+from infra.local.local_cluster_resource import LocalMachine
 from infra.local.settings import TAKE_OVER_VARIABLE
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import CLAIM_URL, Platform

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.lifecycle import listen
 from infra.local.settings import ClusterSettings, cache_folder
 from infra.make_command import make_command
@@ -51,7 +51,7 @@ def _disk_problems() -> list[str]:
 
 
 def _port_problems(settings: ClusterSettings) -> list[str]:
-    if not settings.port or (traces.processes(settings.folder) and settings.last_port == settings.port):
+    if not settings.port or (leftovers.processes(settings.folder) and settings.last_port == settings.port):
         return []
     try:
         listen(settings.port).close()

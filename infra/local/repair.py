@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.api import MERGE, STRATEGIC_MERGE, ApiUnavailable, NotFound, request
-from infra.local.programs import READY_URL
+from infra.local.components import READY_URL
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import say
 
@@ -62,12 +62,12 @@ def is_out(node: Mapping[str, Any]) -> bool:
 
 def kubelet_runs(settings: ClusterSettings, name: str) -> bool:
     """Return True if a node has a kubelet process, even a stopped one."""
-    return traces.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
+    return leftovers.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
 
 
 def end_machine(settings: ClusterSettings, name: str) -> None:
     """Kill process 1 of a node that still runs, and thereby everything inside."""
-    process = traces.node_process(settings.folder, settings.node_names.index(name))
+    process = leftovers.node_process(settings.folder, settings.node_names.index(name))
     if process is not None:
         os.kill(process, signal.SIGKILL)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Set
 from pathlib import Path
 from typing import IO
 
-from infra.image.own_images import BUILT_HERE, OWN_IMAGES
+from infra.image.builtin_images import BUILT_HERE, OWN_IMAGES
 from infra.local.image_builder import Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder

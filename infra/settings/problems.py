@@ -14,9 +14,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from infra.settings.field_sentences import field_sentences
-from infra.settings.near_keys import unknown_key
+from infra.settings.field_docs import field_sentences
 from infra.settings.problem import Path, Problem
+from infra.settings.suggestions import unknown_key
 
 SKIPPED = "; `check_availability: false` of the platform skips this"
 """Ends a message that rests on what a cloud was known to offer."""

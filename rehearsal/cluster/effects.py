@@ -15,8 +15,8 @@ from rehearsal.cloud.gcp.kinds import NODE_POOL, POLICY
 from rehearsal.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
 from rehearsal.cloud.lifecycle import Refused
 from rehearsal.cloud.state import CloudState, Properties, Record, read_state
-from rehearsal.cluster import behind, eks_nodes, gke_nodes
-from rehearsal.cluster.behind import set_nodes, settings_of
+from rehearsal.cluster import control_plane, eks_nodes, gke_nodes
+from rehearsal.cluster.control_plane import set_nodes, settings_of
 from rehearsal.object_store import StoreError, store_of
 
 GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
@@ -34,7 +34,7 @@ class ClusterEffects:
         """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
         if record.type in CLOUDS:
             try:
-                behind.start(self._folder, CLOUDS[record.type], record.id)
+                control_plane.start(self._folder, CLOUDS[record.type], record.id)
             except RuntimeError as error:
                 raise Refused(str(error)) from error
         elif record.type == NODE_POOL:
@@ -47,7 +47,7 @@ class ClusterEffects:
     def deleted(self, record: Record) -> None:
         """Stop the cluster, delete the nodes or delete the bucket of a resource."""
         if record.type in CLOUDS:
-            behind.delete(self._folder)
+            control_plane.delete(self._folder)
         elif record.type == NODE_POOL:
             settings = settings_of(read_state(self._folder).settings)
             set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])

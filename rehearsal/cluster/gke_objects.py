@@ -6,7 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
-from rehearsal.cluster.inside import WEBHOOK_PORT
+from rehearsal.cluster.init import WEBHOOK_PORT
 
 KINDS = (
     # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass

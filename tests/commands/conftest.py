@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from commands.watching.jobs import Cluster
-from infra.local import lifecycle, traces
+from commands.monitor.jobs import Cluster
+from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.naming import JOB_LABEL
 
@@ -64,7 +64,7 @@ def local() -> Iterator[ClusterSettings]:
     lifecycle.start(SETTINGS, lambda _text: None)
     yield SETTINGS
     lifecycle.stop(SETTINGS)
-    assert traces.leftovers(SETTINGS.folder, SETTINGS.cgroup) == []
+    assert leftovers.find(SETTINGS.folder, SETTINGS.cgroup) == []
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from commands.exec import job_named, pod_of, words
-from commands.watching.jobs import NoStack, StackOutputs
-from commands.watching.pod_state import PodState
+from commands.monitor.jobs import StackNotFound, StackOutputs
+from commands.monitor.pod_state import PodState
 
 FOUND = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
 HOST = PodState(uid="0", name="a-0-x", job="a", index=0, processes=2, node="n", state="running")
@@ -29,16 +29,16 @@ def test_the_pod_of_a_rank(rank: str, name: str) -> None:
 
 @pytest.mark.parametrize("rank", ["4", "7", "x"])
 def test_a_rank_that_does_not_run(rank: str) -> None:
-    with pytest.raises(NoStack, match=f"RANK={rank}: no such rank runs; running: 0-1, 2-3, launcher"):
+    with pytest.raises(StackNotFound, match=f"RANK={rank}: no such rank runs; running: 0-1, 2-3, launcher"):
         pod_of(PODS, rank)
 
 
 def test_the_job_is_needed_where_there_are_several() -> None:
     assert job_named(FOUND, "b") == "b"
     assert job_named(replace(FOUND, jobs=("a",)), "") == "a"
-    with pytest.raises(NoStack, match="JOB is missing; write JOB= one of a, b"):
+    with pytest.raises(StackNotFound, match="JOB is missing; write JOB= one of a, b"):
         job_named(FOUND, "")
-    with pytest.raises(NoStack, match="JOB=c: no such job"):
+    with pytest.raises(StackNotFound, match="JOB=c: no such job"):
         job_named(FOUND, "c")
 
 

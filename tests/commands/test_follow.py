@@ -18,11 +18,11 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower, follow
+from commands.monitor.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
+from commands.monitor.screen import Screen
 from commands.status import show
 from commands.up import report_finished
-from commands.watching.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
-from commands.watching.screen import Screen
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from stack_config import parse
@@ -110,7 +110,7 @@ def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
     thread.start()
     wait_for("a step is shown", lambda: "step=1" in out.getvalue())
     (pod,) = cluster.pods(["node-killed"])
-    process = traces.node_process(local.folder, local.node_names.index(pod.node))
+    process = leftovers.node_process(local.folder, local.node_names.index(pod.node))
     assert process is not None
     os.kill(process, signal.SIGKILL)
     said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from commands.watching.job_state import CUSTOM_KINDS, job_state, why_queued
-from commands.watching.pod_state import latest_by_place, pod_state
+from commands.monitor.job_state import CUSTOM_KINDS, job_state, why_queued
+from commands.monitor.pod_state import latest_by_place, pod_state
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import FOLDER
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from commands.watching.node_state import lost_pods, node_line, what_to_do
-from commands.watching.pod_state import pod_state
+from commands.monitor.node_state import lost_pods, node_line, what_to_do
+from commands.monitor.pod_state import pod_state
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 SILENT = {

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from commands.follow import follow
+from commands.monitor.jobs import Cluster, StackOutputs
 from commands.status import show
-from commands.watching.jobs import Cluster, StackOutputs
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import job

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from commands.watching.exit_text import FINAL_CODES, TRAINER_CODES, Container, explain_exit
-from commands.watching.job_state import job_state
-from commands.watching.pod_state import (
+from commands.monitor.exit_text import FINAL_CODES, TRAINER_CODES, Container, explain_exit
+from commands.monitor.job_state import job_state
+from commands.monitor.pod_state import (
     STUCK,
     count_restarts,
     exit_codes_of_pods,

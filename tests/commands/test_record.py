@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from commands.record import NotWritten, completed, write
+from commands.monitor.job_state import JobState
+from commands.run_record import WriteFailed, completed, write
 from commands.up import write_records
-from commands.watching.job_state import JobState
 from run_record import plan_digest, run_record, source_state
 from stack_config import parse
 from tests.commands.pull_requests import JOB, STACK, changed
@@ -136,10 +136,10 @@ def test_a_job_that_never_wrote_anything_can_write_beside_its_record(tmp_path: P
 def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = _record()
     (tmp_path / "digits").write_text("in the way", encoding="utf-8")
-    with pytest.raises(NotWritten, match=r"digits/run-record\.json cannot be written: .*File exists"):
+    with pytest.raises(WriteFailed, match=r"digits/run-record\.json cannot be written: .*File exists"):
         write(f"file://{tmp_path}", record)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotWritten, match=r"gs://bucket/digits/run-record\.json cannot be written: .*'gcloud'"):
+    with pytest.raises(WriteFailed, match=r"gs://bucket/digits/run-record\.json cannot be written: .*'gcloud'"):
         write("gs://bucket", record)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+from commands.monitor.job_state import job_state
+from commands.monitor.log_lines import Progress
+from commands.monitor.pod_state import pod_state
+from commands.monitor.screen import Screen, describe, describe_many, summary
 from commands.status import COLUMNS, job_rows, render
-from commands.watching.job_state import job_state
-from commands.watching.log_lines import Progress
-from commands.watching.pod_state import pod_state
-from commands.watching.screen import Screen, describe, describe_many, summary
 from tests.commands.test_log_lines import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 

@@ -12,9 +12,9 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower
-from commands.watching.jobs import Cluster
-from commands.watching.screen import Screen
-from infra.local import lifecycle, traces
+from commands.monitor.jobs import Cluster
+from commands.monitor.screen import Screen
+from infra.local import leftovers, lifecycle
 from infra.local.api import apply
 from infra.local.settings import ClusterSettings
 from tests.commands.conftest import SETTINGS, job
@@ -70,7 +70,7 @@ def test_stopped_cluster_ends_following_with_the_next_command(
     away: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow_module, "GONE_SECONDS", 1.0)
-    status, lines = followed_while(away, lambda _out: traces.end_processes(away.folder))
+    status, lines = followed_while(away, lambda _out: leftovers.end_processes(away.folder))
     assert status == 1
     assert lines[-1] == (
         "no longer following: the stack's cluster has stopped: none of its processes runs any more (for 1 s); "

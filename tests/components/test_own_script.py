@@ -12,8 +12,8 @@ from stack_config import parse
 from tests.golden.manifests import ON_CLAIM
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
-from workloads.own_script import MOST_BYTES
 from workloads.spec import JobKind, JobSpec
+from workloads.user_script import MOST_BYTES
 
 TEXT = "import os\nprint(os.environ['RANK'])\n"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands.orphans import RUN
-from infra.local.traces import environment_value
+from infra.local.leftovers import environment_value
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 LIMIT_SECONDS = 300.0

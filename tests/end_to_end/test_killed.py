@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from infra.local import traces
+from infra.local import leftovers
 from tests.conftest import ALL
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
@@ -72,5 +72,5 @@ def test_killed_in_update_and_in_destroy(checkout: Checkout, count: int) -> None
     assert made(checkout) == RESOURCES
     kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)
     assert "nothing is left" in checkout.run("make", "down")
-    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert '"empty": true' in checkout.run("make", "verify-empty")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.local import traces
+from infra.local import leftovers
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 pytestmark = pytest.mark.timeout(900)
@@ -159,7 +159,7 @@ def test_a_killed_pulumi_is_taken_over_by_the_next_up_and_down(checkout: Checkou
         stderr=subprocess.STDOUT,
     )
     deadline = time.monotonic() + 300
-    while not traces.processes(checkout.cluster.folder):
+    while not leftovers.processes(checkout.cluster.folder):
         assert up.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -179,7 +179,7 @@ def test_down_leaves_nothing_and_a_second_one_has_nothing_to_do(checkout: Checko
     kubeconfig = yaml.safe_load(checkout.cluster.kubeconfig.read_text(encoding="utf-8"))
     server = kubeconfig["clusters"][0]["cluster"]["server"]
     assert "nothing is left" in checkout.run("make", "down")
-    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []
     assert list((checkout.folder / ".trainyard" / "provider").iterdir()) == []
     copies = Path(tempfile.gettempdir()).glob("kubeconfig*")
     assert [file for file in copies if server in file.read_text(encoding="utf-8")] == []

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import yaml
 
-from infra.local import traces
+from infra.local import leftovers
 from tests.end_to_end.conftest import Checkout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -186,4 +186,4 @@ def test_several_at_once_and_then_nothing(checkout: Checkout) -> None:
     for name in names:
         assert f"{name}: complete after" in text, text[-3000:]
     assert "nothing is left" in checkout.run("make", "down")
-    assert traces.leftovers(checkout.cluster.folder, checkout.cluster.cgroup) == []
+    assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []

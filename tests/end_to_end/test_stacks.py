@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from infra.local import lifecycle, traces
+from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings, stack_cluster
 from tests.conftest import ALL
 from tests.end_to_end.conftest import PROJECT, Checkout, copy_project, is_pulumi_in, processes
@@ -66,8 +66,8 @@ class Stack:
 
     def main_process(self) -> int | None:
         """Return process 1 of the cluster as it is now."""
-        found = [pid for pid in traces.processes(self.cluster.folder) if traces.is_namespace_init(pid)]
-        return next((pid for pid in found if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
+        found = [pid for pid in leftovers.processes(self.cluster.folder) if leftovers.is_namespace_init(pid)]
+        return next((pid for pid in found if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
 
 
 class Stacks(RuleBasedStateMachine):
@@ -165,7 +165,7 @@ class Stacks(RuleBasedStateMachine):
     def kill_process_one(self, data: st.DataObject, node: bool) -> None:
         """Kill process 1 of a cluster or of its first node; a node comes back by itself."""
         stack = data.draw(st.sampled_from(self.up_ones()))
-        victim = traces.node_process(stack.cluster.folder, 0) if node else stack.init
+        victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.init
         if victim is not None:
             os.kill(victim, signal.SIGKILL)
         if not node:
@@ -192,7 +192,7 @@ class Stacks(RuleBasedStateMachine):
         """Nothing is left of a stack that is down; one that is up goes on whatever happens to others."""
         for stack in self.stacks:
             if stack.is_down:
-                assert lifecycle.leftovers(stack.cluster) == []
+                assert lifecycle.find_leftovers(stack.cluster) == []
             if stack.has_checkpoint:
                 assert stack.checkpoint.exists()
             if stack.init is not None:
@@ -202,7 +202,7 @@ class Stacks(RuleBasedStateMachine):
         """Take every stack down: that must always work."""
         for stack in self.stacks:
             self.make(stack, "down")
-            assert lifecycle.leftovers(stack.cluster) == []
+            assert lifecycle.find_leftovers(stack.cluster) == []
 
 
 def kill_pulumi(stack: Stack) -> None:
@@ -249,13 +249,13 @@ def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: lis
 
         def kill_early(_group: int) -> None:
             deadline = time.monotonic() + LIMIT_SECONDS
-            while not traces.processes(first.cluster.folder):
+            while not leftovers.processes(first.cluster.folder):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             kill_pulumi(first)
 
         machine.make(first, "up", status=2, stop=kill_early)
-        assert lifecycle.leftovers(first.cluster)
+        assert lifecycle.find_leftovers(first.cluster)
         machine.down(0)
         machine.each_stack_is_as_it_must_be()
         assert same_name.checkpoint.exists()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.local import lifecycle, traces
+from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings
 
 SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
@@ -24,7 +24,7 @@ def settings() -> Iterator[ClusterSettings]:
     lifecycle.stop(SETTINGS)
     yield SETTINGS
     lifecycle.stop(SETTINGS)
-    assert traces.leftovers(SETTINGS.folder, SETTINGS.cgroup) == []
+    assert leftovers.find(SETTINGS.folder, SETTINGS.cgroup) == []
 
 
 @pytest.fixture

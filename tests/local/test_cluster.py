@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from infra.local import lifecycle, traces
+from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
 from infra.local.preflight import check_machine
@@ -66,7 +66,7 @@ def mounts() -> set[str]:
 def processes_called(settings: ClusterSettings, name: str) -> list[int]:
     """The cluster's processes whose program is `name`."""
     found = []
-    for pid in traces.processes(settings.folder):
+    for pid in leftovers.processes(settings.folder):
         try:
             program = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0].decode()
         except OSError:
@@ -173,9 +173,9 @@ def test_a_killed_program_comes_back_and_pods_go_on(cluster: ClusterSettings, ku
 def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "kept", "--from-literal=a=b")
     identity = lifecycle.identity(cluster)
-    inits = [pid for pid in traces.processes(cluster.folder) if traces.is_namespace_init(pid)]
+    inits = [pid for pid in leftovers.processes(cluster.folder) if leftovers.is_namespace_init(pid)]
     os.kill(min(inits), signal.SIGKILL)
-    wait_for("every process ends with process 1", lambda: not traces.processes(cluster.folder))
+    wait_for("every process ends with process 1", lambda: not leftovers.processes(cluster.folder))
     assert not lifecycle.is_running(cluster)
     lifecycle.start(cluster, lambda _text: None)
     assert lifecycle.identity(cluster) == identity
@@ -190,11 +190,11 @@ def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSetti
 
 
 def test_deleted_kubeconfig_is_written_again_while_the_cluster_goes_on(cluster: ClusterSettings) -> None:
-    before, processes = cluster.kubeconfig.read_bytes(), traces.node_process(cluster.folder, 0)
+    before, processes = cluster.kubeconfig.read_bytes(), leftovers.node_process(cluster.folder, 0)
     cluster.kubeconfig.unlink()
     lifecycle.start(cluster, lambda _text: None)
     assert cluster.kubeconfig.read_bytes() == before
-    assert traces.node_process(cluster.folder, 0) == processes
+    assert leftovers.node_process(cluster.folder, 0) == processes
 
 
 def test_deleted_key_restarts_the_cluster_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
@@ -225,7 +225,7 @@ def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: C
         assert len({each.open_port for each in (cluster, *others)}) == 3
         assert all(all_ready(each) for each in (cluster, *others))
         assert lifecycle.stop(others[0])
-        assert lifecycle.leftovers(others[0]) == []
+        assert lifecycle.find_leftovers(others[0]) == []
         assert all_ready(cluster)
         assert all_ready(others[1])
         assert lasting_processes(cluster) == before
@@ -235,10 +235,10 @@ def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: C
 
 
 def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
-    lost = traces.node_process(cluster.folder, 1)
+    lost = leftovers.node_process(cluster.folder, 1)
     assert lost is not None
     os.kill(lost, signal.SIGKILL)
-    wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, lost))
+    wait_for("the node has a new process 1", lambda: leftovers.node_process(cluster.folder, 1) not in (None, lost))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
 
 
@@ -247,7 +247,7 @@ def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, 
     document["spec"]["restartPolicy"] = "Never"
     kubectl("apply", "--server-side", "-f", "-", document=document)
     kubectl("wait", "pod/lost-container", "--for=condition=Ready", "--timeout=60s")
-    process = traces.node_process(cluster.folder, 1)
+    process = leftovers.node_process(cluster.folder, 1)
     assert process is not None
     os.kill(process, signal.SIGKILL)
     phase = ("get", "pod", "lost-container", "-o", "jsonpath={.status.phase}")
@@ -256,22 +256,22 @@ def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, 
 
 
 def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> None:
-    silent = traces.node_process(cluster.folder, 1)
+    silent = leftovers.node_process(cluster.folder, 1)
     assert silent is not None
     os.kill(silent, signal.SIGSTOP)
     for program in ("kubelet", "containerd"):
         for pid in processes_called(cluster, program):
-            if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") == "1":
+            if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") == "1":
                 os.kill(pid, signal.SIGKILL)
     wait_for("it is seen", lambda: not all_ready(cluster))
-    wait_for("the node has a new process 1", lambda: traces.node_process(cluster.folder, 1) not in (None, silent))
+    wait_for("the node has a new process 1", lambda: leftovers.node_process(cluster.folder, 1) not in (None, silent))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
     node = "/api/v1/nodes/tests-1"
     wait_for("it takes pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
 
 
 def test_packets_to_pod_addresses_do_not_leave(cluster: ClusterSettings) -> None:
-    node = traces.node_process(cluster.folder, 0)
+    node = leftovers.node_process(cluster.folder, 0)
     for address in ("10.65.9.9", "10.66.9.9", "192.0.2.1"):
         command = ["nsenter", "--target", str(node), "--net", sys.executable, "-c", PROBE, address]
         tried = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -304,7 +304,7 @@ def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSet
     kubectl("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
     assert cgroup_folders(cluster.cgroup)
     assert lifecycle.stop(cluster) is True
-    assert lifecycle.leftovers(cluster) == []
+    assert lifecycle.find_leftovers(cluster) == []
     assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from commands.monitor.job_state import JobState
+from commands.monitor.jobs import Cluster
+from commands.monitor.pod_state import PodState, latest_by_place
 from commands.status import notes_of
-from commands.watching.job_state import JobState
-from commands.watching.jobs import Cluster
-from commands.watching.pod_state import PodState, latest_by_place
 from infra.local import lifecycle
 from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
@@ -43,7 +43,7 @@ import sys
 sys.path.insert(0, {project!r})
 
 from infra.local.program_image import program_reference
-from infra.local.programs import BUCKET_IN_NODE
+from infra.local.components import BUCKET_IN_NODE
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.operators.releases import RELEASES
 from infra.operators.operators import Operators, OperatorsArgs

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from commands.monitor.jobs import Cluster, StackOutputs
 from commands.status import show
-from commands.watching.jobs import Cluster, StackOutputs
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
@@ -39,8 +39,8 @@ class Lost:
         self.faults, self._core, self._settings = Faults(settings), core, settings
         self._cause: OfANode = cause
         self.node = settings.node_names[1]
-        inits = [pid for pid in traces.processes(settings.folder) if traces.is_namespace_init(pid)]
-        (self.supervisor,) = (pid for pid in inits if traces.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
+        inits = [pid for pid in leftovers.processes(settings.folder) if leftovers.is_namespace_init(pid)]
+        (self.supervisor,) = (pid for pid in inits if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
         for kind in KINDS:
             pods = PODS.get(kind, 2)
             wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # waited for here
@@ -50,18 +50,18 @@ class Lost:
 
     def lose(self) -> None:
         """End every process of the node; what would start them again is held."""
-        node = traces.node_process(self._settings.folder, 1)
+        node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
 
     def kill_programs(self) -> None:
         """End the node's kubelet and containerd; what would start them again is held, and its containers go on."""
-        node = traces.node_process(self._settings.folder, 1)
+        node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(node, signal.SIGSTOP)
         for name in ("kubelet", "containerd"):
-            program = traces.node_program(self._settings.folder, 1, name)
+            program = leftovers.node_program(self._settings.folder, 1, name)
             assert program is not None
             os.kill(program, signal.SIGKILL)
 
@@ -87,7 +87,9 @@ class Lost:
 
     def hold_repair(self, number: signal.Signals) -> None:
         """Stop what takes the node out of service, or let it go on, so that what is until then can be looked at."""
-        (repair,) = (pid for pid in traces.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid))
+        (repair,) = (
+            pid for pid in leftovers.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid)
+        )
         os.kill(repair, number)
 
     def taints(self) -> set[str]:

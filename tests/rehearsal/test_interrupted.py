@@ -27,14 +27,14 @@ LIMIT_SECONDS = 300.0
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, pending, stack, stack_lock
-stack.PROJECT = pending.PROJECT = Path(sys.argv[1])
+from commands import interrupts, adopt_orphans, stack, stack_lock
+stack.PROJECT = adopt_orphans.PROJECT = Path(sys.argv[1])
 stack_lock.STATE = stack.PROJECT / "own"
 
 def main():
     with stack_lock.only_command("test", "`make`"):
         stack.recover("test")
-        pending.adopt_pending("test")
+        adopt_orphans.adopt_pending("test")
         stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "test")
     return 0
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from commands.adopt_orphans import adopt, looked_up
 from commands.checkpoint import repair
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
-from commands.pending import adopt, looked_up
 from commands.verify_empty import verify
 from infra.clouds import cloud_of
 from rehearsal.cloud.state import changing, read_state

@@ -19,7 +19,7 @@ from infra.local.settings import ClusterSettings
 from rehearsal import autoscaler, placement
 from rehearsal.cloud.gcp.kinds import NODE_POOL
 from rehearsal.cloud.state import Record, changing, new_state
-from rehearsal.cluster import behind, gke_nodes
+from rehearsal.cluster import control_plane, gke_nodes
 from rehearsal.cluster.effects import GKE_POOL_LABEL
 from rehearsal.folder import cluster_settings
 from tests.rehearsal.good_inputs import T4_POOL
@@ -37,12 +37,12 @@ def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     """A rehearsal's cluster without a cloud around it."""
     subprocess.run([sys.executable, "-m", "setup", "--rehearsal=s3"], cwd=PROJECT, check=True)
     settings = cluster_settings("played-test", None)
-    new_state(tmp_path, settings=behind.prepare(tmp_path, settings))
+    new_state(tmp_path, settings=control_plane.prepare(tmp_path, settings))
     try:
-        behind.start(tmp_path, "gke", "cluster")
+        control_plane.start(tmp_path, "gke", "cluster")
         yield settings
     finally:
-        behind.stop(settings)
+        control_plane.stop(settings)
 
 
 def programs_named(name: str, settings: ClusterSettings) -> list[int]:
@@ -77,7 +77,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
 
 def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes.nodes(T4_POOL, 1)
-    behind.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
+    control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
     run_pod(cluster, "before", name)
     # One whose watches are refused lists pods anew, after pauses that grow.
@@ -90,7 +90,7 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
 
 def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: ClusterSettings) -> None:
     nodes = gke_nodes.nodes(T4_POOL, 1)
-    behind.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
+    control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     for name in ("first", "second"):
         run_pod(cluster, name, nodes[0]["metadata"]["name"])
     found = [replace(pod, job="job") for pod in placement.pods(cluster)]

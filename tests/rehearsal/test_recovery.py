@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commands.pending import REPEATABLE, adopt, looked_up
+from commands.adopt_orphans import REPEATABLE, adopt, looked_up
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS

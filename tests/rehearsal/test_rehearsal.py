@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.local import traces
+from infra.local import leftovers
 from rehearsal.folder import cluster_settings, rehearsal_folder
 from rehearsal.report import Report
 from rehearsal.run import Rehearsal, Subject
@@ -43,7 +43,7 @@ def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
 
 def assert_nothing_is_left() -> None:
     settings = cluster_settings(NAME, None)
-    assert traces.leftovers(settings.folder, settings.cgroup) == []
+    assert leftovers.find(settings.folder, settings.cgroup) == []
     assert not rehearsal_folder(NAME).exists()
 
 

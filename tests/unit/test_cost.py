@@ -9,7 +9,7 @@ import pytest
 
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.cost import Bill, over_budget
+from infra.cost import CostEstimate, over_budget
 from infra.cost.prices import PRICES
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES
@@ -18,9 +18,9 @@ from infra.hardware.tpus import GENERATIONS
 from stack_config import parse
 
 
-def bill(platform: PlatformConfig) -> Bill:
+def bill(platform: PlatformConfig) -> CostEstimate:
     """Return the cost of a platform."""
-    return cloud_of(platform).bill()
+    return cloud_of(platform).cost_estimate()
 
 
 def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfig:

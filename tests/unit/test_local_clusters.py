@@ -19,7 +19,7 @@ import pytest
 
 import commands.down
 from commands.environment import PROJECT, stack_environment
-from infra.local import lifecycle, traces
+from infra.local import leftovers, lifecycle
 from infra.local.certificates import make_keys
 from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
 from infra.local.preflight import check_machine
@@ -72,7 +72,7 @@ def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
     settings = stack_cluster(str(checkout), "mine", nodes=0)
     settings.folder.mkdir(parents=True)
     settings.save()
-    process = subprocess.Popen(["sleep", "600"], env={**os.environ, traces.MARK: str(settings.folder)})
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.MARK: str(settings.folder)})
     yield settings
     process.kill()
     process.wait()
@@ -100,7 +100,7 @@ def test_down_lists_and_ends_the_cluster_of_a_deleted_checkout_alone(
     assert abandoned.owner in said
     assert living.folder.name not in said
     assert down(monkeypatch, abandoned.folder.name) == 0
-    assert lifecycle.leftovers(abandoned) == []
+    assert lifecycle.find_leftovers(abandoned) == []
     assert living.folder.exists()
     commands.down.report_abandoned()
     assert "ORPHAN" not in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_down_refuses_the_cluster_of_a_checkout_that_exists(
     assert down(monkeypatch, abandoned.folder.name) == 1
     said = capsys.readouterr().err
     assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in said
-    assert traces.processes(abandoned.folder)
+    assert leftovers.processes(abandoned.folder)
 
 
 def test_down_refuses_an_unknown_orphan_and_names_the_known(
@@ -124,8 +124,8 @@ def test_down_refuses_an_unknown_orphan_and_names_the_known(
 
 
 def test_start_without_a_port_keeps_the_last_one_and_evades_a_taken_one(cluster: ClusterSettings) -> None:
-    with lifecycle._listen(cluster) as door:
-        assert door.getsockname()[1] == 16500
+    with lifecycle._listen(cluster) as listener:
+        assert listener.getsockname()[1] == 16500
         with lifecycle._listen(cluster) as another:
             assert another.getsockname()[1] in set(lifecycle.PORTS) - {16500}
 
@@ -192,9 +192,9 @@ def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(c
     other = stack_cluster("/checkout", "other")
     other.folder.mkdir(parents=True)
     found = stack_cluster("/checkout", "mine", name="renamed", port=20000)
-    assert lifecycle.leftovers(found) == [f"folder {cluster.folder}"]
+    assert lifecycle.find_leftovers(found) == [f"folder {cluster.folder}"]
     assert lifecycle.stop(found)
-    assert lifecycle.leftovers(cluster) == []
+    assert lifecycle.find_leftovers(cluster) == []
     assert not cluster.lock_file.exists()
     assert other.folder.exists()
     assert not lifecycle.stop(found)
@@ -202,12 +202,12 @@ def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(c
 
 def test_stop_ends_processes_whose_folder_was_deleted() -> None:
     mine = stack_cluster("/checkout", "mine")
-    environment = {**os.environ, traces.MARK: str(mine.folder)}
+    environment = {**os.environ, leftovers.MARK: str(mine.folder)}
     process = subprocess.Popen(["sleep", "600"], env=environment)
     try:
-        while not traces.processes(mine.folder):
+        while not leftovers.processes(mine.folder):
             assert process.poll() is None
-        assert lifecycle.leftovers(mine) == [f"process {process.pid}"]
+        assert lifecycle.find_leftovers(mine) == [f"process {process.pid}"]
         waiter = threading.Thread(target=process.wait)
         waiter.start()
         assert lifecycle.stop(mine)
@@ -250,12 +250,12 @@ def port_problem(port: int) -> str:
 def test_port_of_another_cluster_is_refused_with_its_stack_and_checkout(cluster: ClusterSettings) -> None:
     program = f"""
 import socket, sys, time
-door = socket.create_server(("127.0.0.1", 0))
-open({str(cluster.folder / "port")!r}, "w").write(str(door.getsockname()[1]))
-print(door.getsockname()[1], flush=True)
+listener = socket.create_server(("127.0.0.1", 0))
+open({str(cluster.folder / "port")!r}, "w").write(str(listener.getsockname()[1]))
+print(listener.getsockname()[1], flush=True)
 sys.stdin.read()
 """
-    environment = {**os.environ, traces.MARK: str(cluster.folder)}
+    environment = {**os.environ, leftovers.MARK: str(cluster.folder)}
     words = [sys.executable, "-c", program]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, text=True) as process:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.image.own_images import OWN_IMAGES, TRAINER
+from infra.image.builtin_images import OWN_IMAGES, TRAINER
 from stack_config import StackConfig, parse
 from stack_rules import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job

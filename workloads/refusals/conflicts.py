@@ -11,13 +11,13 @@ from infra.settings.clear_secrets import in_arguments, in_variables
 from infra.settings.problem import UNDEFINED, Path, Problem
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
-from workloads.own_script import wrong_path
 from workloads.refusals.devices import device_conflicts
 from workloads.refusals.folders import folder_conflicts
 from workloads.refusals.idle_flags import idle_flags
 from workloads.refusals.taken_variables import NO_SECRETS, taken
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
+from workloads.user_script import wrong_path
 
 LEAST_MEMORY = 200 * 2**20
 """What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""

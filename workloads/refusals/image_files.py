@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from infra.image.own_images import OWN_IMAGES, TRAINER
+from infra.image.builtin_images import OWN_IMAGES, TRAINER
 
 PROJECT = Path(__file__).resolve().parents[2]
 DOCKERFILES: Mapping[str, str] = MappingProxyType(

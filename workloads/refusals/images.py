@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from infra.image.own_images import OWN_IMAGES, TRAINER
+from infra.image.builtin_images import OWN_IMAGES, TRAINER
 from infra.settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
-from workloads.own_script import is_here, remedy
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written
 from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
+from workloads.user_script import is_here, remedy
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"

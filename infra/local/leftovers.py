@@ -92,7 +92,7 @@ def end_processes(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def leftovers(folder: Path, cgroup: str) -> list[str]:
+def find(folder: Path, cgroup: str) -> list[str]:
     """Return all traces of the cluster on this machine, one line each; empty after a complete stop."""
     found = [f"process {pid}" for pid in processes(folder)]
     found += [f"cgroup {path}" for path in cgroup_folders(cgroup)]

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from commands.watching.exit_text import Container, explain_exit
+from commands.monitor.exit_text import Container, explain_exit
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
 
 Object = dict[str, Any]

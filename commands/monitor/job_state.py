@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from commands.watching.pod_state import Object, find_condition, one_line
+from commands.monitor.pod_state import Object, find_condition, one_line
 from infra.naming import QUEUE_LABEL
 
 

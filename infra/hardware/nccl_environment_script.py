@@ -1,4 +1,4 @@
-"""HostProfile: a folder on a node whose script says how the libraries between GPUs are set there. Pure."""
+"""NcclEnvironmentScript: a folder on a node whose script says how the libraries between GPUs are set there. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostProfile:
+class NcclEnvironmentScript:
     """A folder of libraries on the host. Pods use a claim, because they may not mount host paths."""
 
     claim: str

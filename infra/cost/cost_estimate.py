@@ -1,4 +1,4 @@
-"""Bill: the price of a platform an hour, pool by pool, with an error band; nothing without a price counts as free."""
+"""CostEstimate: the hourly price of a platform, by pool, with an error band. It names parts without a price."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bill:
+class CostEstimate:
     """Every line of a platform, each at the most nodes that it may have."""
 
     lines: tuple[Line, ...]
@@ -116,8 +116,8 @@ def _as_spot(line: Line, spot: bool | None) -> bool:
     return line.spot if spot is None or line.part in ("cluster", "system") else spot
 
 
-def over_budget(found: Bill, budget: float | None) -> str | None:
-    """Why a bill is not within a budget in US dollars an hour; None if it is, or if there is no budget."""
+def over_budget(found: CostEstimate, budget: float | None) -> str | None:
+    """Return why a cost estimate exceeds a budget in US dollars an hour; None if it does not."""
     if budget is None:
         return None
     if found.total.amount > budget:

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from commands.affected_stacks import program, removed, touched
 from commands.environment import PROJECT
-from commands.touched import program, removed, touched
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
 LOADED = """

@@ -7,13 +7,13 @@ import os
 import sys
 from pathlib import Path
 
+from infra.local.components import READY_URL
 from infra.local.control_plane import control_plane, write_configuration
 from infra.local.key_files import kubeconfig
 from infra.local.network import make_bridge
-from infra.local.programs import READY_URL
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder
 from infra.local.supervisor import Program, keep_running
-from rehearsal.cluster.stages import STAGES
+from rehearsal.cluster.kwok_stages import STAGES
 
 KWOK = "kwok"
 WEBHOOK_PORT = 9444
@@ -74,7 +74,7 @@ def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: boo
     )
 
 
-def main(folder: Path, binaries: Path, door: int) -> None:
+def main(folder: Path, binaries: Path, listener: int) -> None:
     """Run the cluster whose settings are in `folder` until this process ends."""
     os.umask(0o077)
     settings = ClusterSettings.load(folder)
@@ -84,7 +84,7 @@ def main(folder: Path, binaries: Path, door: int) -> None:
     inside = kubeconfig(settings.keys, "admin", settings.context, server)
     (folder / "inside.kubeconfig").write_text(inside, encoding="utf-8")
     (folder / "stages.yaml").write_text("\n---\n".join(map(json.dumps, STAGES)), encoding="utf-8")
-    programs = control_plane(settings, binaries, door)
+    programs = control_plane(settings, binaries, listener)
     cloud = (folder / "cloud").read_text(encoding="ascii")
     for program in programs:
         if program.name == "kube-controller-manager":

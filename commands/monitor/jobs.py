@@ -15,9 +15,9 @@ from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
+from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
+from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import PulumiFailed, kubeconfig_of, outputs
-from commands.watching.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
-from commands.watching.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from infra.make_command import make_command
 from infra.naming import JOB_LABEL
 
@@ -37,7 +37,7 @@ class Unreachable(RuntimeError):
     """The cluster cannot be queried. The message says why."""
 
 
-class NotThere(Unreachable):
+class NotFound(Unreachable):
     """The API server does not know the requested object."""
 
 
@@ -45,7 +45,7 @@ class NoKubeconfig(Unreachable):
     """The kubeconfig file is missing."""
 
 
-class NotAllowed(Unreachable):
+class Forbidden(Unreachable):
     """The cluster answers, but not to this user."""
 
 
@@ -53,7 +53,7 @@ class Untrusted(Unreachable):
     """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
 
 
-class NoStack(RuntimeError):
+class StackNotFound(RuntimeError):
     """The stack has no jobs to show. The message says why and what to do."""
 
 
@@ -72,23 +72,23 @@ class StackOutputs:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack, including the named ones. Raises NoStack if it is not up."""
+    """Return the outputs of a stack, including the named ones. Raises StackNotFound if it is not up."""
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
-        raise NoStack(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
+        raise StackNotFound(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
     except PulumiFailed as error:
         if "no stack named" in str(error):
-            raise NoStack(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
+            raise StackNotFound(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
         raise
     if missing := sorted(set(names) - found.keys()):
         up = make_command("up", STACK=stack)
-        raise NoStack(f"stack {stack} is not up (no output {', '.join(missing)}); run {up}")
+        raise StackNotFound(f"stack {stack} is not up (no output {', '.join(missing)}); run {up}")
     return found
 
 
 def stack_outputs() -> StackOutputs:
-    """Return the outputs of the stack in $STACK (`local` by default). Raises NoStack if it is not up."""
+    """Return the outputs of the stack in $STACK (`local` by default). Raises StackNotFound if it is not up."""
     stack = os.environ.get("STACK", "local")
     found = outputs_with(stack, "kubeconfig_path", "namespace", "jobs")
     return StackOutputs(
@@ -108,7 +108,7 @@ class Cluster:
         self._context = context
         self.connect()
         self._kinds = list(CUSTOM_KINDS)
-        self._refused: NotAllowed | None = None
+        self._refused: Forbidden | None = None
         self._owners: dict[str, str] = {}
 
     def connect(self) -> None:
@@ -148,9 +148,9 @@ class Cluster:
                 call = self._core.read_namespace
                 answer = call(self.namespace, _preload_content=False, _request_timeout=TIMEOUT)
                 return "deletionTimestamp" in json.loads(answer.data)["metadata"]
-        except NotThere:
+        except NotFound:
             return True
-        except NotAllowed:
+        except Forbidden:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
@@ -177,9 +177,9 @@ class Cluster:
         call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
         try:
             said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
-        except NotThere:
+        except NotFound:
             said = {job.uid: NO_KUEUE for job in jobs.values()}
-        except NotAllowed as error:
+        except Forbidden as error:
             said = {job.uid: f"what Kueue says of it you may not read: {error}" for job in jobs.values()}
         return {
             name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
@@ -195,9 +195,9 @@ class Cluster:
             call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
             try:
                 yield from ({**each, "kind": kind} for each in _items(call, rules.plural))
-            except NotThere:
+            except NotFound:
                 self._kinds.remove(kind)
-            except NotAllowed as error:
+            except Forbidden as error:
                 # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.
                 self._kinds.remove(kind)
                 self._refused = error
@@ -226,7 +226,7 @@ class Cluster:
         return exit_codes_of_pods(_items(self._core.list_namespaced_event, self.namespace, field_selector=selector))
 
     def nodes(self) -> list[Object]:
-        """Return the cluster's nodes as the API has them. Raises NotAllowed if the user may only see a namespace."""
+        """Return the cluster's nodes as the API has them. Raises Forbidden if the user may only see a namespace."""
         return _items(self._core.list_node)
 
     def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
@@ -298,7 +298,7 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except ApiException as error:
-        kind = {401: Untrusted, 403: NotAllowed, 404: NotThere}.get(error.status, Unreachable)
+        kind = {401: Untrusted, 403: Forbidden, 404: NotFound}.get(error.status, Unreachable)
         raise kind(f"the API server answers {error.status} {error.reason}: {_detail(error.body)}") from error
     except (HTTPError, OSError, ValueError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from commands.expired import first_up, is_expired
+from commands.ttl import first_up, is_expired
 from infra.settings.problems import ConfigError
 from stack_config import parse
 

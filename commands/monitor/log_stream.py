@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from commands.watching.jobs import Cluster, Unreachable
-from commands.watching.pod_state import PodState
+from commands.monitor.jobs import Cluster, Unreachable
+from commands.monitor.pod_state import PodState
 
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from commands.watching.job_state import JobState
-from commands.watching.log_lines import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
-from commands.watching.pod_state import (
+from commands.monitor.job_state import JobState
+from commands.monitor.log_lines import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
+from commands.monitor.pod_state import (
     PodState,
     count_restarts,
     latest_by_place,

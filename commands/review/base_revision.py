@@ -10,10 +10,10 @@ import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+from commands.affected_stacks import changed_paths, is_named, is_program
 from commands.environment import PROJECT
 from commands.review.recorded import recorded_file
 from commands.review.recording import Record
-from commands.touched import changed_paths, is_named, is_program
 from stack_config import StackConfig
 
 MODULE = "commands.review.recorded"

@@ -20,7 +20,7 @@ from infra.local.certificates import make_keys
 from infra.local.settings import ClusterSettings
 from rehearsal.cloud.state import Properties, changing
 
-PROGRAM = "rehearsal.cluster.inside"
+PROGRAM = "rehearsal.cluster.init"
 HOST = "127.0.0.1"
 NODES = "/api/v1/nodes"
 REQUESTS_AT_ONCE = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.image.own_images import TRAINER
+from infra.image.builtin_images import TRAINER
 from infra.local import preflight
 from infra.local.cluster import LocalCluster, LocalClusterArgs
 from infra.local.program_image import program_reference

@@ -95,7 +95,7 @@ def changed_paths(revisions: str) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Print the stacks. Raises CalledProcessError for an unknown commit."""
-    parser = argparse.ArgumentParser(prog="python -m commands.touched", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m commands.affected_stacks", description=__doc__)
     parser.add_argument("base", help="the commit that the change begins at")
     parser.add_argument("--removed", action="store_true", help="with the stacks whose file the change removes")
     options = parser.parse_args(arguments)

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from commands.watching.job_state import JobState
+from commands.monitor.job_state import JobState
 
 FILE = "run-record.json"
 HERE = "file"
@@ -19,7 +19,7 @@ COPY = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Command that writes to each cloud's buckets."""
 
 
-class NotWritten(RuntimeError):
+class WriteFailed(RuntimeError):
     """A record could not be written. The message gives the target and the reason."""
 
 
@@ -41,7 +41,7 @@ def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
 
 
 def write(bucket: str, record: Mapping[str, Any]) -> str:
-    """Write the record into its job's folder of the bucket. Return its URL. Raises NotWritten.
+    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
 
     The user's `gcloud` or `aws` writes to a cloud's bucket. Neither command has been run yet.
     """
@@ -53,7 +53,7 @@ def write(bucket: str, record: Mapping[str, Any]) -> str:
         else:
             subprocess.run([*COPY[scheme], "-", target], input=text, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise NotWritten(f"{target} cannot be written: {error}") from error
+        raise WriteFailed(f"{target} cannot be written: {error}") from error
     return target
 
 

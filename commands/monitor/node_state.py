@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from commands.watching.pod_state import Object, PodState, find_condition
+from commands.monitor.pod_state import Object, PodState, find_condition
 from infra.make_command import make_command
 
 

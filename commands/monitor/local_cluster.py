@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local import traces
+from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 
 _END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
@@ -56,7 +56,7 @@ class LocalCluster:
 
     def has_processes(self) -> bool:
         """Return True if any process of the cluster runs."""
-        return bool(traces.processes(self._folder))
+        return bool(leftovers.processes(self._folder))
 
     def program_ends(self) -> list[ProgramEnd]:
         """Return the programs that ended since the last call, or since this object was created."""
