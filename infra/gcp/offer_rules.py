@@ -1,4 +1,4 @@
-"""Rules that reject versions, regions and zones that Google Cloud does not offer. No Pulumi."""
+"""Validation of versions, regions and zones against Google Cloud's offers. No Pulumi."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _REGISTRIES = frozenset({"us", "europe", "asia"})
 
 
 def unknown_zone(config: GkeConfig) -> Problem | None:
-    """Reject an unknown platform zone. Most other rules are then not useful."""
+    """Reject an unknown platform zone. Most other rules depend on a valid zone."""
     if config.check_availability and config.zone not in GCP_ZONES:
         return Problem("gke.zone.unknown", ("platform", "zone"), _no_zone(config.zone), config.zone)
     return None
 
 
 def offer_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Yield every setting that Google Cloud does not offer, except the platform's zone."""
+    """Yield a problem for each setting that Google Cloud does not offer, except the platform's zone."""
     location = config.bucket.location
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
     if location is not None and location.lower() not in places:
@@ -55,7 +55,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _no_zone(zone: str) -> str:
-    """https://cloud.google.com/compute/docs/regions-zones"""
+    """Return the message for an unknown zone: https://cloud.google.com/compute/docs/regions-zones"""
     region = zone.rpartition("-")[0]
     near = sorted(each for each in GCP_ZONES if each.rpartition("-")[0] == region)
     some = near or get_close_matches(zone, sorted(GCP_ZONES), n=3) or ["us-central1-a"]

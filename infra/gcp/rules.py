@@ -1,4 +1,4 @@
-"""Rules for the settings of a GKE platform, each with its source. No Pulumi."""
+"""Validation of GKE platform settings, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU
 from infra.settings.problem import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""Accelerator-optimised GPU families, which support flex-start and queued provisioning.
+"""Accelerator-optimized GPU families, which support flex-start and queued provisioning.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
-"""TPU generations without flex-start; source as above."""
+"""TPU generations without flex-start, from the same source."""
 SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
-"""https://cloud.google.com/compute/docs/general-purpose-machines and .../accelerator-optimized-machines, their disks"""
+"""Families without pd-standard disks: https://cloud.google.com/compute/docs/general-purpose-machines and
+https://cloud.google.com/compute/docs/accelerator-optimized-machines"""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
@@ -79,8 +80,11 @@ def problems(config: GkeConfig) -> list[Problem]:
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
-    """https://cloud.google.com/storage/docs/buckets#naming and
-    https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"""
+    """Check the bucket, the registry and the encryption key.
+
+    https://cloud.google.com/storage/docs/buckets#naming and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets
+    """
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
         message = f"{config.registry.host} is a repository by itself; remove it, or write a host on pkg.dev"
@@ -104,7 +108,8 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _maintenance(config: GkeConfig) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
+    """Check maintenance windows:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
     given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
     if given < 48:
         message = f"gives {given} hours in four weeks; GKE asks for 48: write more days or more hours"
@@ -114,7 +119,7 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
+    """Check the TPU settings of a pool: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
     written, found = pool.model_fields_set, slice_of(pool)
     if found is None:
         if pool.topology is not None:
@@ -192,7 +197,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
 
 
 def _near(zone: str, known: frozenset[str]) -> str:
-    """Return the known zones in the zone's region, else on its continent, else all."""
+    """Return the known zones in the zone's region, else on its continent, else all of them."""
     for near in (zone.rpartition("-")[0], zone.partition("-")[0]):
         if found := sorted(each for each in known if each.startswith(f"{near}-")):
             return ", ".join(found)
@@ -222,8 +227,11 @@ def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
 
 
 def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
-    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
+    """Check the provisioning models of a pool.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations
+    """
     plan = plans[0]
     if len(set(pool.capacity)) != len(pool.capacity):
         yield Problem("gke.pool.capacity_duplicate", ("capacity",), "names one way twice", list(pool.capacity))
@@ -268,7 +276,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
 
 
 def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
+    """Check compact placement: https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
     plan = plans[0]
     if not pool.compact:
         return
@@ -295,7 +303,7 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     family, written = plans[0].machine.family, "disk_type" in pool.model_fields_set
     if written and family in HYPERDISK_ONLY_FAMILIES and pool.disk_type != "hyperdisk-balanced":
         yield Problem(
