@@ -1,4 +1,4 @@
-"""Rules for the settings of an EKS platform, each with its source. No Pulumi."""
+"""Validation of EKS platform settings, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -45,18 +45,22 @@ def problems(config: EksConfig) -> list[Problem]:
 
 
 SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-"""Ranges that EKS accepts for services:
+"""Ranges that EKS accepts for Services.
+
 https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html
-hashicorp/terraform-provider-aws takes 100.64.0.0/10 as well since a version after 6.34.0; EKS does not document that.
+
+hashicorp/terraform-provider-aws also accepts 100.64.0.0/10 in versions after 6.34.0. EKS does not document that.
 """
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
-"""Ranges for a VPC. EKS accepts any range that a VPC can have. A public range would hide its real hosts.
+"""Accepted ranges for a VPC.
+
+EKS accepts every range that a VPC can have. A public range would make its real hosts unreachable.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""Suffix of the length that Pulumi adds to generated names. Pulumi rejects names that get too long."""
+"""Suffix with the length that Pulumi adds to generated names. Pulumi rejects names that are too long."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
@@ -71,7 +75,7 @@ def _version(config: EksConfig) -> Iterator[Problem]:
 
 
 def _bucket(config: EksConfig) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+    """Check the bucket's name: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
     name = config.bucket.name or ""
     if name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", "--x-s3")):
         message = "has a prefix or suffix that S3 keeps for itself; write another name"
@@ -92,7 +96,7 @@ def _admins(config: EksConfig) -> Iterator[Problem]:
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
+    """Check address ranges: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
     vpc, services = IPv4Network(config.network.vpc), IPv4Network(config.network.services)
     path: Path = ("platform", "network")
     if 16 <= vpc.prefixlen <= 18:
@@ -122,9 +126,9 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
 
 
 def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
-    """Reject a VPC whose zones have fewer addresses than their nodes hold.
+    """Reject a VPC if the nodes of a zone need more addresses than its subnet has.
 
-    A quarter of the VPC is a zone's subnet, and AWS keeps five addresses of each subnet:
+    Each zone's subnet is a quarter of the VPC. AWS reserves five addresses of each subnet:
     https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
     """
     room = vpc.num_addresses // 4 - 5
@@ -199,16 +203,16 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
 
 
 EFA_MINOR = 33
-"""Oldest minor version whose cluster security group lets EFA traffic out, by an egress rule to itself.
+"""Oldest minor version whose cluster security group allows outgoing EFA traffic, by an egress rule to itself.
 
-0.0.0.0/0 does not cover EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
+0.0.0.0/0 does not match EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
 eksctl-io/eksctl pull request 8509.
 """
 
 
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
-    # With check_availability, the version's own rule rejects these.
+    """Check EFA: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
+    # With check_availability, the version's own rule rejects older versions.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
         message = (
             f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "
@@ -231,7 +235,7 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
 
 
 def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
+    """Check placement groups: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
@@ -257,7 +261,9 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
 
 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
+    """Check capacity blocks and reservations.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
         yield Problem(

@@ -1,4 +1,4 @@
-"""Changes that AWS rejects on an existing EKS cluster: its VPC, zones, and version steps. No Pulumi."""
+"""Changes that AWS rejects on an existing EKS cluster: VPC, zones, and version steps. No Pulumi."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CLUSTER = "aws:eks/cluster:Cluster"
 VPC = "aws:ec2/vpc:Vpc"
 SUBNET = "aws:ec2/subnet:Subnet"
 PRIVATE = "network-private-"
-"""Prefix of the names of the cluster's subnets."""
+"""Name prefix of the cluster's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandingCluster:
-    """A cluster's version, and the settings that cannot change while it exists."""
+    """Version of an existing cluster, and its settings that cannot change."""
 
     region: str
     """Region of the cluster."""
     vpc: str
-    """Range of its VPC."""
+    """Range of the VPC."""
     zones: tuple[str, ...]
-    """Zones of its subnets, in the order of their ranges."""
+    """Zones of the subnets, in the order of their ranges."""
     version: str
-    """Minor version of its control plane."""
+    """Minor version of the control plane."""
 
 
 def standing(config: EksConfig) -> StandingCluster:
@@ -42,7 +42,7 @@ def standing(config: EksConfig) -> StandingCluster:
 
 
 def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
-    """Return the cluster in a deployment of `pulumi stack export`; None if it has none."""
+    """Return the cluster in a deployment of `pulumi stack export`, or None."""
     made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
     clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
     vpcs = [each["outputs"] for each in made if each["type"] == VPC]
@@ -65,9 +65,8 @@ def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
 def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem]:
     """Return the settings that AWS would reject for an existing cluster.
 
-    Another region replaces everything, so it has no such problem.
-
-    A cluster keeps its VPC and the zones of its subnets:
+    A new region replaces the cluster, so every setting can change with it. Otherwise a cluster keeps its VPC and the
+    zones of its subnets:
     https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html#network-requirements-subnets
     """
     if cluster.region != config.region:
