@@ -13,7 +13,7 @@ MAKERS = frozenset({"nvidia", "tesla"})
 
 
 def is_accelerator(name: str) -> bool:
-    """Return True if a name is a GPU model or is meant for a TPU."""
+    """Return True if a name is a GPU model or has the form of a TPU name."""
     return name in GPUS or is_tpu(name)
 
 

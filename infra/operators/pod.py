@@ -92,7 +92,7 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
 
 
 def _startup(release: Release) -> ProbeArgs:
-    """Probe the webhook that the operator registers last. It answers a request without a review with an error review."""
+    """Probe the webhook that the operator registers last. Without a review, it answers with an error review."""
     probed = _health(release, release.ready_path)
     if release.webhooks is not None:
         probed = HTTPGetActionArgs(port=WEBHOOK_PORT, path=release.webhooks.last_path, scheme="HTTPS")
