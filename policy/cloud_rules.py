@@ -1,4 +1,4 @@
-"""Rules about what is made in a cloud: clusters, nodes, identities, buckets."""
+"""Rules for cloud resources: clusters, nodes, identities and buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _node_account(inputs: Inputs) -> str | None:
 
 
 def _gke_ends(inputs: Inputs) -> str | None:
-    """Pools of accelerators alone: GPUs attached to machines, machines that carry them, TPUs."""
+    """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
     machine = str(value(inputs, "nodeConfig.machineType"))
     if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(
         ("a2-", "a3-", "a4-", "g2-", "ct", "tpu")
@@ -51,7 +51,7 @@ def _gke_networks(inputs: Inputs) -> str | None:
 def _eks_networks(inputs: Inputs) -> str | None:
     if not value(inputs, "vpcConfig.endpointPublicAccess"):
         return None
-    # Without ranges EKS means all.
+    # Without ranges, EKS allows all addresses.
     ranges = value(inputs, "vpcConfig.publicAccessCidrs") or [WORLD[0]]
     return "the API server answers the whole internet" if set(ranges) & set(WORLD) else None
 

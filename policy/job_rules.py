@@ -1,4 +1,4 @@
-"""Rules about what runs in the cluster: images, limits, privileges."""
+"""Rules for workloads in the cluster: images, limits and privileges."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from policy.inputs import containers, pods, value
 from policy.rules import Inputs, Rule
 
 JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob", "TrainingRuntime")
-"""Ends of the types whose resources hold a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
+"""Suffixes of the types whose resources contain a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
 WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 
