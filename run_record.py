@@ -112,7 +112,7 @@ def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) 
 
 
 def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
-    """Return the record of a submitted job. The image digest and the duration are added later."""
+    """Return the record of a submitted job. The image and the job's result are added later."""
     folder = spec.flags.get("job", spec.name)
     return {
         "job": spec.name,

@@ -128,21 +128,21 @@ def load_file(path: Path) -> StackConfig:
         outside = [str(key) for key in content if _belongs_under_config(str(key))]
         if outside:
             raise ValueError(
-                f"{path.name}: {', '.join(outside)}: nobody reads that at the left margin; indent it under `config:`, "
+                f"{path.name}: {', '.join(outside)}: top-level key is ignored; move it under `config:`, "
                 f"as in `config:` and `  {outside[0]}: ...`"
             )
         # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):
-        raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
+        raise ValueError(f"{path.name}: has no mapping `config:`; start it with `config:` and `  trainyard:platform:`")
     if twice := [key for key in config if f"{PROJECT}:{key}" in config]:
-        raise ValueError(f"{path.name}: {twice[0]} is there as {PROJECT}:{twice[0]} too; write it once")
+        raise ValueError(f"{path.name}: {twice[0]} is also there as {PROJECT}:{twice[0]}; write it once")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
     for key in named:
         namespace, _, rest = key.partition(":")
         if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
-            raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
+            raise ValueError(f"{path.name}: {key}: unknown namespace; write {PROJECT}:{rest}")
     if found := others_in_clear(named):
         raise ConfigError(found)
     secrets = {
@@ -162,11 +162,11 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
-        raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
+        raise ValueError(f"{path.name}: no such file; stacks with a file: {there}; write one of them") from error
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); name a file that you may read") from error
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: is no text in UTF-8; save it as that") from error
+        raise ValueError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from error
 
 
 def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m stack_config Pulumi.STACK.yaml ...", file=sys.stderr)
         return 2
     selected = os.environ.get(SELECTION)
-    those = f" with {SELECTION}={selected} in the place of its jobs" if selected else ""
+    those = f" with {SELECTION}={selected} instead of its jobs" if selected else ""
     status = 0
     for name in arguments:
         try:

@@ -34,7 +34,10 @@ def contradictions(cloud: Cloud, jobs: Jobs) -> list[Problem]:
         if first != index:
             found.append(
                 Problem(
-                    "job.name.taken", (*path, "name"), f"is the name of jobs[{first}] too; names must differ", job.name
+                    "job.name.taken",
+                    (*path, "name"),
+                    f"is also the name of jobs[{first}]; names must be unique",
+                    job.name,
                 )
             )
         # Check the platform only for a job without other conflicts.
@@ -47,7 +50,7 @@ def contradictions(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 def _without_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     if job.accelerator and not cloud.has_accelerators:
-        message = "the cluster on this machine has CPUs only; remove it, or run the job on a cloud's stack"
+        message = "the cluster on this machine has only CPUs; remove it, or run the job on a cloud stack"
         yield Problem("job.accelerator.local", ("accelerator",), message, job.accelerator)
 
 
@@ -71,17 +74,19 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
                     Problem(
                         "job.secrets.unknown",
                         path,
-                        f"names no secret of this stack; run {command} in {make_command('shell')}",
+                        f"is not a secret of this stack; run {command} in {make_command('shell')}",
                     )
                 )
             elif not secrets[name]:
                 remedy = f"run {_stored(name)} in {make_command('shell')}"
-                message = f"the stack's settings have {SECRETS}:{name} in clear; {remedy}"
+                message = f"the stack's settings contain {SECRETS}:{name} in clear; {remedy}"
                 found.append(Problem("job.secrets.in_clear", path, message))
     named = {name for job in jobs for name in job.secrets.values()}
     for name, encrypted in secrets.items():
         if not encrypted and name not in named:
-            message = f"is in clear; run {_stored(name)} in {make_command('shell')}, or remove it, which no job names"
+            message = (
+                f"is in clear; run {_stored(name)} in {make_command('shell')}, or remove it, because no job uses it"
+            )
             found.append(Problem("stack.secrets.in_clear", (name,), message, namespace=SECRETS))
     return found
 
@@ -110,7 +115,7 @@ def never_ended(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
     """Return a problem if a stack with a time to live is protected against deletion."""
     if ttl_hours is None or not cloud.is_protected:
         return []
-    message = "is for a stack that may be destroyed; remove it, or `deletion_protection` of the platform"
+    message = "needs a stack that can be destroyed; remove it, or the platform's `deletion_protection`"
     return [Problem("stack.ttl_hours.protected", ("ttl_hours",), message, ttl_hours)]
 
 
@@ -128,12 +133,14 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
             continue
         if not own_script.is_here(job.script):
             if job.image is None and (here := own_script.remedy(job.script, CHECKOUT)):
-                message = f"is a file of this checkout, and not of the image; write {here}"
+                message = f"is a file of this checkout, not of the image; write {here}"
                 found.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
             if secret := shape(own_script.read(job.script, CHECKOUT).text):
-                raise ValueError(f"has {secret} in clear; let it read a variable, and write `secrets:` in the job")
+                raise ValueError(
+                    f"contains {secret} in clear; read it from a variable, and write `secrets:` in the job"
+                )
         except ValueError as error:
             found.append(Problem("job.script.unreadable", ("jobs", index, "script"), str(error), job.script))
     return found

@@ -16,7 +16,11 @@ def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
     ranges = [IPv4Network(each) for each in networks]
     if any(each.prefixlen == 0 for each in collapse_addresses(ranges)):
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
-        what = "is the whole internet" if ranges[widest].prefixlen == 0 else "is with the others the whole internet"
+        what = (
+            "covers the whole internet"
+            if ranges[widest].prefixlen == 0
+            else "covers the whole internet with the others"
+        )
         message = f"{what}; write the ranges that you use, or none"
         yield Problem(
             "cloud.authorized_networks.open_to_all",

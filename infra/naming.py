@@ -40,7 +40,7 @@ def check_label(value: str, limit: int = LABEL_LIMIT) -> str:
     if len(value) > limit or not _LABEL.fullmatch(value):
         raise ValueError(
             f"must be a DNS label: 1 to {limit} lower-case letters, digits and '-', "
-            "first a letter, last no '-'; write for example 'digits-2'"
+            "starting with a letter, not ending with '-'; write for example 'digits-2'"
         )
     return value
 

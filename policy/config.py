@@ -14,7 +14,7 @@ _NAMES = tuple(rule.name for rule in RULES)
 
 def _rule(value: str) -> str:
     if value not in _NAMES:
-        raise ValueError(f"is no rule; write one of {', '.join(_NAMES)}")
+        raise ValueError(f"is not a rule; write one of {', '.join(_NAMES)}")
     return value
 
 

@@ -89,7 +89,7 @@ def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Set
     names = {rule.name for rule in known}
     named = {*settings.levels, *(rule for rule, _ in settings.exceptions)}
     if unknown := sorted(named - names):
-        raise ValueError(f"{unknown[0]} is no rule; write one of {', '.join(sorted(names))}")
+        raise ValueError(f"{unknown[0]} is not a rule; write one of {', '.join(sorted(names))}")
     found = [
         Finding(
             rule=rule,

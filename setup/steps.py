@@ -225,5 +225,5 @@ def _get_digits(_say: Callable[[str], None]) -> None:
         subprocess.run([str(uv()), "--quiet", "pip", "sync", "--require-hashes", "--python", python, pins], check=True)
     found = datasets.find_npm(npm)
     if found is None:
-        raise RuntimeError("npm is not to be had: install Node.js with npm and run this again")
+        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
     datasets.get_digits(found)

@@ -31,7 +31,7 @@ _VERSION = re.compile(r"1\.\d\d")
 
 def _name(limit: int, example: str) -> AfterValidator:
     message = (
-        f"must have 1 to {limit} lower-case letters, digits and '-', first a letter, last no '-'; "
+        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
     return matched(_NAME, message, limit)
@@ -42,8 +42,8 @@ def _one_capacity(value: object) -> object:
     several = value.split(",") if isinstance(value, str) else value
     if isinstance(several, list) and len(several) > 1:
         raise ValueError(
-            "a pool of EKS has one: on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID'; write "
-            f"`capacity: {several[0]}`, and a further pool for each other"
+            "must be one of on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID' for an EKS pool; write "
+            f"`capacity: {several[0]}`, and add a pool for each other value"
         )
     return value
 
@@ -56,8 +56,7 @@ EksCapacity = Annotated[
     str,
     matched(
         _CAPACITY,
-        "is no way to get capacity; write on-demand, spot, 'reservation:cr-0123456789abcdef0' or "
-        "'capacity-block:cr-0123456789abcdef0'",
+        "must be one of on-demand, spot, 'reservation:cr-0123456789abcdef0' or 'capacity-block:cr-0123456789abcdef0'",
     ),
     BeforeValidator(_one_capacity),
 ]

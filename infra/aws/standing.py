@@ -73,12 +73,12 @@ def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem
         return []
     found = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {START_OVER}"
+        message = f"cannot change while the cluster exists; its VPC is {cluster.vpc}; write that, {START_OVER}"
         found.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
         message = (
-            f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {START_OVER}"
+            f"cannot change while the cluster exists; its zones are {zones}; write them in that order, {START_OVER}"
         )
         found.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
     return [*found, *_version(cluster.version, config.kubernetes_version)]
@@ -94,13 +94,13 @@ def _version(now: str, asked: str) -> Iterator[Problem]:
     if steps > 1:
         step = f"1.{minor_of(now) + 1}"
         message = (
-            f"is {steps} minor versions above the cluster's, {now}, and EKS takes one at a time; write '{step}', bring "
-            "the stack up with all its nodes, and then write the next"
+            f"is {steps} minor versions above the cluster's, {now}; EKS upgrades one at a time; write '{step}', run "
+            "`make up` until all nodes have it, and then write the next"
         )
         yield Problem("eks.kubernetes_version.skipped", path, message, asked)
     elif steps < 0:
         message = (
-            f"is below the cluster's version, {now}, and EKS does not go back; write '{now}' or the next minor version "
-            "(EKS upgrades a cluster by itself when standard support of its version ends)"
+            f"is below the cluster's version, {now}, which EKS does not allow; write '{now}' or the next minor version "
+            "(EKS upgrades a cluster automatically when standard support of its version ends)"
         )
         yield Problem("eks.kubernetes_version.downgrade", path, message, asked)

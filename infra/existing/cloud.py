@@ -39,7 +39,7 @@ class Existing(Cloud):
                 Problem(
                     "kubeconfig.namespace.reserved",
                     ("platform", "namespace"),
-                    f"{message}, or add `create_namespace: false` if it is given to you",
+                    f"{message}, or add `create_namespace: false` if it already exists",
                     namespace,
                 )
             ]
@@ -56,7 +56,7 @@ class Existing(Cloud):
             return []
         place = ", ".join(map(str, files))
         if names:
-            message = f"is no context in {place}; write one of {', '.join(names)}"
+            message = f"is not a context in {place}; write one of {', '.join(names)}"
         else:
             message = f"there is no context in {place}; set platform.kubeconfig to the file that has it"
         return [_problem("context", message, self.config.context)]

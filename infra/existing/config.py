@@ -16,7 +16,7 @@ def _bucket_url(value: str) -> str:
         raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
     if found := shape(value):
         raise ValueError(
-            f"is {found} in clear; write the URL without it, and `secrets:` in the jobs with what opens the bucket"
+            f"is {found} in clear; write the URL without it, and put the credentials in the jobs' `secrets`"
         )
     return value.rstrip("/")
 

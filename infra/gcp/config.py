@@ -37,7 +37,7 @@ _REGISTRY = re.compile(r"((us|eu|asia)\.)?gcr\.io|[a-z]+(-[a-z0-9]+)*-docker\.pk
 
 def _name(limit: int, example: str) -> AfterValidator:
     message = (
-        f"must have 1 to {limit} lower-case letters, digits and '-', first a letter, last no '-'; "
+        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
     return matched(_NAME, message, limit)
@@ -47,7 +47,7 @@ def _project(value: object) -> object:
     """Reject a project number, which YAML parses as an integer."""
     if str(value).isdecimal():
         raise ValueError(
-            "is the number of a project; write its id, of 6 to 30 lower-case letters, digits and '-', which "
+            "is a project number; write the project's id, of 6 to 30 lower-case letters, digits and '-', which "
             f"`gcloud projects describe {value} --format='value(projectId)'` prints"
         )
     return value
@@ -56,11 +56,11 @@ def _project(value: object) -> object:
 def _capacity(value: str) -> str:
     if "," in value:
         several = ", ".join(each.strip() for each in value.split(","))
-        raise ValueError(f"is several in one text, and a list is allowed; write `capacity: [{several}]`")
+        raise ValueError(f"is several values in one text; a list is allowed; write `capacity: [{several}]`")
     if value not in ("on-demand", "spot", "flex-start", "queued") and not _RESERVATION.fullmatch(value):
         raise ValueError(
-            "is no way to get capacity; write on-demand, spot, flex-start, queued or 'reservation:NAME', where NAME "
-            "may be 'projects/P/reservations/R/reservationBlocks/B/reservationSubBlocks/S'"
+            "must be one of on-demand, spot, flex-start, queued or 'reservation:NAME', where NAME "
+            "can be 'projects/P/reservations/R/reservationBlocks/B/reservationSubBlocks/S'"
         )
     return value
 

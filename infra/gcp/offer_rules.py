@@ -31,7 +31,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     location = config.bucket.location
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
     if location is not None and location.lower() not in places:
-        message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
+        message = f"is not a bucket location; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
         yield Problem("gke.bucket.location_unknown", ("platform", "bucket", "location"), message, location)
     if not config.check_availability:
         return
@@ -43,7 +43,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:
-        message = f"{place} is no location of a registry; write a region such as {config.region}, or us, europe, asia"
+        message = f"{place} is not a registry location; write a region such as {config.region}, or us, europe, asia"
         yield Problem("gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIPPED, host)
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index, "zones")
@@ -59,4 +59,4 @@ def _no_zone(zone: str) -> str:
     region = zone.rpartition("-")[0]
     near = sorted(each for each in GCP_ZONES if each.rpartition("-")[0] == region)
     some = near or get_close_matches(zone, sorted(GCP_ZONES), n=3) or ["us-central1-a"]
-    return f"{zone} is no zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"
+    return f"{zone} is not a zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"

@@ -24,7 +24,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
     ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
     for one, other in combinations(ranges, 2):
         if ranges[one].overlaps(ranges[other]):
-            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
+            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not overlap"
             yield Problem("gke.network.overlap", ("platform", "network", other), message, str(ranges[other]))
     for key, network in ranges.items():
         if not network.is_private:
@@ -47,7 +47,7 @@ def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
     """
     for key, network in ranges.items():
         if network.overlaps(DOCKER_BRIDGE):
-            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
+            message = f"overlaps {DOCKER_BRIDGE}, the container bridge of every node; write another range"
             yield Problem("gke.network.docker_bridge", ("platform", "network", key), message, str(network))
     for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
         if not shortest <= ranges[key].prefixlen <= longest:
@@ -68,5 +68,5 @@ def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem
         ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
     ):
         if wanted > room:
-            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
+            message = f"has {room} addresses, and up to {system + jobs} nodes need {wanted}; write a larger range"
             yield Problem("gke.network.too_few_addresses", ("platform", "network", key), message, str(ranges[key]))

@@ -36,7 +36,7 @@ def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem("gke.system_pool.machine_unknown", (*path, "machine_type"), str(error), name)
         return
     if machine.accelerators:
-        message = "carries accelerators; write a CPU machine type such as e2-standard-4"
+        message = "has accelerators; write a CPU machine type such as e2-standard-4"
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
     if machine.family == "e2" and config.zone in NO_E2_ZONES:
         yield Problem(

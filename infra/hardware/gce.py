@@ -99,12 +99,12 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     if machine.gpu is not None:
         if gpu not in (None, machine.gpu):
             raise HardwareError(
-                "machine_type", f"{machine.name} carries {machine.gpu}; write that or leave the accelerator out"
+                "machine_type", f"{machine.name} has {machine.gpu}; write that or remove the accelerator"
             )
         if count not in (None, machine.gpus):
             raise HardwareError(
                 "accelerators_per_node",
-                f"{machine.name} carries exactly {machine.gpus} GPUs; write {machine.gpus} or leave it out",
+                f"{machine.name} has exactly {machine.gpus} GPUs; write {machine.gpus} or remove it",
             )
         return machine.gpu, machine.gpus
     if gpu is None:
@@ -112,10 +112,12 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     attachment = GPUS[gpu].attachment
     if attachment is None:
         carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"
-        raise HardwareError("machine_type", f"{machine.name} takes no {gpu}; it comes with {carriers}")
+        raise HardwareError(
+            "machine_type", f"{machine.name} does not support {gpu}, which is available with {carriers}"
+        )
     if machine.family != "n1":
         raise HardwareError(
-            "machine_type", f"{machine.name} takes no GPUs; {gpu} goes on the N1 family, such as n1-standard-8"
+            "machine_type", f"{machine.name} does not support GPUs; {gpu} needs the N1 family, such as n1-standard-8"
         )
     number = 1 if count is None else count
     if number not in attachment.largest_machine:

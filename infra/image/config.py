@@ -28,13 +28,13 @@ def _branch(value: str) -> str:
 
 def _prebuilt(value: str) -> str:
     if "@sha256:" not in value:
-        raise ValueError("must name the image by its digest; write for example 'example.com/team/trainer@sha256:...'")
+        raise ValueError("must have a digest; write for example 'example.com/team/trainer@sha256:...'")
     return value
 
 
 def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
     if not value or len(set(value)) != len(value):
-        raise ValueError("must name one or more architectures, each once; write for example 'linux/amd64'")
+        raise ValueError("must be one or more different architectures; write for example 'linux/amd64'")
     return value
 
 

@@ -15,7 +15,7 @@ def image_problems(image: ImageConfig) -> Iterator[Problem]:
     if image.prebuilt:
         for key in OF_A_BUILD:
             if key in image.model_fields_set:
-                message = "says how the image is built, and with `prebuilt` none is; remove one of the two"
+                message = "is for a build, and `prebuilt` disables the build; remove one of the two"
                 value = getattr(image, key)
                 yield Problem(
                     "image.prebuilt.build_key",

@@ -36,7 +36,7 @@ BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", 
 
 MAPPINGS = {
     "environment": "names of variables, as in `NCCL_DEBUG: INFO` or `A: '1'`",
-    "flags": "flags of the trainer without their dashes, those of docs/config.md, as in `epochs: 2`",
+    "flags": "flags of the trainer without dashes, listed in docs/config.md, as in `epochs: 2`",
     "secrets": "names of variables, as in `WANDB_API_KEY: wandb`",
 }
 """Descriptions of the keys of mappings that have no fields."""
@@ -177,14 +177,14 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
         return _quoted(place, "")
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields)
-        keys = keys or MAPPINGS.get(str(place.path[-1]), "yours to choose")
+        keys = keys or MAPPINGS.get(str(place.path[-1]), "any names")
         if len(place.sections) > 1:
-            keys = f"kind, which is one of {', '.join(filter(None, map(_tag, place.sections)))}, and those of the kind"
-        return f"must be a mapping, one `key: value` a line; keys: {keys}"
+            keys = f"kind (one of {', '.join(filter(None, map(_tag, place.sections)))}) and the keys of that kind"
+        return f"must be a mapping, one `key: value` per line; keys: {keys}"
     if kind.startswith("bool_"):
         return f"must be true or false, without quotes; write {_example(place)}"
     if kind == "tuple_type":
-        return "must be a list; begin each entry with `- `"
+        return "must be a list; start each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place)}"
 
 
@@ -203,7 +203,7 @@ def _is_of(text: str, value: object) -> bool:
 def _quoted(place: _Place, text: str) -> str:
     """Ask for a string: the text, or else an example."""
     example = f"`{place.path[-1]}: '{text}'`" if text and isinstance(place.path[-1], str) else _example(place)
-    return f"must be a string, in quotes where YAML sees something else; write {example}"
+    return f"must be a string, in quotes if YAML reads another type; write {example}"
 
 
 def _meant(expected: str, value: object) -> str:

@@ -23,7 +23,7 @@ OPERATORS_NAMESPACE = "trainyard-operators"
 """Namespace of the operators."""
 SYSTEMS_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
 """Namespaces of Kubernetes and GKE. Workloads in them can be mistaken for system components."""
-BARE_BUCKET = "no dots, no gs:// and no s3://; write for example 'team-checkpoints'"
+BARE_BUCKET = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
 """Ending of the error message for an invalid bucket name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
@@ -68,11 +68,9 @@ def _image(value: str) -> str:
 
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
-        raise ValueError("must be letters, digits and '_', first no digit; write for example 'NCCL_DEBUG'")
+        raise ValueError("must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'")
     if value.startswith(("PET_", "TRAINYARD_")):
-        raise ValueError(
-            "is set by Trainyard itself: remove it; any name without the prefix PET_ or TRAINYARD_ is allowed"
-        )
+        raise ValueError("is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it")
     return value
 
 
@@ -111,11 +109,11 @@ def _cidr(value: str) -> str:
             raise ValueError("has no prefix length")
         network = IPv4Network(value, strict=False)
     except ValueError as error:
-        raise ValueError("must be a range of IPv4 addresses; write for example '10.0.0.0/20'") from error
+        raise ValueError("must be an IPv4 address range; write for example '10.0.0.0/20'") from error
     address = value.partition("/")[0]
     if address != str(network.network_address):
         raise ValueError(
-            f"must be a range of IPv4 addresses, and {address} is inside one: write the range itself, '{network}'"
+            f"must be an IPv4 address range, and {address} is an address in one; write the range, '{network}'"
         )
     return str(network)
 
@@ -130,7 +128,7 @@ def _reaching(value: str) -> str:
             alone = IPv4Network(address)
         except ValueError:
             raise error from None
-        raise ValueError(f"{error}, or '{alone}' for this address alone") from error
+        raise ValueError(f"{error}, or '{alone}' for this address only") from error
 
 
 def _one_or_many(value: object) -> object:
@@ -141,7 +139,7 @@ def _one_or_many(value: object) -> object:
 def not_made_here(value: str) -> str | None:
     """Return an error if a stack may not create and delete this namespace, else None."""
     if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
-        return "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
+        return "must be a namespace that the stack can create and delete; write for example 'training'"
     return None
 
 
@@ -154,7 +152,7 @@ def _namespace(value: str) -> str:
 def _given_namespace(value: str) -> str:
     if value == OPERATORS_NAMESPACE or value in SYSTEMS_NAMESPACES or value.startswith("gke-managed-"):
         owner = "Trainyard's operators" if value == OPERATORS_NAMESPACE else "the cluster itself"
-        raise ValueError(f"is the namespace of {owner}, where no jobs belong; write for example 'training'")
+        raise ValueError(f"is the namespace of {owner} and not for jobs; write for example 'training'")
     return value
 
 
