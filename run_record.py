@@ -1,4 +1,4 @@
-"""Run record: what a job ran from and on, so that its checkpoints can be explained later. Pure; no Pulumi."""
+"""Run record: sources, settings and resources of a job, to explain its checkpoints later. Pure; no Pulumi."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parent
 SOURCES = ("--", ".", ":!Pulumi.*.yaml")
-"""Every file of the checkout but the settings of stacks, for git."""
+"""Arguments for git: all files of the checkout except stack settings."""
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,16 @@ class SourceState:
     """State of a checkout when a job was submitted from it."""
 
     commit: str
-    """The commit that was checked out; `unknown` outside of git."""
+    """Commit of the checkout, or `unknown` outside of git."""
     dirty: bool | str
-    """True if files differ from the commit; `unknown` outside of git."""
+    """True if files differ from the commit, or `unknown` outside of git."""
     diff_digest: str | None
-    """SHA-256 of all differences from the commit; None without any."""
+    """SHA-256 of all differences from the commit, or None without any."""
 
 
 @cache
 def source_state(folder: Path = PROJECT) -> SourceState:
-    """Return the commit of a checkout and whether its files differ from it.
+    """Return the commit of a checkout, with True if its files differ from it.
 
     New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
     writes its salt into them.
@@ -56,7 +56,10 @@ def source_state(folder: Path = PROJECT) -> SourceState:
 
 
 def _digest_of(file: Path) -> bytes:
-    """Return the digest of a file's content; of nothing where it cannot be read, as with a broken link."""
+    """Return the digest of a file's content.
+
+    The content of an unreadable file, such as a broken link, counts as empty.
+    """
     try:
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").digest()
@@ -65,7 +68,7 @@ def _digest_of(file: Path) -> bytes:
 
 
 def _git(folder: Path, *words: str) -> bytes:
-    """Return what git prints; nothing where git is not installed or the folder is not a checkout."""
+    """Return the output of git. It is empty if git is not installed or the folder is not a checkout."""
     if shutil.which("git") is None:
         return b""
     done = subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False)
@@ -73,7 +76,7 @@ def _git(folder: Path, *words: str) -> bytes:
 
 
 def plan_digest(config: StackConfig, spec: JobSpec) -> str:
-    """SHA-256 of the platform's and the job's settings: two runs of one plan have the same."""
+    """Return the SHA-256 of the platform's and the job's settings. Runs with equal settings have equal digests."""
     plan = {"platform": config.platform.model_dump(mode="json"), "job": spec.model_dump(mode="json")}
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
@@ -89,9 +92,9 @@ def pools_for(cloud: Cloud, spec: JobSpec) -> dict[str, tuple[int, int]]:
 
 
 def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
-    """What the job's hosts cost an hour by the first of its pools; None where that is not priced as a whole.
+    """Return the hourly cost of the job's hosts in the first suitable pool, or None if the pool has unpriced items.
 
-    Hosts that share a node's GPUs share its price; one without GPUs, or with TPUs, has a node to itself.
+    Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """
     found = cloud.cost_estimate()
     for pool, (nodes, gpus) in pools_for(cloud, spec).items():
@@ -103,13 +106,13 @@ def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
 
 
 def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The record of each job with its image: the platform's, one that was built with it, or that of the settings."""
+    """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
     images = {spec.name: own_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
     return {spec.name: {**run_record(config, spec), "image": images[spec.name]} for spec in config.jobs}
 
 
 def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
-    """The record of a job as it is submitted; the image with its digest, and what it took, come later."""
+    """Return the record of a submitted job. The image and the job's result are added later."""
     folder = spec.flags.get("job", spec.name)
     return {
         "job": spec.name,

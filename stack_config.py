@@ -1,6 +1,7 @@
-"""StackConfig: everything that a stack's YAML says, read once. The only module that calls pulumi.Config.
+"""StackConfig: the configuration of a stack. This is the only module that calls pulumi.Config.
 
-`python -m stack_config Pulumi.<stack>.yaml` checks a file without Pulumi: exit status 0, or 1 with one line a problem.
+`python -m stack_config Pulumi.<stack>.yaml` checks a file without Pulumi. The exit status is 0, or 1 with one line per
+problem.
 """
 
 from __future__ import annotations
@@ -36,28 +37,27 @@ if TYPE_CHECKING:
 
 PROJECT = "trainyard"
 SELECTION = "JOB"
-"""Environment variable that names recipes, separated by commas, to run in place of the stack's jobs."""
+"""Environment variable with names of recipes, separated by commas, that replace the stack's jobs."""
 
 
 LONGEST_TTL_HOURS = 8760
-"""A year."""
+"""Hours of a year."""
 
 
 class StackConfig(Section):
-    """One stack: a platform and the jobs that run on it."""
+    """Stack: a platform and the jobs that run on it."""
 
     platform: PlatformConfig = Field(examples=["{kind: local}"])
-    """Where the jobs run."""
+    """Platform of the jobs."""
     jobs: tuple[JobSpec, ...] = Field(examples=["[{name: digits, recipe: digits}]"])
-    """What runs there, all at once, each a job or the name of a recipe in docs/recipes; an empty list gives the
-    platform alone."""
+    """Jobs that run at the same time, each a job or the name of an example in docs/recipes; an empty list provisions
+    only the platform."""
     budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[20])
-    """US dollars an hour that the stack may cost; `make preview` fails where it costs more, or where a part of it has
-    no price."""
+    """Maximum cost in US dollars an hour; `make preview` fails if the cost is higher or an item has no price."""
     ttl_hours: Annotated[float, Field(gt=0, le=LONGEST_TTL_HOURS)] | None = Field(default=None, examples=[12])
-    """Hours after its first `make up` at which the scheduled workflow `destroy` ends the stack; by default never."""
+    """Hours after the first `make up` until the scheduled workflow `destroy` destroys the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
-    """What holds here of the rules that a preview looks at."""
+    """Settings of the policy rules that a preview checks."""
 
     @property
     def cloud(self) -> Cloud:
@@ -71,7 +71,10 @@ class StackConfig(Section):
 
     @property
     def own_images(self) -> frozenset[str]:
-        """Names of the images that Trainyard builds for the jobs; `trainer` unless each has another."""
+        """Names of the images that Trainyard builds for the jobs.
+
+        `trainer` is one of them unless every job sets another.
+        """
         names = {name for job in self.jobs for name in job.image_names}
         return own_images(names) | ({TRAINER} if any(job.image_name is None for job in self.jobs) else set())
 
@@ -82,13 +85,13 @@ class StackConfig(Section):
 
 
 def load() -> StackConfig:
-    """The configuration of the stack that runs this program. Raises ConfigError, a ValueError."""
-    # Not needed to check a file, and slow to import.
+    """Return the configuration of the stack that runs this program. Raises ConfigError, a ValueError."""
+    # A check of a file does not need this slow import.
     import pulumi
     from pulumi.runtime import config as runtime
 
     config = pulumi.Config(PROJECT)
-    # pulumi.Config reads single keys; only the runtime knows which others there are.
+    # pulumi.Config reads single keys. Only the runtime lists all keys.
     present = runtime.CONFIG.get() or runtime.get_config_env()
     keys = [key.partition(":")[2] for key in present if _is_ours(key)]
     secrets = {key.partition(":")[2]: runtime.is_config_secret(key) for key in present if _is_secret(key)}
@@ -96,16 +99,19 @@ def load() -> StackConfig:
 
 
 def secret(name: str) -> pulumi.Output[str]:
-    """The value of one of the configuration's secrets, which stays a secret in the state."""
-    # Not needed to check a file, and slow to import.
+    """Return the value of a secret of the configuration. It stays a secret in the state."""
+    # A check of a file does not need this slow import.
     import pulumi
 
     return pulumi.Config(SECRETS).require_secret(name)
 
 
 def load_file(path: Path) -> StackConfig:
-    """The configuration in a stack's file. Raises ConfigError, and ValueError when it is no such file."""
-    # Not needed by the program itself, which gets its configuration from the engine.
+    """Return the configuration in a stack's file.
+
+    Raises ConfigError, or ValueError if the file is not a stack's file.
+    """
+    # The Pulumi program does not need it, because the engine passes the configuration.
     from infra.settings import yaml_text
 
     text = _text(path)
@@ -122,21 +128,21 @@ def load_file(path: Path) -> StackConfig:
         outside = [str(key) for key in content if _belongs_under_config(str(key))]
         if outside:
             raise ValueError(
-                f"{path.name}: {', '.join(outside)}: nobody reads that at the left margin; indent it under `config:`, "
+                f"{path.name}: {', '.join(outside)}: top-level key is ignored; move it under `config:`, "
                 f"as in `config:` and `  {outside[0]}: ...`"
             )
-        # The file of a stack without settings has other keys.
+        # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):
-        raise ValueError(f"{path.name}: has no mapping `config:`; begin it with `config:` and `  trainyard:platform:`")
+        raise ValueError(f"{path.name}: has no mapping `config:`; start it with `config:` and `  trainyard:platform:`")
     if twice := [key for key in config if f"{PROJECT}:{key}" in config]:
-        raise ValueError(f"{path.name}: {twice[0]} is there as {PROJECT}:{twice[0]} too; write it once")
+        raise ValueError(f"{path.name}: {twice[0]} is also there as {PROJECT}:{twice[0]}; write it once")
     # A key without a namespace belongs to the project.
     named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
     for key in named:
         namespace, _, rest = key.partition(":")
         if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
-            raise ValueError(f"{path.name}: {key}: nobody reads that; write {PROJECT}:{rest}")
+            raise ValueError(f"{path.name}: {key}: unknown namespace; write {PROJECT}:{rest}")
     if found := others_in_clear(named):
         raise ConfigError(found)
     secrets = {
@@ -151,21 +157,21 @@ def load_file(path: Path) -> StackConfig:
 
 
 def _text(path: Path) -> str:
-    """What a stack's file says. Raises ValueError where it cannot be read."""
+    """Return the text of a stack's file. Raises ValueError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
-        raise ValueError(f"{path.name}: no such file; the stacks that have one are {there}; write one") from error
+        raise ValueError(f"{path.name}: no such file; stacks with a file: {there}; write one of them") from error
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror}); name a file that you may read") from error
+        raise ValueError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name}: is no text in UTF-8; save it as that") from error
+        raise ValueError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from error
 
 
 def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
-    """Where a file has numbers, and how they are written. Raises ConfigError for those that YAML reads otherwise."""
-    # Not needed by the program itself, which gets its configuration from the engine.
+    """Return the source text of each number in a file. Raises ConfigError if YAML changes a value."""
+    # The Pulumi program does not need it, because the engine passes the configuration.
     from infra.settings import yaml_text
 
     found = [
@@ -182,7 +188,7 @@ def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
 
 
 def _belongs_under_config(key: str) -> bool:
-    """Whether a key at the top of a stack's file is one of its settings."""
+    """Return True if a top-level key of a stack's file is one of its settings."""
     return _is_ours(key) or _is_secret(key) or key in StackConfig.model_fields
 
 
@@ -191,11 +197,10 @@ def parse(
     secrets: Mapping[str, bool] = MappingProxyType({}),
     written: Mapping[KeyPath, str] = MappingProxyType({}),
 ) -> StackConfig:
-    """The configuration in plain values. Raises ConfigError with everything that is wrong with them.
+    """Return the configuration in plain values. Raises ConfigError with all problems.
 
-    `secrets` has the names of the stack's secrets, true for those that are encrypted, and `written` how the file has
-    its numbers. What is wrong with single values
-    comes first; what contradicts what is looked at when each value is right.
+    `secrets` has the names of the stack's secrets, true for encrypted ones. `written` has the source text of the file's
+    numbers. Conflicts between values are checked only if each value is valid.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
@@ -209,7 +214,7 @@ def parse(
 
 
 def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with the jobs of recipes in the place of their names. Raises ConfigError for an unknown one."""
+    """Return the values with the names of recipes replaced by their jobs. Raises ConfigError for an unknown name."""
     selected = os.environ.get(SELECTION, "")
     jobs = [name.strip() for name in selected.split(",")] if selected else values.get("jobs")
     if not isinstance(jobs, list):
@@ -232,7 +237,7 @@ def _is_ours(key: str) -> bool:
 
 
 def _decoded(text: str) -> Any:
-    """A value as it was in the YAML: the engine hands structures over as JSON, and plain strings as they are."""
+    """Return the original value: the engine passes structures as JSON, and plain strings unchanged."""
     try:
         return json.loads(text)
     except ValueError:
@@ -240,12 +245,12 @@ def _decoded(text: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the stack files named on the command line."""
+    """Check the stack files on the command line."""
     if not arguments:
         print("usage: python -m stack_config Pulumi.STACK.yaml ...", file=sys.stderr)
         return 2
     selected = os.environ.get(SELECTION)
-    those = f" with {SELECTION}={selected} in the place of its jobs" if selected else ""
+    those = f" with {SELECTION}={selected} instead of its jobs" if selected else ""
     status = 0
     for name in arguments:
         try:

@@ -1,1 +1,1 @@
-"""Speed claims as ratios: both sides are measured in one run, in turn."""
+"""Benchmarks of speed claims as ratios. Each run measures both sides alternately."""

@@ -1,4 +1,4 @@
-"""`make bench`: measure every speed claim, print one line each and write them as JSON. Fails if a goal is missed."""
+"""`make bench`: measure every speed claim, print one line each and write JSON. Fails if a goal is missed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLUSTER = {"first-step", "noop-up", "preview"}
 
 
 def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
-    """Return the measures that need a cluster."""
+    """Take the measures that need a cluster, and return their records."""
     records = []
     with control_plane() as plane:
         if "first-step" in names:
@@ -36,7 +36,7 @@ def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
 
 
 def ddp_step() -> list[dict[str, Any]]:
-    """Return the measure of the trainer's own loop. A separate program takes it and prints its line."""
+    """Take the measure of the training loop in a separate program, which prints its line. Return its record."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ddp_step.json"
         words = [sys.executable, "-m", "bench.ddp_step", "--json", str(file)]
@@ -48,7 +48,7 @@ def ddp_step() -> list[dict[str, Any]]:
 
 
 def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the measures, one group at a time. Report a group that fails and continue with the others."""
+    """Yield the records of each group of measures. Report a group that fails and continue with the others."""
     groups: list[tuple[set[str], Callable[[], list[dict[str, Any]]]]] = [
         (CLUSTER, lambda: cluster_measures(names)),
         ({"ddp-step"}, ddp_step),
@@ -65,7 +65,7 @@ def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
 
 
 def shown(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """Print each measure as it arrives. Return their records."""
+    """Print each measure as it arrives, and return the records."""
     records = []
     for measure in measures:
         print(measure.line(), flush=True)
@@ -79,7 +79,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=NAMES, action="append", help="only this measure; can be repeated")
     options = parser.parse_args()
-    # Programs that the bench has started end with it, even after SIGTERM.
+    # Programs that the bench started end with it, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
     result: dict[str, Any] = {"machine": machine(), "measures": []}
     for records in taken(set(options.only or NAMES)):

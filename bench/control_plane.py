@@ -1,4 +1,4 @@
-"""What our program costs beside plain tools: time to the first training step, no-op `up`, preview."""
+"""Overhead of Trainyard's program over plain tools: time to the first training step, no-op `up`, preview."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from stack_config import load_file
 
 STACK = "bench-ours"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack=STACK, name="bench", port=16989)
-"""A cluster of the bench's own, so that the user's is left alone."""
+"""Separate cluster of the bench, which leaves the user's cluster unchanged."""
 NAMESPACE = "training"
 HANDWRITTEN_NAMESPACE = "handwritten"
-"""Two programs cannot own the same objects: the hand-written one has its own in the same cluster."""
+"""Namespace of the hand-written program in the same cluster. Two programs cannot own the same objects."""
 STEP_SECONDS = 300.0
-"""How long a job may take to its first training step."""
+"""Maximum seconds until a job's first training step."""
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """The job with an image that has no training program: it ends at once, and is quiet while others are measured."""
+    """Return the job with an image without a training program. It ends at once and does not disturb other measures."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
 def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
-    """The settings with which the hand-written program makes the same stack, `job` being its one job."""
+    """Return the settings with which the hand-written program creates the same stack with the single job `job`."""
     return {
         "owner": SETTINGS.owner,
         "stack": SETTINGS.stack,
@@ -51,18 +51,18 @@ def handwritten_config(job: dict[str, Any], namespace: str) -> dict[str, Any]:
 
 
 def default_job() -> dict[str, Any]:
-    """The default stack's job: the claims are about what people run first."""
+    """Return the job of the default stack, because users run that job first."""
     return load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(mode="json", exclude_unset=True)
 
 
 def our_config(*jobs: dict[str, Any]) -> dict[str, Any]:
-    """The settings of our program."""
+    """Return the settings of Trainyard's program."""
     platform = {"kind": "local", "name": SETTINGS.name, "nodes": SETTINGS.nodes, "port": SETTINGS.port}
     return {"trainyard:platform": platform, "trainyard:jobs": list(jobs)}
 
 
 class ControlPlane:
-    """A running platform without a job, and the stack that made it."""
+    """Running platform without a job, and the stack that created it."""
 
     def __init__(self, folder: Path) -> None:
         ours, theirs = folder / "ours", folder / "theirs"
@@ -79,7 +79,7 @@ class ControlPlane:
         return Cluster(str(SETTINGS.kubeconfig), NAMESPACE)
 
     def first_step(self) -> Measure:
-        """From `pulumi up` to the job's first training step, against `kubectl apply` of the same objects."""
+        """Measure `pulumi up` until the job's first training step, against `kubectl apply` of the same objects."""
 
         def ours() -> float:
             self._forget_run()
@@ -103,7 +103,7 @@ class ControlPlane:
         return in_turn("first-step", 1.2, ours, theirs)
 
     def no_change(self) -> list[Measure]:
-        """`up` and preview with nothing to change, against a hand-written program with the same resources."""
+        """Measure `up` and preview without changes, against a hand-written program with the same resources."""
         idle = idle_job(self._job)
         ours, theirs = (
             our_config(idle),
@@ -132,7 +132,7 @@ class ControlPlane:
                 )
 
     def _keep_manifests(self) -> None:
-        """Write down the job's objects just as our program applied them."""
+        """Save the job's objects as Trainyard's program applied them."""
         name = self._job["name"]
         items = [inputs for (_, each), inputs in self._ours.objects().items() if each == name]
         if not items:
@@ -140,7 +140,7 @@ class ControlPlane:
         self._manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
 
     def _seconds_to_first_step(self, begun: datetime) -> float:
-        """Seconds from `begun` to the first training step of any rank, by the time that its log line has."""
+        """Return the seconds from `begun` to the first training step of host 0, by the timestamp of its log line."""
         name = self._job["name"]
         deadline = time.monotonic() + STEP_SECONDS
         while time.monotonic() < deadline:
@@ -162,7 +162,7 @@ class ControlPlane:
             time.sleep(0.2)
 
     def _forget_run(self) -> None:
-        """Remove what an earlier run has left in the bucket: every run begins at step 0."""
+        """Remove the files of an earlier run from the bucket, so that every run begins at step 0."""
         folder = SETTINGS.bucket / self._job["name"]
         if folder.exists():
             shutil.rmtree(folder)
@@ -170,7 +170,7 @@ class ControlPlane:
 
 @contextmanager
 def control_plane() -> Iterator[ControlPlane]:
-    """A platform for the measures; the machine is left as it was found."""
+    """Yield a platform for the measures. Remove all its leftovers from the machine afterwards."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         try:
             yield ControlPlane(Path(folder))

@@ -1,7 +1,8 @@
-"""What the training loop costs beside a plain one: two ranks, the digits recipe's model, the same tensors for both.
+"""Overhead of Trainyard's training loop over a plain loop: two ranks, the digits recipe's model, the same tensors.
 
-Ours is `Training.train_epoch` with all that it does at a step (sampler, learning rate, metrics, printing, JSON lines,
-TensorBoard, the ranks' agreement to go on); theirs is forward, backward and update, with the same DDP model.
+`ours` is `Training.train_epoch` with all its work at a step: sampler, learning rate, metrics, printing, JSON lines,
+TensorBoard, and the ranks' joint decision to continue. `theirs` is forward, backward and update with the same DDP
+model.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ NAME = "ddp-step"
 GOAL = 1.02
 PAIRS = 61
 STEPS = 20
-"""Steps in a block; a pair is one block of ours and one of theirs."""
+"""Number of steps in a block. A pair is one block of each side."""
 RANKS = 2
 CLASSES = 10
 SIDE = 28
 RESULT = "TRAINYARD_BENCH_RESULT"
-"""Environment variable that tells a rank where the record goes."""
+"""Environment variable with the path of the record, for the ranks."""
 
 
 class SameTensors:
-    """A data set that gives the same batch at every step, at no cost."""
+    """Data set that returns the same batch at every step, without cost."""
 
     classes, channels, side = CLASSES, 1, SIDE
     num_tests = 0
@@ -55,21 +56,21 @@ class SameTensors:
         self.num_samples = num_samples
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Every step takes the same batch."""
+        """Ignore the sampler, because every step gets the same batch."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """The batch."""
+        """Return the batch."""
         del share, world
         return self._batch
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Nothing: no evaluation is measured."""
+        """Yield no batches, because the bench does not measure evaluation."""
         del rank, world
         yield from ()
 
 
 def our_block(training: Training, runtime: Runtime) -> float:
-    """Seconds that our loop takes for an epoch of STEPS steps."""
+    """Return the seconds of Trainyard's loop for an epoch of STEPS steps."""
     runtime.barrier()
     started = time.perf_counter()
     training.train_epoch()
@@ -82,7 +83,7 @@ def our_block(training: Training, runtime: Runtime) -> float:
 def plain_block(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, config: TrainConfig, runtime: Runtime
 ) -> float:
-    """Seconds that a hand-written loop takes for STEPS steps."""
+    """Return the seconds of a hand-written loop for STEPS steps."""
     runtime.barrier()
     started = time.perf_counter()
     for _ in range(STEPS):
@@ -97,7 +98,7 @@ def plain_block(
 
 
 def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
-    """Both sides in turn, on this rank."""
+    """Measure both sides alternately on this rank."""
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(config.batch_size, 1, SIDE, SIDE, generator=generator)
     labels = torch.randint(CLASSES, (config.batch_size,), generator=generator)
@@ -110,7 +111,7 @@ def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
     training.sampler = EpochSampler(
         training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=0
     )
-    # The same model for both: where weights lie in memory changes a step's time by more than what is measured.
+    # Use the same model for both sides. The memory addresses of weights change a step's time more than the difference.
     model, optimizer = training.model, training.state.optimizer
     with watch:
         found = in_turn(
@@ -127,7 +128,7 @@ def measure(runtime: Runtime, config: DigitsConfig, bucket: Folder) -> Measure:
 
 
 def rank_main(result: Path) -> None:
-    """One rank of the measure; rank 0 writes the record."""
+    """Run one rank of the measure. Rank 0 writes the record."""
     folder = result.parent
     config = DigitsConfig(epochs=PAIRS + 1, data_dir=str(folder), bucket=f"file://{folder}", job="bench", augment=False)
     runtime = start_runtime(config)
@@ -138,9 +139,9 @@ def rank_main(result: Path) -> None:
 
 
 def take() -> Measure:
-    """Run the ranks and read what they measured."""
+    """Run the ranks and return their measure."""
     with tempfile.TemporaryDirectory() as folder:
-        # Training reads a data set before the bench puts its tensors in place: the smallest that there can be.
+        # `Training` reads a data set before the bench replaces it with its tensors. Write the smallest valid one.
         Path(folder, DIGIT_IMAGES).write_bytes(
             bytes.fromhex("00000803 0000000a 0000001c 0000001c") + bytes([1]) + bytes(10 * SIDE**2 - 1)
         )
@@ -157,7 +158,7 @@ def take() -> Measure:
 
 
 def main() -> int:
-    """Take the measure and print it; 0 when its goal is held."""
+    """Take the measure and print it. Return 0 if its goal is met."""
     parser = argparse.ArgumentParser(prog="python -m bench.ddp_step", description=__doc__)
     parser.add_argument("--json", type=Path, help="file to append the record to, as one line of JSON")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Our side on a GPU: the loop as it is, with the best settings, compiled, and a plain loop on the same tensors.
+"""Trainyard's side on a GPU: the default loop, the fastest settings, compiled, and a plain loop on the same tensors.
 
-`python -m bench.gpu_rank KIND FOLDER` takes a block whenever it is told to, as bench.trainer_rank does.
+`python -m bench.gpu_rank KIND FOLDER` takes a block for each request, as bench.trainer_rank does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from trainer.runtime import Runtime, start_runtime
 
 
 def blocks(config: ImagenetConfig, folder: Path) -> Blocks:
-    """An epoch of each side by its name: `ours` computes as the reference scripts do by default, `best` as we would."""
+    """Return an epoch of each side by name.
+
+    `ours` has the reference scripts' default precision, `best` the fastest one.
+    """
     best = dataclasses.replace(config, amp=True, channels_last=True)
-    # The precision is the runtime's, so that each has one of its own.
+    # The runtime determines the precision, so each precision needs a runtime.
     runtimes = {each: start_runtime(each) for each in (config, best)}
     ours = make_training(config, runtimes[config], folder / "ours")
     fast = make_training(best, runtimes[best], folder / "best")
@@ -43,7 +46,7 @@ def _timed(training: Training) -> Callable[[], tuple[float, ...]]:
 
 
 def _plain(training: Training, config: ImagenetConfig, runtime: Runtime) -> Callable[[], tuple[float, ...]]:
-    """A hand-written loop on the weights and images of this training."""
+    """Return a hand-written loop on the weights and images of this training."""
     data = training.data
     share = EpochSampler(data.num_samples, rank=0, world=1, batch_size=config.batch_size, seed=0).next()
     batch = data.batch(share, world=1)
@@ -56,7 +59,7 @@ def _plain(training: Training, config: ImagenetConfig, runtime: Runtime) -> Call
 
 
 def _seconds(runtime: Runtime, *work: Callable[[], object]) -> float:
-    """How long it takes the device."""
+    """Return the seconds that the device needs for the work."""
     settle(runtime.device)
 
     def all_of_it() -> None:
@@ -68,7 +71,7 @@ def _seconds(runtime: Runtime, *work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Take blocks until there are no more."""
+    """Take blocks until the input ends."""
     config = first_gpu()
     serve(blocks(config, Path(sys.argv[2])), start_runtime(config))
 

@@ -1,4 +1,4 @@
-"""kubectl on a separate cluster of the bench."""
+"""kubectl for a cluster of the bench."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.local.settings import ClusterSettings
 
 
 def kubectl(settings: ClusterSettings, *words: str) -> None:
-    """Run kubectl to its end. Raises BenchError with its error output."""
+    """Run kubectl and wait for its end. Raises BenchError with its error output."""
     command = [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(settings.kubeconfig), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

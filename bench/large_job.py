@@ -1,4 +1,4 @@
-"""One job of 1024 hosts on simulated nodes: placed and destroyed, by our program and by kubectl."""
+"""Job of 1024 hosts on simulated nodes: placed and destroyed by Trainyard's program and by kubectl."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from rehearsal.cluster.effects import GKE_POOL_LABEL
 
 HOSTS = 1024
 WARM_UP = 64
-"""Hosts of the pair that does not count: it brings programs and the API server's caches to life."""
+"""Hosts of the warm-up pair, which loads programs and the API server's caches and does not count."""
 GOAL = 1.2
 JOB = "large"
 NAMESPACE = "training"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack="bench/large", name="bench-large", nodes=0, port=16988)
 SECONDS = 600.0
-"""How long all pods may take to run, or to go."""
+"""Maximum seconds until all pods run or are gone."""
 POOL = {"name": "hosts", "project": "bench", "cluster": "bench", "location": "us-central1-a"}
 MACHINE = {"machineType": "n2-standard-8"}
 
 
 def config(hosts: int, context: str) -> dict[str, Any]:
-    """The settings of our program: a job that takes a node for each of its hosts."""
+    """Return the settings of Trainyard's program: a job that uses a whole node for each host."""
     platform = {
         "kind": "kubeconfig",
         "context": context,
@@ -53,7 +53,7 @@ def config(hosts: int, context: str) -> dict[str, Any]:
 
 
 class PeakMemory:
-    """The most memory that the cluster and what this program has started have together while a block runs, in bytes."""
+    """Peak memory in bytes of the cluster and of this program's children while a block runs."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.most = 0
@@ -79,7 +79,7 @@ class PeakMemory:
             if not entry.name.isdecimal():
                 continue
             try:
-                # After the name in parentheses: state, then the parent.
+                # The text after the name in parentheses begins with the state and the parent.
                 parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
                 if self._cluster in (entry / "cmdline").read_text():
@@ -94,10 +94,10 @@ class PeakMemory:
 
 
 class LargeJob:
-    """A cluster of simulated nodes, and the two ways to run the job on it.
+    """Cluster of simulated nodes, and the two ways to run the job on it.
 
-    The namespace is there before and after, for both: Kubernetes lets one stand for five seconds before it begins to
-    remove it, and Pulumi removes it only when the last pod has saved its work and gone.
+    The namespace exists before and after both. Kubernetes keeps a namespace for five seconds before it deletes it.
+    Pulumi deletes it only after the last pod has saved its work and ended.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,12 +107,12 @@ class LargeJob:
         self._memory: dict[str, list[int]] = {"ours": [], "theirs": []}
 
     def measure(self) -> list[Measure]:
-        """From the command to the last pod that runs, and from the command to the last pod's end; memory meanwhile."""
+        """Measure the time from the command until all pods run and until all pods are gone, and the peak memory."""
         kubectl(SETTINGS, "create", "namespace", NAMESPACE)
         for side in ("ours", "theirs"):
             self._once(side, WARM_UP)
         for number in range(1, PAIRS + 1):
-            # Each side goes first in turn: the API server's memory grows from one to the next.
+            # Alternate the order of the sides, because the API server's memory grows with each run.
             for side in ("ours", "theirs") if number % 2 else ("theirs", "ours"):
                 with PeakMemory(SETTINGS) as memory:
                     self._seconds[side].append(self._once(side, HOSTS))
@@ -131,7 +131,7 @@ class LargeJob:
         return Measure(name=name, ours=tuple(of("ours")), theirs=tuple(of("theirs")), goal=GOAL, unit=unit)
 
     def _once(self, side: str, hosts: int) -> tuple[float, float]:
-        """Seconds until all pods of a job of so many hosts run, and until all are gone again."""
+        """Return the seconds until all pods of a job of `hosts` hosts run, and until all are gone."""
         begun = time.monotonic()
         self._up(side, hosts)
         self._wait_until_all_run(hosts)
@@ -159,7 +159,7 @@ class LargeJob:
         return self._folder / f"objects-{hosts}.json"
 
     def _keep_objects(self, hosts: int) -> None:
-        """Write down the objects just as our program applied them."""
+        """Save the objects as Trainyard's program applied them."""
         if not self._objects(hosts).exists():
             items = list(self._stack.objects().values())
             content = {"apiVersion": "v1", "kind": "List", "items": items}
@@ -183,7 +183,7 @@ class LargeJob:
 
 @contextmanager
 def simulated_nodes(count: int) -> Iterator[None]:
-    """A rehearsal's cluster with that many nodes; the machine is left as it was found."""
+    """Start a rehearsal's cluster with `count` nodes. Remove all its leftovers from the machine afterwards."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         try:
             new_state(Path(folder), settings=control_plane.prepare(Path(folder), SETTINGS))
@@ -198,6 +198,6 @@ def simulated_nodes(count: int) -> Iterator[None]:
 
 
 def large_job() -> list[Measure]:
-    """The measures of the large job."""
+    """Take the measures of the large job."""
     with simulated_nodes(HOSTS), tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         return LargeJob(Path(folder)).measure()

@@ -1,4 +1,4 @@
-"""Measure: two sides timed in turn, the median of their ratios, its spread, and the goal."""
+"""Measure: alternate timing of two sides, the median of their ratios, its spread, and the goal."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ PROJECT = Path(__file__).resolve().parents[1]
 PAIRS = 5
 """Default number of pairs of a measure."""
 RESULT = "RESULT"
-"""First word of the answer of a process that runs blocks of steps. Seconds follow."""
+"""First word of the answer of a process that runs blocks of steps. The seconds follow."""
 
 
 class BenchError(RuntimeError):
-    """A measure could not be taken. The message gives the reason."""
+    """Error for a measure that could not be taken. The message gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """A claim: ours takes at most `goal` times as long as theirs."""
+    """Claim that `ours` takes at most `goal` times as long as `theirs`."""
 
     name: str
     """Name of the measure."""
     ours: tuple[float, ...]
-    """Seconds of ours, in the order of the run."""
+    """Seconds of `ours`, in the order of the run."""
     theirs: tuple[float, ...]
-    """Seconds of theirs, each just after ours."""
+    """Seconds of `theirs`, each measured just after `ours`."""
     goal: float
-    """Highest ratio that meets the goal."""
+    """Maximum ratio that meets the goal."""
     unit: str = "s"
-    """Unit of ours and theirs."""
+    """Unit of `ours` and `theirs`."""
 
     @property
     def ratio(self) -> float:
-        """Median of the pairs' ratios. A temporary slowdown of the machine affects both of a pair."""
+        """Median of the pairs' ratios. A temporary slowdown of the machine affects both values of a pair."""
         return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Lowest and highest ratio of any pair."""
+        """Lowest and highest ratio of all pairs."""
         ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
         return min(ratios), max(ratios)
 
@@ -89,7 +89,7 @@ def in_turn(
     *,
     progress: bool = True,
 ) -> Measure:
-    """Time both sides in turn, A B A B ..., after one pair that does not count. `progress` shows each pair."""
+    """Time both sides alternately, A B A B ..., after one pair that does not count. `progress` shows each pair."""
     first: list[float] = []
     second: list[float] = []
     for number in range(pairs + 1):

@@ -1,4 +1,4 @@
-"""The time that another pool or job adds to `pulumi preview` of a cloud stack, with few of them and with many."""
+"""Time that each further pool or job adds to `pulumi preview` of a cloud stack, with few of them and with many."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def config(pools: int, jobs: int) -> dict[str, Any]:
 
 
 class Previews:
-    """A stack of simulated clouds that is never brought up."""
+    """Stack of simulated clouds that is never deployed."""
 
     def __init__(self, folder: Path) -> None:
         self._settings = folder / "settings.yaml"
@@ -56,9 +56,9 @@ class Previews:
         (PROJECT / f"Pulumi.{STACK}.yaml").unlink(missing_ok=True)
 
     def seconds(self, pools: int, jobs: int) -> float:
-        """Return the CPU seconds of one preview, all its processes together.
+        """Return the CPU seconds of one preview, summed over its processes.
 
-        By wall clock, two previews of one stack differ by more than fifty jobs add.
+        The wall-clock times of two previews of one stack differ by more than fifty jobs add.
         """
         self._settings.write_text(yaml.safe_dump({"config": config(pools, jobs)}), encoding="utf-8")
         before = _cpu_seconds_of_ended_processes()
@@ -68,8 +68,8 @@ class Previews:
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
         """Return the milliseconds for each further pool or job: from SOME to MANY, compared with FEW to SOME.
 
-        `pools` and `jobs` are 1 for the resource that is counted, else 0. A round previews all three sizes, so that a
-        busy moment of the machine affects all. The first round does not count.
+        `pools` and `jobs` are 1 for the counted resource, else 0. Each round previews all three sizes, so that a
+        temporary slowdown affects all of them. The first round does not count.
         """
         late: list[float] = []
         early: list[float] = []
@@ -103,7 +103,7 @@ def _cpu_seconds_of_ended_processes() -> float:
 
 
 def preview_slopes() -> list[Measure]:
-    """Return the measures."""
+    """Take the measures."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         previews = Previews(Path(folder))
         return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

@@ -1,4 +1,4 @@
-"""A separate stack for the bench: any program and configuration, with its state in a temporary folder."""
+"""Separate stack for the bench: any program and configuration, with its state in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 
 class BenchStack:
-    """A Pulumi stack. Every call that fails raises BenchError with the output of `pulumi`."""
+    """Pulumi stack. Every call that fails raises BenchError with the output of `pulumi`."""
 
     def __init__(self, name: str, program: Path, folder: Path) -> None:
         self._name = name
@@ -39,7 +39,7 @@ class BenchStack:
                 f"{settings.name} is there already; the bench needs the stack name {name}: remove the file"
             )
         self._pulumi("stack", "init", name, "--no-select")
-        settings.unlink(missing_ok=True)  # The new stack's salt; this stack's settings are in its own folder.
+        settings.unlink(missing_ok=True)  # It contains only the new stack's salt.
 
     def up(self, config: dict[str, Any], *words: str) -> float:
         """Run `pulumi up`. Return its seconds."""
@@ -56,7 +56,7 @@ class BenchStack:
     def objects(self, renamed: tuple[str, str] = ("", "")) -> Objects:
         """Return the inputs of the stack's Kubernetes objects in its state, by kind and name.
 
-        `renamed` is a namespace and its replacement. The replacement also applies to longer names that begin with it.
+        `renamed` is a namespace and its replacement. The replacement also applies to longer names with that prefix.
         """
         text = self._pulumi("stack", "export", "--stack", self._name)
         if renamed[0]:

@@ -1,4 +1,4 @@
-"""Processes that run blocks of steps for a trainer measure, and the timing of several sides in turn."""
+"""Processes that run blocks of steps for a trainer measure, and alternate timing of several sides."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.measure import PROJECT, RESULT, BenchError, Measure
 
 Ask = Callable[[str], tuple[float, ...]]
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment that hides a GPU, so that a CPU measure also runs on the CPU of a machine that has a GPU."""
+"""Environment that hides GPUs, so that a CPU measure also runs on the CPU of a machine with a GPU."""
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def ranks(
 
 
 def in_rounds(name: str, sides: Mapping[str, Ask], rounds: int) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of each side, by its block's name. Sides run in turn, after one round that does not count."""
+    """Return the seconds of each side, by its block's name. Sides alternate, after one round that does not count."""
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         for side, ask in sides.items():

@@ -1,14 +1,16 @@
-"""Training loops as the best-known reference scripts have them, for the same model, batch and data as ours.
+"""Training loops of well-known reference scripts, for the same model, batch and data as Trainyard's loop.
 
-What they do at a step is written from their description, none of it copied: torchvision's classification reference
+The loops follow the description of these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
-(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). The first two read from a DataLoader; here
-that holds images made before, so that loops are compared and not generators of random numbers, and on a GPU they lie
-there already, so that no copy is compared either.
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py).
 
-`python -m bench.reference_loops KIND` is a process of theirs, on a CPU for `references` and else on a GPU, where
-nothing is set that the scripts do not set: it reads the name of a loop a line and answers with `RESULT seconds`.
+The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
+compare random number generators. On a GPU the images are already in its memory, so that the measure does not compare
+copies.
+
+`python -m bench.reference_loops KIND` is a process of `theirs`. It runs on a CPU for `references` and else on a GPU,
+with only the settings of the scripts. It reads the name of a loop per line and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
@@ -40,24 +42,26 @@ SAME = ImagenetConfig(
     learning_rate=1e-9,
     bucket="",
 )
-"""What all loops train. At this learning rate weights stay as they are: arithmetic on others may take another time."""
+"""Configuration of all loops. At this learning rate weights do not change. The time of arithmetic can depend on
+values."""
 GPU_STEPS = 20
-"""Steps of an epoch on a GPU, which is a block."""
+"""Steps of an epoch on a GPU. An epoch is a block."""
 PRINT_STEPS = 10
-"""Steps from one printed line to the next, in both."""
+"""Steps between two printed lines, in both scripts."""
 WINDOW = 20
-"""Values that torchvision's reference smooths over."""
+"""Number of values that torchvision's reference smooths over."""
 BYTES_AN_IMAGE = 100 * 2**20
-"""Memory that a step of ResNet-50 in 32 bits takes for each image of 224 pixels, at most."""
+"""Maximum memory of a step of ResNet-50 in 32 bits for each image of 224 pixels."""
 SHARES = 4
-"""Parts of a GPU's memory, of which each of the two processes may take one: others may use it, too."""
+"""Divisor of a GPU's memory. Each of the two processes uses one part, because other processes may use the GPU too."""
 LARGEST_BATCH = 256
-"""timm's own by default, and of pytorch/examples."""
+"""Default batch size of timm and pytorch/examples."""
 Batches = Iterable[Sequence[torch.Tensor]]
 
 
 def on_gpu(memory: int) -> ImagenetConfig:
-    """What all loops train on a GPU of so many bytes: ResNet-50 in ImageNet's own size."""
+    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 with ImageNet's image
+    size."""
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(
@@ -66,18 +70,18 @@ def on_gpu(memory: int) -> ImagenetConfig:
         image_size=224,
         batch_size=batch_size,
         steps_per_epoch=GPU_STEPS,
-        # A side that waits while another one is compiled does not hang.
+        # A side that waits while another side compiles does not hang.
         process_group_timeout=3600.0,
     )
 
 
 def first_gpu() -> ImagenetConfig:
-    """`on_gpu` for this machine's first GPU."""
+    """Return `on_gpu` for this machine's first GPU."""
     return on_gpu(torch.cuda.get_device_properties(0).total_memory)
 
 
 def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """As many random images as an epoch of ours takes."""
+    """Return the number of random images that an epoch of Trainyard's loop uses."""
     count = config.batch_size * config.steps_per_epoch
     generator = torch.Generator().manual_seed(config.seed)
     images = torch.randn(count, 3, config.image_size, config.image_size, generator=generator)
@@ -86,7 +90,7 @@ def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
 
 
 def lying_there(config: ImagenetConfig, device: torch.device) -> Batches:
-    """The same on a GPU: one batch for all steps, as ours has."""
+    """Return batches in the memory of a GPU: one batch for all steps, as in Trainyard's loop."""
     side = config.image_size
     images = torch.randn(config.batch_size, 3, side, side, device=device)
     labels = torch.randint(config.num_classes, (config.batch_size,), device=device)
@@ -94,12 +98,12 @@ def lying_there(config: ImagenetConfig, device: torch.device) -> Batches:
 
 
 def optimizer(config: ImagenetConfig, model: nn.Module) -> torch.optim.Optimizer:
-    """SGD as both make it: with momentum, and the kernels that torch takes by itself."""
+    """Return the SGD optimizer of both scripts, with momentum and torch's default kernels."""
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay)
 
 
 def right_in_first(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
-    """Percent of samples whose class is among the first k, for each k."""
+    """Yield the percentage of samples whose class is among the first k, for each k."""
     with torch.inference_mode():
         first = logits.topk(max(most), dim=1).indices.t()
         right = first == labels
@@ -108,7 +112,7 @@ def right_in_first(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> It
 
 
 def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
-    """One epoch: loss and two accuracies are fetched at every step, smoothed over the last ones."""
+    """Run one epoch, with loss and two accuracies fetched at every step and smoothed over the last values."""
     model.train()
     values: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
     ended = time.time()
@@ -131,7 +135,7 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
 
 
 def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Batches) -> None:
-    """One epoch: loss and two accuracies are fetched at every step, and averaged over the epoch."""
+    """Run one epoch, with loss and two accuracies fetched at every step and averaged over the epoch."""
     model.train()
     sums: dict[str, float] = defaultdict(float)
     ended = time.time()
@@ -152,7 +156,7 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
 
 
 class TimmBenchmark:
-    """timm's train benchmark in 16 bits and channels_last: a step waits for the device, and is nothing but the step."""
+    """Train benchmark of timm in 16 bits and channels_last. Each step waits for the device and does no other work."""
 
     def __init__(self, config: ImagenetConfig, device: torch.device, half: torch.dtype) -> None:
         self._device, self._half, self._steps = device, half, config.steps_per_epoch
@@ -164,7 +168,7 @@ class TimmBenchmark:
         self._images = images.contiguous(memory_format=torch.channels_last)
 
     def epoch(self) -> None:
-        """As many steps as an epoch of ours has."""
+        """Run the number of steps of an epoch of Trainyard's loop."""
         self._model.train()
         for _ in range(self._steps):
             self._update.zero_grad()
@@ -178,13 +182,13 @@ class TimmBenchmark:
 
 
 def settle(device: torch.device) -> None:
-    """Wait until the device has done what it was asked for."""
+    """Wait until the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[], None]]:
-    """An epoch of each loop by its name."""
+    """Return an epoch of each loop by its name."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
     update = optimizer(config, model)
     batches: Batches = loader(config) if device.type == "cpu" else lying_there(config, device)
@@ -201,7 +205,7 @@ def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[]
 
 
 def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -> dict[str, Callable[[], None]]:
-    """Those of a GPU, too; `half` is its fast type of 16 bits."""
+    """Return an epoch of each loop, including those for GPUs. `half` is the GPU's fast 16-bit type."""
     benchmark = TimmBenchmark(config, device, half)
 
     def timm() -> None:
@@ -212,7 +216,7 @@ def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -
 
 
 def main() -> None:
-    """Take an epoch whenever told to, until there are no more."""
+    """Run an epoch for each line of input."""
     if sys.argv[1] == "references":
         device = torch.device("cpu")
         found = loops(SAME, device)

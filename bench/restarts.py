@@ -1,8 +1,10 @@
 """`python -m bench.restarts`: seconds from the SIGKILL of a rank to the next step of a job of 2, 4 and 8 hosts.
 
-A host is a launcher on this machine. Ours restarts the ranks in place. Theirs is the same job without that: every
-launcher ends, Kubernetes' Job controller backs off, and all launchers start again. The back-off is not waited for but
-added, by the controller's rule for as many failed pods. What a pod and its container take to start is not in it.
+A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` is the same job without restarts in
+place: every launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
+
+The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The start of
+pods and containers does not count.
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ from bench.trainer_restart import rank_process
 HOSTS = (2, 4, 8)
 PAIRS = 3
 GOAL = 0.5
-"""The highest ratio of ours to theirs."""
+"""Maximum ratio of `ours` to `theirs`."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
-"""https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
+"""Delays of the controller:
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
 
 
 def backoff_seconds(failed_pods: int) -> float:
-    """Return how long the Job controller waits after so many failed pods, when they count together."""
+    """Return the delay of the Job controller after this number of failed pods, if it counts them together."""
     if failed_pods == 0:
         return 0.0
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), LONGEST_BACKOFF_SECONDS)
@@ -92,7 +95,7 @@ def _launchers(hosts: int, folder: Path, restarts: int) -> Iterator[list[subproc
 
 
 def _wait_for(running: list[subprocess.Popen[str]], *starts: str) -> None:
-    """Wait until host 0 has printed lines that start so, in this order."""
+    """Wait until host 0 has printed lines with these prefixes, in this order."""
     printed = running[0].stdout
     assert printed
     for start in starts:
@@ -101,7 +104,7 @@ def _wait_for(running: list[subprocess.Popen[str]], *starts: str) -> None:
 
 
 def main() -> int:
-    """Print a line for each number of hosts; return 1 where a goal is missed."""
+    """Print a line for each number of hosts. Return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=HOSTS)
     parser.add_argument("--pairs", type=int, default=PAIRS)

@@ -1,4 +1,7 @@
-"""`make bench-trainer`: the trainer's speed claims, each two sides timed in turn; fails when a goal is missed."""
+"""`make bench-trainer`: the trainer's speed claims, each with alternate timing of two sides.
+
+Fails if a goal is missed.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ from setup.stores import s3_server
 
 PAIRS = 7
 FINE = 151
-"""Pairs where a goal is a percent."""
+"""Number of pairs of a measure with a goal in percent."""
 ROUNDS = 31
-"""Of the loops that are all compared with each other."""
+"""Number of rounds of the loops that are compared with each other."""
 PROMISED = 98.5
-"""Percent of the held-out digits that the recipe gets right."""
+"""Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
-"""Seconds in which it does so on two cores."""
+"""Promised duration of the digits recipe on two cores."""
 START_SECONDS = 60
-"""How long the S3 server may take to listen."""
+"""Maximum seconds until the S3 server listens."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
 NOT_TAKEN = {
     "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
-"""What the goals name and this bench does not measure, and why."""
+"""Goals that this bench does not measure, with the reason."""
 WITHOUT_A_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
@@ -48,17 +51,20 @@ WITHOUT_A_GPU = dict.fromkeys(
     ),
     "no GPU here",
 )
-"""What it does not measure besides, where there is no GPU."""
+"""Further goals that it does not measure without a GPU."""
 
 
 def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int = PAIRS) -> Measure:
-    """Both sides in the same processes."""
+    """Measure both sides in the same processes."""
     with ranks(kind, world=world, threads=threads) as ask:
         return in_turn(name, goal, lambda: ask("ours")[0], lambda: ask("theirs")[0], pairs)
 
 
 def references(*, threads: int) -> tuple[Measure, ...]:
-    """Our loop against those of two reference scripts, which have a process without the trainer; all in turn."""
+    """Measure Trainyard's loop against those of two reference scripts, in a process without the trainer.
+
+    All alternate.
+    """
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
         ("imagenet-loop", "ours", "imagenet"): 1.0,
@@ -73,7 +79,7 @@ def references(*, threads: int) -> tuple[Measure, ...]:
 
 
 def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
-    """Seconds of waiting against all seconds of the same steps."""
+    """Measure the seconds of waiting against the total seconds of the same steps."""
     with ranks(kind, threads=threads) as ask:
         ask("ours")
         found = [ask("ours") for _ in range(PAIRS)]
@@ -82,7 +88,7 @@ def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
 
 
 def wandb_away(name: str, goal: float) -> Measure:
-    """Training with Weights & Biases at an address where nobody answers, against training without it."""
+    """Measure training with an unreachable Weights & Biases server against training without it."""
     nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     with settings_of(nobody):
         return two_sides(name, "wandb", goal, threads=1, pairs=FINE)
@@ -90,7 +96,7 @@ def wandb_away(name: str, goal: float) -> Measure:
 
 @contextmanager
 def settings_of(settings: dict[str, str]) -> Iterator[None]:
-    """Environment variables for processes that are started in here."""
+    """Set environment variables for processes that start inside the block."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     try:
@@ -104,7 +110,8 @@ def settings_of(settings: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def s3_bucket() -> Iterator[None]:
-    """An S3 server on this machine with a bucket, which processes started in here are told of."""
+    """Start an S3 server with a bucket on this machine, and set its address for processes that start inside the
+    block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -132,19 +139,19 @@ def s3_bucket() -> Iterator[None]:
 
 
 def bucket_share(name: str, goal: float, *, threads: int) -> Measure:
-    """`share` of images that are read from a bucket."""
+    """Measure `share` for images that are read from a bucket."""
     with s3_bucket():
         return share(name, "bucket", goal, threads=threads)
 
 
 def processes(name: str, goal: float, *, cores: int) -> Measure:
-    """Two processes that exchange gradients against one with as many threads as both."""
+    """Measure two processes that exchange gradients against one process with as many threads as both."""
     with ranks("ranks", world=2, threads=cores // 2) as two, ranks("ranks", threads=cores) as one:
         return in_turn(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
 
 
 def digits(name: str, *, threads: int) -> Measure:
-    """Seconds until the digits recipe, as it is, is done and as good as promised, against two minutes."""
+    """Measure the seconds of the digits recipe against two minutes. Raises BenchError below the promised accuracy."""
     if not has_digits():
         raise BenchError("the digits are not there: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={threads}"]
@@ -159,7 +166,7 @@ def digits(name: str, *, threads: int) -> Measure:
 
 
 def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure | Rate, ...]]]:
-    """Each measure by its name. A goal for speed is the inverse of the one for time that it says."""
+    """Return each measure by its name. The goal for time is the inverse of the goal for speed in the name."""
     cores = 2
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE),
@@ -181,7 +188,7 @@ def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure | Rate,
 
 
 def main() -> int:
-    """Take the measures; 0 when every goal is held, 1 when one is short, 2 when one could not be taken."""
+    """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
     known = measures()
     wanted = [name for name in known if name != "gpu" or has_gpu()]
     parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)

@@ -1,4 +1,4 @@
-"""The trainer's claims on a GPU, where this machine has one: our loop against four others, and images a second."""
+"""Claims of the trainer on this machine's GPU: Trainyard's loop against four others, and images per second."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ GOALS = {
     ("gpu-best-settings", "best", "torchvision"): 0.5,
     ("gpu-timm", "best", "timm"): 1.0,
 }
-"""The highest ratio of time that is held, of each measure and its two sides."""
+"""Maximum ratio of time for each measure and its two sides."""
 FLOORS = {"NVIDIA H200": (4000.0, 5800.0)}
-"""Images a second of ResNet-50 that a GPU must train, and the goal."""
+"""Minimum rate and goal of a GPU, in images per second of ResNet-50."""
 NO_FLOOR = (None, None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Images a second; a claim where a floor is set for the GPU, and else a fact."""
+    """Images per second. It is a claim if the GPU has a minimum rate, else only a result."""
 
     name: str
     """Name of the measure."""
     gpu: str
-    """What the GPU calls itself."""
+    """Name of the GPU."""
     rate: float
-    """Images a second."""
+    """Images per second."""
     floor: float | None
-    """The lowest rate that is held; None where none is set."""
+    """Minimum rate, or None if the GPU has none."""
     goal: float | None
-    """The rate to reach."""
+    """Rate to reach, or None."""
 
     @property
     def is_held(self) -> bool:
-        """Whether the floor is met."""
+        """True if the minimum rate is met or there is none."""
         return self.floor is None or self.rate >= self.floor
 
     def line(self) -> str:
-        """The measure in one line."""
+        """Return the measure in one line."""
         start = f"{self.name}  {self.rate:,.0f} images/s on {self.gpu}"
         if self.floor is None or self.goal is None:
             return f"{start}  no floor is set for it"
         return f"{start}  floor {self.floor:,.0f}, goal {self.goal:,.0f}  {'held' if self.is_held else 'short'}"
 
     def record(self) -> dict[str, Any]:
-        """The measure for tools."""
+        """Return the measure for tools."""
         return {**vars(self), "held": self.is_held}
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a GPU that torch can compute on."""
+    """Return True if this machine has a GPU that torch can use."""
     return torch.cuda.is_available()
 
 
 def on_gpu() -> tuple[Measure | Rate, ...]:
-    """All sides in turn: ours in one process, those of reference scripts in another."""
+    """Measure all sides alternately: Trainyard's in one process, those of reference scripts in another."""
     if not has_gpu():
         raise BenchError("there is no GPU here that torch can compute on")
     with (
@@ -80,7 +80,7 @@ def on_gpu() -> tuple[Measure | Rate, ...]:
 
 
 def rates_of(gpu: str, rates: dict[str, float]) -> tuple[Rate, ...]:
-    """The sides' rates; the floor is for the fastest, which is what a user of this GPU would take."""
+    """Return the rates of the sides. The minimum rate applies to the fastest, which a user of this GPU would choose."""
     fastest = max(rates, key=lambda side: rates[side])
     return tuple(
         Rate(name=f"gpu-rate-{side}", gpu=gpu, rate=rate, floor=floor, goal=goal)

@@ -1,6 +1,6 @@
-"""One rank of a trainer measure: builds what is timed, then takes one block of steps whenever it is told to.
+"""Rank of a trainer measure. It builds the timed training and then runs one block of steps for each request.
 
-`python -m bench.trainer_rank KIND FOLDER`; rank 0 reads a block's name a line and answers with `RESULT seconds...`.
+`python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ EPOCHS = 1_000_000
 STEPS = 20
 GLOBAL_BATCH = 64
 STANDSTILL = 1e-9
-"""A learning rate at which weights stay as they are: arithmetic on other weights may take another time."""
+"""Learning rate at which weights do not change. The time of arithmetic can depend on values."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
 Blocks = dict[str, Callable[[], tuple[float, ...]]]
 
 
 class Silent(Reporter):
-    """Says and writes nothing."""
+    """Reporter that prints and writes no events."""
 
     def event(self, name: str, gallery: Any = None, /, *, global_step: int | None = None, **values: Any) -> None:
-        """Nothing."""
+        """Ignore an event."""
 
 
 class NoMeter(Meter):
-    """Counts nothing."""
+    """Meter that counts no samples."""
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Nothing."""
+        """Ignore the samples."""
 
 
 def make_training(
     config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
-    """Our loop; `bare` is one without logging, metrics, clocks and watch."""
+    """Return Trainyard's loop. `bare` disables logging, metrics, clocks and watchdog."""
     report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
     watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
@@ -74,7 +74,7 @@ def make_training(
 
 
 def _same_digits(training: Training, runtime: Runtime) -> Batch:
-    """Make a training take the same tensors at every step."""
+    """Make a training use the same tensors at every step."""
     size = training.config.batch_size
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
@@ -88,7 +88,7 @@ def _same_digits(training: Training, runtime: Runtime) -> Batch:
 
 
 def write_digits(folder: Path, *, samples: int) -> None:
-    """A data set of black digits."""
+    """Write a data set of black digits."""
     head = struct.pack(">4I", 0x803, samples, SIDE, SIDE)
     (folder / DIGIT_IMAGES).write_bytes(head + bytes([1]) + bytes(samples * SIDE**2 - 1))
     labels = bytes(number % CLASSES for number in range(samples))
@@ -96,27 +96,33 @@ def write_digits(folder: Path, *, samples: int) -> None:
 
 
 def _digits(folder: Path) -> DigitsConfig:
-    # Training reads a data set before the bench puts its tensors in place.
+    # `Training` reads a data set before the bench replaces it with its tensors.
     write_digits(folder, samples=10)
     return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long it takes."""
+    """Return the seconds of the work."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:
-    """How long it takes the CPU, all threads together: a machine's other processes change little of that."""
+    """Return the CPU seconds of the work, summed over its threads.
+
+    Other processes of the machine affect them little.
+    """
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def loop(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop, and a hand-written one on the same tensors: where weights lie in memory changes a step's time, too."""
+    """Compare Trainyard's loop with a hand-written one.
+
+    Both use the same tensors, whose memory addresses affect the time.
+    """
     config = _digits(folder)
     training = make_training(config, runtime, folder)
     batch = _same_digits(training, runtime)
@@ -128,11 +134,11 @@ def loop(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop, and the same without anything that looks at it, on the same weights."""
+    """Compare Trainyard's loop with the same loop without observability, on the same weights."""
     full, bare = (make_training(_digits(folder), runtime, folder, bare=bare) for bare in (False, True))
     for training in (full, bare):
         _same_digits(training, runtime)
-    # The same tensors: where they lie in memory changes a step's time by more than what is measured.
+    # Use the same tensors. Their memory addresses change a step's time more than the measured difference.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
     return {
         "ours": lambda: (cpu_seconds(lambda: our_block(full, runtime)),),
@@ -141,7 +147,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop while Weights & Biases does not answer, and without it, on the same weights."""
+    """Compare Trainyard's loop while Weights & Biases does not answer with the loop without it, on the same weights."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
@@ -153,14 +159,14 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Our loop as it is and in the reference scripts' memory format, on generated images."""
+    """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
     ours = make_training(SAME, runtime, folder)
     best = make_training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
     return {"ours": lambda: (our_block(ours, runtime),), "best": lambda: (our_block(best, runtime),)}
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
-    """ResNet-18 on generated images of ImageNet's size: the same global batch for any number of ranks."""
+    """Run ResNet-18 on generated images of ImageNet's size, with the same global batch for any number of ranks."""
     config = ImagenetConfig(
         arch="resnet18",
         batch_size=GLOBAL_BATCH // runtime.world,
@@ -193,7 +199,7 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
 
 
 def generated(folder: Path, runtime: Runtime) -> Blocks:
-    """Waiting for generated images, and the time of the steps."""
+    """Measure the wait for generated images, and the time of the steps."""
     config = ImagenetConfig(
         arch="resnet18", image_size=64, num_classes=10, batch_size=32, steps_per_epoch=8, epochs=EPOCHS
     )
@@ -201,12 +207,12 @@ def generated(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def cache(folder: Path, runtime: Runtime) -> Blocks:
-    """Waiting for images from the mapped cache, and the time of the steps."""
+    """Measure the wait for images from the mapped cache, and the time of the steps."""
     return _waits(_images(folder, data_dir=str(folder / "images"), cache_dir=str(folder / "cache")), runtime, folder)
 
 
 def bucket(folder: Path, runtime: Runtime) -> Blocks:
-    """Waiting for images that come from a bucket at each step, and the time of the steps."""
+    """Measure the wait for images that each step reads from a bucket, and the time of the steps."""
     config = _images(folder, data_dir=f"s3://{BUCKET}/images", stream=True)
     there = Folder(config.data_dir)
     for path in (folder / "images").rglob("*.JPEG"):
@@ -215,7 +221,7 @@ def bucket(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def _images(folder: Path, **settings: Any) -> ImagenetConfig:
-    """Training on a folder of images, which is made."""
+    """Create a folder of images and return a configuration that trains on it."""
     imagenet(folder / "images", classes=4, train=64, tests=1, side=72)
     return ImagenetConfig(
         arch="resnet18", image_size=64, num_classes=4, batch_size=32, epochs=EPOCHS, fake_data=False, **settings
@@ -223,7 +229,8 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """How long training stands still for a checkpoint of ResNet-50 and its optimiser: in the background, and not."""
+    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with and without a background
+    save."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
@@ -261,7 +268,7 @@ KINDS = {
 
 
 def serve(blocks: Blocks, runtime: Runtime) -> None:
-    """Take the blocks that are asked for, until there are no more."""
+    """Run a block for each request, until the input ends."""
     while True:
         name = runtime.broadcast(sys.stdin.readline().strip() if runtime.rank == 0 else "")
         if not name:
@@ -274,7 +281,7 @@ def serve(blocks: Blocks, runtime: Runtime) -> None:
 
 
 def main() -> None:
-    """One rank of a kind of measure."""
+    """Run one rank of a kind of measure."""
     kind, folder = sys.argv[1], Path(sys.argv[2])
     runtime = start_runtime(_digits(folder))
     serve(KINDS[kind](folder, runtime), runtime)

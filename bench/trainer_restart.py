@@ -1,4 +1,4 @@
-"""The restart measure: from the SIGKILL of a worker to the next new step, below a launcher with its defaults."""
+"""Restart measure: time from the SIGKILL of a worker to the next new step, under a launcher with its defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.trainer_rank import write_digits
 
 
 def restart(launcher: str) -> float:
-    """Return the seconds from the SIGKILL of one of two ranks to the next step, below a launcher with its defaults."""
+    """Return the seconds from the SIGKILL of one of two ranks to the next step, under a launcher with its defaults."""
     with tempfile.TemporaryDirectory() as folder:
         write_digits(Path(folder), samples=1000)
         flags = ["--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=16"]
@@ -42,7 +42,7 @@ def restart(launcher: str) -> float:
                     killed = time.perf_counter()
             return time.perf_counter() - killed
         finally:
-            # Kill at once: a launcher that is asked to end waits for its ranks, and they save first.
+            # Kill at once. On SIGTERM a launcher waits for its ranks, which save first.
             left = [rank_process(process.pid, rank) for rank in (0, 1)]
             os.killpg(process.pid, signal.SIGKILL)
             for rank in left:
@@ -51,7 +51,7 @@ def restart(launcher: str) -> float:
 
 
 def rank_process(parent: int, rank: int) -> int:
-    """Return the process below `parent` that is this rank. The trainer names its process after the rank."""
+    """Return the descendant of `parent` that is this rank. The trainer names its process after the rank."""
     waiting = [parent]
     while waiting:
         found = waiting.pop()

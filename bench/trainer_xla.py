@@ -1,4 +1,4 @@
-"""The trainer's claim about PyTorch/XLA: an SPMD program compiles nothing after its first steps."""
+"""Claim of the trainer about PyTorch/XLA: an SPMD program compiles no graph after its first steps."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from bench.trainer_rank import write_digits
 
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 STEADY = 3
-"""Step from which on the graph is the same."""
+"""Step from which the graph stays the same."""
 SAMPLES = 2000
 LINE = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A claim: an event happens at most `goal` times."""
+    """Claim that an event happens at most `goal` times."""
 
     name: str
     """Name of the measure."""
     found: int
     """Number of events."""
     steps: int
-    """Number of steps in which they were counted."""
+    """Number of steps during which the events were counted."""
     goal: int
-    """Highest number that meets the goal."""
+    """Maximum number that meets the goal."""
 
     @property
     def is_held(self) -> bool:

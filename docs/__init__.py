@@ -1,1 +1,1 @@
-"""Documentation, and what generates the parts of it that code decides."""
+"""Documentation, and the generators of its reference pages."""

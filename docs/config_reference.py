@@ -1,4 +1,4 @@
-"""`python -m docs.config_reference` writes docs/config.md: every key of a stack's YAML, from the models themselves."""
+"""`python -m docs.config_reference` writes docs/config.md: every key of a stack's YAML, from the models."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ INTRODUCTION = """\
 Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.config_reference`.
 
 - `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
-- `python -m stack_config Pulumi.<stack>.yaml` says what is wrong with a file; `make up` and `pulumi up` do it first.
+- `python -m stack_config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.
 - An unknown key is an error. A key without a default is required.
-- An entry of `trainyard:jobs` is a job, or the name of one of the [recipes](recipes/README.md).
-- What each kind of job can and cannot do is in [kinds.md](kinds.md).
-- `pulumi config set --secret secrets:NAME` in `make shell STACK=...` stores a secret that a job's `secrets` may name.
+- An entry of `trainyard:jobs` is a job, or the name of one of the [examples](recipes/README.md).
+- [kinds.md](kinds.md) compares the kinds of job.
+- `pulumi config set --secret secrets:NAME` in `make shell STACK=...` stores a secret for a job's `secrets`.
 """
 
 CONSTRAINTS = {
@@ -34,11 +34,11 @@ CONSTRAINTS = {
     "minLength": "at least {} characters",
     "maxLength": "at most {} characters",
 }
-"""How a constraint of the schema reads."""
+"""Text of each constraint in the JSON schema."""
 
 
 def render() -> str:
-    """The text of docs/config.md."""
+    """Return the text of docs/config.md."""
     schema = StackConfig.model_json_schema()
     models = {"": schema, **schema["$defs"]}
     for section in _descendants(Section):
@@ -52,14 +52,14 @@ def render() -> str:
 
 
 def _descendants(section: type[Section]) -> Iterator[type[Section]]:
-    """The sections that build on one, those first that others build on."""
+    """Yield all subclasses of a section, base classes first."""
     for each in section.__subclasses__():
         yield each
         yield from _descendants(each)
 
 
 def _flags() -> str:
-    """What a job's `flags` may be."""
+    """Return the section about a job's `flags`."""
     rows = ["| flag | takes | of |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
         recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
@@ -67,12 +67,12 @@ def _flags() -> str:
         keys = ", ".join([f"`{name}`", *others])
         takes = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
         rows.append(f"| {keys} | {takes} | {', '.join(recipes)} |")
-    text = "`python -m trainer RECIPE --help` says what each is for, and its default."
+    text = "`python -m trainer RECIPE --help` describes them and prints their defaults."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 
 
 def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Heading and model of each section, outer before inner, in the order of the fields."""
+    """Yield heading and model of each section, outer before inner, in the order of the fields."""
 
     def walk(key: str, kind: str, field: dict[str, Any]) -> Iterator[tuple[str, str]]:
         names = [reference.rpartition("/")[2] for reference in _references(field)]
@@ -89,7 +89,7 @@ def _sections(schema: dict[str, Any], models: dict[str, Any]) -> Iterator[tuple[
 
 
 def _references(field: dict[str, Any]) -> list[str]:
-    """The models that a field holds."""
+    """Return the models that a field refers to."""
     if "$ref" in field:
         return [field["$ref"]]
     inner = [field["items"]] if "items" in field else [*field.get("oneOf", ()), *field.get("anyOf", ())]
@@ -97,7 +97,7 @@ def _references(field: dict[str, Any]) -> list[str]:
 
 
 def _table(model: dict[str, Any]) -> str:
-    """One row a key."""
+    """Return a table with one row per key."""
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     required = model.get("required", ())
     for key, field in model["properties"].items():
@@ -116,7 +116,7 @@ def _default(field: dict[str, Any]) -> str:
 
 
 def _type(field: dict[str, Any]) -> str:
-    """What a key takes."""
+    """Return the type of a key."""
     if _references(field):
         return "list of sections" if "items" in field else "section"
     if "const" in field:

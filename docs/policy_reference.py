@@ -1,4 +1,4 @@
-"""`python -m docs.policy_reference` writes docs/policy.md: every rule, from the rules themselves."""
+"""`python -m docs.policy_reference` writes docs/policy.md: every rule, from the rules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ TARGET = Path(__file__).with_name("policy.md")
 INTRODUCTION = """\
 # Policy
 
-What a stack must and should not do, generated from `policy/` by `python -m docs.policy_reference`.
+Rules for stacks, generated from `policy/` by `python -m docs.policy_reference`.
 
 The rules run as plain predicates in `make preview`, and as a Pulumi policy pack (`pulumi preview --policy-pack
-policy/pack`), from one source. A `mandatory` finding fails the preview; an `advisory` one is shown.
+policy/pack`), from the same source. A `mandatory` finding fails the preview; an `advisory` one is shown.
 
 ```yaml
 trainyard:policy:
@@ -24,13 +24,14 @@ trainyard:policy:
   may_replace: [gpus]
 ```
 
-A rule's level may differ in a stack, a resource may break a rule for a reason that every preview shows, and
-`may_replace` names the pools with a running job and the buckets that a plan may replace or delete.
+`levels` changes the level of a rule in a stack. `exceptions` allows a resource to break a rule, for a reason that
+every preview shows. `may_replace` lists the pools with a running job and the buckets that a plan may replace or
+delete.
 """
 
 
 def render() -> str:
-    """The text of docs/policy.md."""
+    """Return the text of docs/policy.md."""
     rows = ["| rule | level | looks at | why |", "|---|---|---|---|"]
     for rule in RULES:
         kinds = ", ".join(f"`{kind.rpartition(':')[2]}`" for kind in rule.types)

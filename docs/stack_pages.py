@@ -1,4 +1,4 @@
-"""`python -m docs.stack_pages` writes docs/stacks: of each stack what it is, costs and needs, and its jobs."""
+"""`python -m docs.stack_pages` writes docs/stacks: the commands, price, quota and jobs of each stack."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from workloads.topology import topology
 PROJECT = Path(__file__).resolve().parents[1]
 TARGET = Path(__file__).with_name("stacks")
 STACKS = ("dev", "eks", "gke-tpu", "gke-v100", "local")
-"""The stacks that come with the project; a user's own are theirs."""
+"""Stacks that come with the project. Users' own stacks have no page."""
 
 
 def render(stack: str) -> str:
-    """The text of a stack's page."""
+    """Return the text of a stack's page."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     config = load_file(file)
     comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())

@@ -1,4 +1,4 @@
-"""`python -m docs.versions_reference` writes docs/versions.md: each part, its version, source and end of support."""
+"""`python -m docs.versions_reference` writes docs/versions.md: version, source and end of support of each part."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ and Go module is in the lock file that belongs to the pin.
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One pinned part and its support."""
+    """Pinned part and its support."""
 
     name: str
-    """Name for people."""
+    """Display name."""
     package: str
-    """Name in its registry: a Go module, a Python package, an image."""
+    """Name in its registry: a Go module, a Python package or an image."""
     pin: str
-    """File of the project that pins it."""
+    """File of the project with the pin."""
     ends: date | None = None
-    """Last day of support; None if its project publishes no date."""
+    """Last day of support, or None if the project publishes no date."""
     rule: str
-    """Source of that date, or what its project says of support."""
+    """Source of that date, or the project's support policy."""
     reason: str = ""
-    """Why a part whose support has ended is still used."""
+    """Reason to use a part after the end of its support."""
 
     @property
     def version(self) -> str:
-        """The pinned version. Raises ValueError if the file does not pin the package."""
+        """Pinned version. Raises ValueError if the file does not pin the package."""
         text = (PROJECT / self.pin).read_text(encoding="utf-8")
         name = re.escape(self.package)
         found = re.search(rf"(?m)(?:^|\s|/){name}(?:\[\w+\])?(?:==| v|:v?)(\d\S*?)(?:\s|\"|$)", text)
@@ -52,7 +52,7 @@ class Part:
 KUBERNETES_RULE = "14 months after 1.37.0: https://kubernetes.io/releases/patch-releases/#support-period"
 CONTAINERD_RULE = "https://github.com/containerd/containerd/blob/v2.4.2/RELEASES.md"
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
-"""Support of projects that publish no dates."""
+"""Support policy of projects that publish no dates."""
 TORCH_RULE = "fixes come in the newest minor version: https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 CLOUDS = f"""
 ## Clouds
@@ -228,7 +228,7 @@ GROUPS = {
     "The program": PROGRAM,
     "Images": IMAGES,
 }
-"""Heading -> its parts."""
+"""Parts under each heading."""
 
 
 def render() -> str:

@@ -1,1 +1,1 @@
-"""What is provisioned: the platform that jobs run on. Nothing is imported here, so that pure modules stay pure."""
+"""Platforms that jobs run on. This module imports nothing, so that pure modules stay pure."""

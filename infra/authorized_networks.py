@@ -1,4 +1,4 @@
-"""Who may reach an API server from outside: what is wrong with `authorized_networks`, whatever the cloud. Pure."""
+"""Validation of `authorized_networks` for every cloud. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from ipaddress import IPv4Network, collapse_addresses
 from infra.settings.problem import Problem
 
 EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
-"""Ranges of documentation, which nobody has: https://www.rfc-editor.org/rfc/rfc5737"""
+"""Documentation ranges, which are not assigned to anybody: https://www.rfc-editor.org/rfc/rfc5737"""
 
 
 def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
-    """The ranges that are, together, the whole internet."""
+    """Yield a problem if the ranges together cover the whole internet."""
     ranges = [IPv4Network(each) for each in networks]
     if any(each.prefixlen == 0 for each in collapse_addresses(ranges)):
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
-        what = "is the whole internet" if ranges[widest].prefixlen == 0 else "is with the others the whole internet"
+        what = (
+            "covers the whole internet"
+            if ranges[widest].prefixlen == 0
+            else "covers the whole internet with the others"
+        )
         message = f"{what}; write the ranges that you use, or none"
         yield Problem(
             "cloud.authorized_networks.open_to_all",

@@ -1,4 +1,4 @@
-"""Cloud: what shared code asks of a stack's platform. One class per kind of platform implements it. No Pulumi."""
+"""Cloud: interface of a stack's platform. Each kind of platform has one implementation. No Pulumi."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY_IMAGE = frozenset({TRAINER, *OWN_IMAGES})
 
 
 class Cloud(ABC):
-    """A platform of a stack, as its settings describe it. The defaults are those of a cluster without a cloud."""
+    """Platform of a stack, built from its settings. The defaults are those of a cluster without a cloud."""
 
     scheme = ""
     """Scheme of the bucket's URL; empty if the bucket is a volume in the cluster."""
@@ -60,7 +60,7 @@ class Cloud(ABC):
 
     @property
     def built_images(self) -> frozenset[str]:
-        """Names of Trainyard's own images that the stack can build."""
+        """Names of the builtin images that the stack can build."""
         return frozenset()
 
     def operators(self, needed: frozenset[str]) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Cloud(ABC):
         return []
 
     def up_problems(self, checkout: str, stack: str) -> list[str]:
-        """Return why `make up` of the stack would fail although the settings are valid."""
+        """Return the reasons for which `make up` of the stack would fail although the settings are valid."""
         del checkout, stack
         return []
 
@@ -104,7 +104,7 @@ class Cloud(ABC):
         return {}
 
     def price_lines(self) -> Iterable[Line]:
-        """Return the priced parts of the platform."""
+        """Return the price lines of the platform."""
         return ()
 
     def cost_estimate(self) -> CostEstimate:
@@ -114,11 +114,10 @@ class Cloud(ABC):
     def scheduling(
         self, accelerator: str | None, topology: str | None = None, *, pool: str | None = None, gpus_per_host: int = 0
     ) -> Scheduling:
-        """Return what a job's pods need to get onto nodes with its accelerators.
+        """Return the scheduling constraints of a job's pods for its accelerators.
 
-        Name the pool if it is known: a host that fits in several pools could take a node that another job needs whole.
-        Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform does not have the
-        accelerator.
+        Name the pool if it is known. Otherwise a host that fits several pools could take a node that another job needs.
+        Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform lacks the accelerator.
         """
         if accelerator is None:
             return Scheduling(node_selector=in_pool(pool))
@@ -129,7 +128,7 @@ class Cloud(ABC):
     def accelerator_scheduling(
         self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
-        """Return what a job's pods need to get an accelerator; `found` is its slice if it is a TPU."""
+        """Return the scheduling constraints of a job's pods for an accelerator; `found` is its slice if it is a TPU."""
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:
         """Return a client that lists the cloud's resources with its command-line tool."""
@@ -144,7 +143,7 @@ class Cloud(ABC):
         raise NotImplementedError
 
     def declare(self) -> None:
-        """Declare the platform's cloud resources, without those in its cluster."""
+        """Declare the platform's cloud resources, without those inside its cluster."""
         raise NotImplementedError
 
     @abstractmethod

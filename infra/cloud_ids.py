@@ -1,4 +1,4 @@
-"""Ids that follow from the names of cloud resources: by them an update that died finds what it began. Pure."""
+"""Ids of cloud resources that follow from their names. An interrupted update can then find what it created. Pure."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ TEMPLATES: Mapping[str, str] = {
     "aws:ecr/repository:Repository": "{name}",
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": "{repository}",
 }
-"""Type -> id, as the provider's page of the type gives it for import: https://www.pulumi.com/registry/packages"""
+"""Template of each type's id, from the import section of the provider's page:
+https://www.pulumi.com/registry/packages"""
 
 
 def known_id(type_: str, inputs: Mapping[str, Any]) -> str | None:
-    """The id that follows from a resource's inputs; None where only the cloud knows it."""
+    """Return the id that follows from a resource's inputs, or None if the cloud generates it."""
     if type_.startswith("kubernetes:"):
         metadata = inputs.get("metadata") or {}
         names = [metadata.get("namespace"), metadata.get("name")]

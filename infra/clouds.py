@@ -16,7 +16,7 @@ from infra.local.cloud import Local
 CLOUDS: Mapping[str, Callable[[Any], Cloud]] = MappingProxyType(
     {"local": Local, "kubeconfig": Existing, "gke": Gke, "eks": Eks}
 )
-"""`kind` of a platform's settings -> its Cloud."""
+"""Cloud class for each `kind` of platform settings."""
 
 
 def cloud_of(platform: PlatformConfig) -> Cloud:

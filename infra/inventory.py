@@ -1,4 +1,4 @@
-"""Inventory of a cloud: resource kinds with their listing commands, and the test of which resources are a stack's."""
+"""Inventory of a cloud: resource kinds with their listing commands, and the ownership rules. No Pulumi."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ NAMING_KEYS = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """A kind of resource in a cloud."""
+    """Kind of resource in a cloud."""
 
     kind: str
     """Name of the kind."""
     words: tuple[str, ...]
     """Command that lists all resources of the kind as JSON, without project.
 
-    `{region}`, `{name}` and `{label}` stand for the stack's region, its cluster and the label of the cluster's
-    resources.
+    The placeholders are `{region}`, `{name}` (the cluster) and `{label}` (the label of the cluster's resources).
     """
     rows: str = ""
     """Key of the list in the answer; empty if the answer is the list."""
@@ -45,7 +44,7 @@ class Listing:
     tags: tuple[str, ...] = ()
     """Command that returns the tags of one resource, `{id}`, if the listing has none."""
     types: tuple[str, ...] = ()
-    """Pulumi's types of the kind, by which a simulated cloud lists it."""
+    """Pulumi types of the kind, by which a simulated cloud lists it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +54,15 @@ class Found:
     kind: str
     name: str
     labels: Mapping[str, str]
-    """Its labels or tags."""
+    """Labels or tags."""
     id: str = ""
-    """The provider's id for it."""
+    """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Its other string fields, under Pulumi's names."""
+    """Other string fields, under Pulumi's names."""
 
     @property
     def network(self) -> str:
-        """Name or id of its network; empty if unknown."""
+        """Name or id of the network, empty if unknown."""
         facts = self.facts
         return (facts.get("network") or facts.get("vpcId") or facts.get("vPCId") or "").rpartition("/")[2]
 
@@ -98,7 +97,7 @@ def labels_of(found: Any) -> dict[str, str]:
 Lister = Callable[[Listing], Iterable[Found]]
 """Function that lists every resource of a kind."""
 Ask = Callable[..., Any]
-"""Function that runs a command and returns its JSON."""
+"""Function that runs a command and returns its JSON output."""
 
 
 class PlannedResource(Protocol):
@@ -131,13 +130,13 @@ class Ownership:
     """Labels and names that identify a stack's resources."""
 
     cluster: str
-    """Name of its cluster."""
+    """Name of the cluster."""
     label: str
-    """Value of the label that says for which cluster a resource was created."""
+    """Value of the cluster label on the stack's resources."""
     names: Mapping[str, Sequence[re.Pattern[str]]]
-    """Kind -> names that only the stack's resources have."""
+    """Patterns of names that only the stack's resources have, by kind."""
     shared_names: Mapping[str, Sequence[re.Pattern[str]]]
-    """Kind -> names that other resources may have too, because they do not contain the cluster's name."""
+    """Patterns of names without the cluster's name, by kind. Other resources may have such names."""
 
     def has(self, found: Found, networks: Iterable[str]) -> bool:
         """Return True if the stack created the resource; `networks` are the ids of the stack's networks."""

@@ -15,7 +15,7 @@ PROVIDER_ENVIRONMENT = {PROVIDER_TMPDIR: "TMPDIR"}
 
 
 def kubeconfig_files(path: str | None) -> list[Path]:
-    """The files that kubectl reads: `path` if given, else those of `$KUBECONFIG`, else `~/.kube/config`.
+    """Return the files that kubectl reads: `path` if given, else those of `$KUBECONFIG`, else `~/.kube/config`.
 
     Rule: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
     """
@@ -25,8 +25,8 @@ def kubeconfig_files(path: str | None) -> list[Path]:
 
 
 def contexts(files: list[Path]) -> list[str]:
-    """Names of the contexts in those of the files that exist. Raises ValueError for a file that is no kubeconfig."""
-    # Only this platform needs it.
+    """Return the contexts of the existing files. Raises ValueError for a file that is not a kubeconfig."""
+    # Only existing clusters need it.
     import yaml
 
     found: list[str] = []

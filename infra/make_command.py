@@ -1,17 +1,17 @@
-"""Spells the make commands that messages advise, for the stack that the reader works on."""
+"""Formatting of make commands in messages, for the current stack."""
 
 from __future__ import annotations
 
 import os
 
 DEFAULT_STACK = "local"
-"""The stack of `make` without `STACK=`; the Makefile has the same default."""
+"""Default stack of `make`, as in the Makefile."""
 
 
 def make_command(target: str, **variables: str) -> str:
-    """Return the command for a target in backquotes: `make down STACK=other`.
+    """Return the command for a target in backquotes, such as `make down STACK=other`.
 
-    The stack is $STACK, which make exports. `variables` are variables of make; one without a value is left out.
+    The stack is $STACK, which make exports. `variables` are make variables. Empty ones are left out.
     """
     named = {"STACK": os.environ.get("STACK", ""), **variables}
     if named["STACK"] == DEFAULT_STACK:

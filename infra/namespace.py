@@ -1,4 +1,4 @@
-"""The TrainingNamespace component: where jobs run, as whom, and the claim on the volume that is their bucket."""
+"""The TrainingNamespace component: namespace and service account of jobs, and the claim of a bucket volume."""
 
 from __future__ import annotations
 
@@ -26,42 +26,45 @@ BUCKET_CLAIM = "bucket"
 
 @dataclass(frozen=True, kw_only=True)
 class BucketClaim:
-    """A claim on storage for the bucket."""
+    """Persistent volume claim of the bucket."""
 
     size: str
-    """Storage to ask for, a Kubernetes quantity."""
+    """Requested storage, a Kubernetes quantity."""
     access_mode: str
     """Kubernetes access mode."""
     storage_class: pulumi.Input[str] | None = None
     """Storage class; None for the cluster's default."""
     folder: str | None = None
-    """Folder that every node offers as the volume; None for a volume that the storage class makes."""
+    """Folder of every node that holds the volume. None for a volume of the storage class."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingNamespaceArgs:
-    """What a training namespace is made from."""
+    """Arguments of a training namespace."""
 
     namespace: str
     """Name of the namespace in the cluster."""
     is_present: bool = False
-    """Whether it is there already and stays."""
+    """True if the namespace already exists. The stack then does not delete it."""
     bucket: BucketClaim | None = None
-    """The bucket's volume; None for an object store."""
+    """Volume of the bucket, or None for an object store."""
     account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Annotations of the pods' service account: who they are to the cloud."""
+    """Annotations of the pods' service account, such as its cloud identity."""
 
 
 class TrainingNamespace(pulumi.ComponentResource):
-    """A namespace with what every job in it shares; one that is made here enforces the `restricted` Pod Security
-    Standard, which all pods of ours keep to anywhere."""
+    """Namespace with the objects that all its jobs share.
+
+    A namespace that the stack creates enforces the `restricted` Pod Security Standard. All of Trainyard's pods satisfy
+    it.
+    """
 
     namespace: pulumi.Output[str]
-    """Name of the namespace, known when it is there."""
+    """Name of the namespace, known when it exists."""
     service_account: pulumi.Output[str]
-    """Name of the service account of all pods: it has no rights and no token."""
+    """Name of all pods' service account, which has no permissions and no token."""
     bucket_claim: pulumi.Output[str] | None
-    """Name of the bucket's persistent volume claim; None for an object store."""
+    """Name of the bucket's persistent volume claim, or None for an object store."""
 
     def __init__(self, name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:TrainingNamespace", name, None, opts)
@@ -92,7 +95,7 @@ class TrainingNamespace(pulumi.ComponentResource):
         volume = None if bucket.folder is None else _volume(f"{name}-volume", args.namespace, bucket, opts)
         claim = PersistentVolumeClaim(
             name,
-            # Not awaited: many storage classes bind a claim only when its first pod is there.
+            # Do not wait: many storage classes bind a claim only after its first pod exists.
             metadata=self._metadata(BUCKET_CLAIM, {"pulumi.com/skipAwait": "true"}),
             spec=PersistentVolumeClaimSpecArgs(
                 access_modes=[bucket.access_mode],
@@ -116,9 +119,9 @@ def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOpti
 
 
 def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """The name, and storage class, of a volume over the nodes' folder.
+    """Create a volume on the nodes' folder. Return its name, which is also its storage class.
 
-    Each namespace has one of its own: a volume whose claim is gone is never bound again, and its data stays.
+    Each namespace has a separate volume. A volume without its claim is never bound again, and its data stays.
     """
     called = f"{namespace}-bucket"
     volume = PersistentVolume(

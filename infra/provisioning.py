@@ -1,4 +1,4 @@
-"""Provisions the operators that a stack's jobs need on its platform."""
+"""Installation of the operators that a stack's jobs need."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from infra.platform import Platform
 
 
 def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
-    """Install operators on the platform. Return the resources that jobs must wait for; none without operators.
+    """Install operators on the platform. Return the resources that jobs must wait for.
 
-    Raises ValueError without set-up.
+    Raises ValueError if set-up has not run.
     """
     if not names:
         return []
-    # Not needed by most stacks, and slow to import.
+    # Most stacks do not need this module, and its import is slow.
     from infra.operators.operators import Operators, OperatorsArgs
 
     args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())

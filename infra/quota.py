@@ -11,7 +11,7 @@ class Quota:
     """An amount of one quota."""
 
     name: str
-    """The cloud's name of it, followed by its dimensions."""
+    """Name of the quota in the cloud, followed by its dimensions."""
     location: str
     """Region of the quota; `global` for all regions."""
     amount: int
@@ -21,7 +21,7 @@ class Quota:
 
 
 QuotaNeeds = Counter[tuple[str, str, str]]
-"""(name, `global` or empty, source) -> amount."""
+"""Amount by name, scope (`global` or empty) and source."""
 
 
 def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:

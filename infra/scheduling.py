@@ -1,4 +1,4 @@
-"""Scheduling: what the pods of a job need to get onto nodes with its accelerators. No Pulumi."""
+"""Scheduling: constraints and resources of a job's pods for its accelerators. No Pulumi."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from infra.naming import POOL_LABEL
 TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
-"""https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
+"""Resource name of EFA adapters: https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduling:
-    """What the pods of a job say; all of it is empty for a job on CPU."""
+    """Scheduling fields of a job's pods. All are empty for a job on CPU."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes."""
     tolerations: Sequence[Mapping[str, str]] = ()
-    """Taints of those nodes, each with Kubernetes' own keys."""
+    """Tolerations in Kubernetes' format."""
     accelerator_resource: str | None = None
-    """Kubernetes resource that the accelerators are asked as."""
+    """Kubernetes resource of the accelerators."""
     annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the pods: the networks of their accelerators."""
+    """Annotations of the pods, with the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
-    """Further resources of each host and how many of them: its network adapters."""
+    """Further resources of each host with their counts, such as network adapters."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that programs of the trainer's image need on such nodes."""
+    """Variables that programs in the trainer image need on these nodes."""
     profile: NcclEnvironmentScript | None = None
-    """What programs are started from, where the hosts have it."""
+    """Script that sets NCCL's environment, on hosts that have one."""
 
 
 def in_pool(pool: str | None) -> dict[str, str]:
@@ -52,7 +52,7 @@ def tolerate(key: str) -> dict[str, str]:
 
 
 def tpu_scheduling(found: TpuSlice) -> Scheduling:
-    """Return what pods need for a TPU slice on nodes that are labelled as GKE labels them."""
+    """Return the scheduling fields for a TPU slice, with GKE's node labels."""
     return Scheduling(
         node_selector=slice_labels(found),
         tolerations=(tolerate(tpus.RESOURCE),),

@@ -1,1 +1,1 @@
-"""What a stack must and should not do: rules, as predicates over its resources and as a Pulumi policy pack."""
+"""Policy: rules for a stack, as predicates over its resources and as a Pulumi policy pack."""

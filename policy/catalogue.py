@@ -1,4 +1,4 @@
-"""RULES: every rule of Trainyard, in the order of the documentation."""
+"""RULES: all rules of Trainyard, in the order of the documentation."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from policy.job_rules import JOB_RULES
 from policy.rules import Rule
 
 RULES: tuple[Rule, ...] = (*CLOUD_RULES, *JOB_RULES)
-"""All rules; names differ."""
+"""All rules. Their names are unique."""

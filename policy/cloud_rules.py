@@ -1,4 +1,4 @@
-"""Rules about what is made in a cloud: clusters, nodes, identities, buckets."""
+"""Rules for cloud resources: clusters, nodes, identities and buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _node_account(inputs: Inputs) -> str | None:
 
 
 def _gke_ends(inputs: Inputs) -> str | None:
-    """Pools of accelerators alone: GPUs attached to machines, machines that carry them, TPUs."""
+    """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
     machine = str(value(inputs, "nodeConfig.machineType"))
     if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(
         ("a2-", "a3-", "a4-", "g2-", "ct", "tpu")
@@ -40,20 +40,20 @@ def _gke_ends(inputs: Inputs) -> str | None:
     least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))
     if least == 0 or value(inputs, "nodeConfig.maxRunDuration"):
         return None
-    return "accelerators cost until somebody removes them; set min_nodes: 0 or max_run_hours"
+    return "idle accelerators cost money until they are deleted; set min_nodes: 0 or max_run_hours"
 
 
 def _gke_networks(inputs: Inputs) -> str | None:
     blocks = value(inputs, "masterAuthorizedNetworksConfig.cidrBlocks") or []
-    return "the API server answers the whole internet" if any(b.get("cidrBlock") in WORLD for b in blocks) else None
+    return "the API server is open to the whole internet" if any(b.get("cidrBlock") in WORLD for b in blocks) else None
 
 
 def _eks_networks(inputs: Inputs) -> str | None:
     if not value(inputs, "vpcConfig.endpointPublicAccess"):
         return None
-    # Without ranges EKS means all.
+    # Without ranges, EKS allows all addresses.
     ranges = value(inputs, "vpcConfig.publicAccessCidrs") or [WORLD[0]]
-    return "the API server answers the whole internet" if set(ranges) & set(WORLD) else None
+    return "the API server is open to the whole internet" if set(ranges) & set(WORLD) else None
 
 
 def _primitive(inputs: Inputs) -> str | None:
@@ -62,7 +62,7 @@ def _primitive(inputs: Inputs) -> str | None:
 
 def _public_member(inputs: Inputs) -> str | None:
     members = [*many(inputs.get("member")), *many(inputs.get("members") or [])]
-    return "grants a role to everybody" if set(map(str, members)) & set(EVERYBODY) else None
+    return "grants a role to everyone" if set(map(str, members)) & set(EVERYBODY) else None
 
 
 def _wildcards(inputs: Inputs) -> str | None:
@@ -78,14 +78,14 @@ def _wildcards(inputs: Inputs) -> str | None:
 
 def _gcs(inputs: Inputs) -> str | None:
     if inputs.get("uniformBucketLevelAccess") is not True:
-        return "has access lists of single objects"
-    return None if inputs.get("publicAccessPrevention") == "enforced" else "may be made public"
+        return "allows access lists of single objects"
+    return None if inputs.get("publicAccessPrevention") == "enforced" else "can be made public"
 
 
 def _s3(inputs: Inputs) -> str | None:
     keys = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
     missing = [key for key in keys if inputs.get(key) is not True]
-    return f"may be made public: {', '.join(missing)} off" if missing else None
+    return f"can be made public: {', '.join(missing)} off" if missing else None
 
 
 def _eks_secrets(inputs: Inputs) -> str | None:
@@ -100,7 +100,7 @@ def _disks(inputs: Inputs) -> str | None:
 
 def _labelled(inputs: Inputs) -> str | None:
     labels = inputs.get("resourceLabels") or inputs.get("labels") or inputs.get("tags")
-    return None if labels else "has no labels, so its cost is nobody's"
+    return None if labels else "has no labels, so its cost cannot be attributed"
 
 
 def _rule(name: str, level: Level, types: tuple[str, ...], check: Check, why: str, link: str) -> Rule:
@@ -113,7 +113,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         _must("privateClusterConfig.enablePrivateNodes", True, "nodes have public addresses"),
-        "A node that has no public address cannot be reached from the internet.",
+        "A node without a public address cannot be reached from the internet.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/private-cluster-concept",
     ),
     _rule(
@@ -121,7 +121,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         _has("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
-        "A job then has its own rights and no key that could leak.",
+        "Each job then has its own permissions and no key that can leak.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
     ),
     _rule(
@@ -129,7 +129,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         _must("enableShieldedNodes", True, "nodes are not shielded"),
-        "A shielded node proves to the control plane that it is what it says.",
+        "A shielded node proves its identity and integrity to the control plane.",
         "https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
     ),
     _rule(
@@ -137,7 +137,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         lambda inputs: "has attribute-based access control" if inputs.get("enableLegacyAbac") else None,
-        "Attribute-based access control gives every service account the rights of an administrator.",
+        "Attribute-based access control gives every service account administrator permissions.",
         HARDENING,
     ),
     _rule(
@@ -145,7 +145,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         _gke_networks,
-        "An API server that answers everybody is one stolen credential away from everything.",
+        "With a public API server, one stolen credential gives access to the whole cluster.",
         HARDENING,
     ),
     _rule(
@@ -153,7 +153,7 @@ CLOUD_RULES = (
         "mandatory",
         EKS,
         _eks_networks,
-        "An API server that answers everybody is one stolen credential away from everything.",
+        "With a public API server, one stolen credential gives access to the whole cluster.",
         "https://docs.aws.amazon.com/eks/latest/userguide/cluster-endpoint.html",
     ),
     _rule(
@@ -161,7 +161,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE_POOL,
         _node_account,
-        "The default service account may edit the whole project in many organizations.",
+        "In many organizations the default service account can edit the whole project.",
         HARDENING,
     ),
     _rule(
@@ -169,7 +169,7 @@ CLOUD_RULES = (
         "mandatory",
         ("IAMMember", "IAMBinding"),
         _primitive,
-        "Owner, editor and viewer reach every service of a project.",
+        "Owner, editor and viewer apply to every service of a project.",
         "https://cloud.google.com/iam/docs/roles-overview#basic",
     ),
     _rule(
@@ -177,7 +177,7 @@ CLOUD_RULES = (
         "mandatory",
         ("IAMMember", "IAMBinding"),
         _public_member,
-        "What everybody may read is copied before it is noticed.",
+        "Public data is copied before anyone notices.",
         "https://cloud.google.com/storage/docs/public-access-prevention",
     ),
     _rule(
@@ -185,7 +185,7 @@ CLOUD_RULES = (
         "mandatory",
         ("aws:iam/policy:Policy", "aws:iam/rolePolicy:RolePolicy"),
         _wildcards,
-        "A wildcard grants what nobody meant, and what AWS adds later.",
+        "A wildcard also grants unintended actions and those that AWS adds later.",
         "https://docs.aws.amazon.com/IAM/latest/UserGuide/best-practices.html#grant-least-privilege",
     ),
     _rule(
@@ -193,7 +193,7 @@ CLOUD_RULES = (
         "mandatory",
         ("gcp:storage/bucket:Bucket",),
         _gcs,
-        "Checkpoints are the product: one grant too many gives them away.",
+        "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://cloud.google.com/storage/docs/uniform-bucket-level-access",
     ),
     _rule(
@@ -201,7 +201,7 @@ CLOUD_RULES = (
         "mandatory",
         ("BucketPublicAccessBlock",),
         _s3,
-        "Checkpoints are the product: one grant too many gives them away.",
+        "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-control-block-public-access.html",
     ),
     _rule(
@@ -209,7 +209,7 @@ CLOUD_RULES = (
         "mandatory",
         EKS,
         _eks_secrets,
-        "A copy of etcd is then useless without the key.",
+        "Without the key, a copy of etcd does not reveal the secrets.",
         "https://docs.aws.amazon.com/eks/latest/userguide/envelope-encryption.html",
     ),
     _rule(
@@ -217,7 +217,7 @@ CLOUD_RULES = (
         "mandatory",
         TEMPLATE,
         _must("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
-        "IMDSv1 hands the node's credentials to whoever can make it send one request.",
+        "IMDSv1 exposes the node's credentials to anyone who can make it send one request.",
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
     ),
     _rule(
@@ -225,7 +225,7 @@ CLOUD_RULES = (
         "mandatory",
         TEMPLATE,
         _disks,
-        "Data and images on a disk outlive the machine.",
+        "Data and images on a disk can outlive the machine.",
         "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption.html",
     ),
     _rule(
@@ -233,15 +233,15 @@ CLOUD_RULES = (
         "advisory",
         GKE_POOL,
         _gke_ends,
-        "Idle accelerators are the largest bill that nobody decided on.",
+        "Idle accelerators are the largest unintended cost.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler",
     ),
     _rule(
         "deletion-protection",
         "advisory",
         (*GKE, *EKS),
-        _must("deletionProtection", True, "one command deletes the cluster with all that runs on it"),
-        "Outside of development a cluster is removed on purpose, in two steps.",
+        _must("deletionProtection", True, "one command deletes the cluster and everything in it"),
+        "Outside of development, the deletion of a cluster should take two deliberate steps.",
         "https://docs.aws.amazon.com/eks/latest/userguide/deletion-protection.html",
     ),
     _rule(
@@ -249,7 +249,7 @@ CLOUD_RULES = (
         "advisory",
         (*GKE, "gcp:storage/bucket:Bucket", "aws:eks/nodeGroup:NodeGroup"),
         _labelled,
-        "A bill by label says which stack costs what.",
+        "Labels show the cost of each stack in the bill.",
         "https://cloud.google.com/resource-manager/docs/best-practices-labels",
     ),
 )

@@ -1,4 +1,4 @@
-"""Reading a resource's inputs, which have whatever the SDK sent: nested values, pods, statements of IAM. Pure."""
+"""Access to a resource's inputs as the SDK sends them: nested values, pods and IAM statements. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def value(inputs: Mapping[str, Any], path: str) -> Any:
-    """What is at a path of keys joined by dots; None where a key is missing."""
+    """Return the value at a path of keys joined by dots, or None if a key is missing."""
     found: Any = inputs
     for key in path.split("."):
         if not isinstance(found, Mapping):
@@ -18,7 +18,7 @@ def value(inputs: Mapping[str, Any], path: str) -> Any:
 
 
 def pods(inputs: Any) -> Iterator[Mapping[str, Any]]:
-    """Every pod specification inside, whatever the kind of job keeps them in."""
+    """Yield every pod specification in the inputs, at any depth."""
     if isinstance(inputs, Mapping):
         if isinstance(inputs.get("containers"), list):
             yield inputs
@@ -30,19 +30,19 @@ def pods(inputs: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def containers(inputs: Any) -> Iterator[Mapping[str, Any]]:
-    """Every container of every pod inside, the initial ones too."""
+    """Yield every container of every pod in the inputs, including init containers."""
     for pod in pods(inputs):
         yield from pod["containers"]
         yield from pod.get("initContainers") or []
 
 
 def statements(policy: Any) -> list[Mapping[str, Any]]:
-    """The statements of an IAM policy, as text or as a mapping."""
+    """Return the statements of an IAM policy, which is a text or a mapping."""
     document = json.loads(policy) if isinstance(policy, str) else policy or {}
     found = document.get("Statement", [])
     return [found] if isinstance(found, Mapping) else list(found)
 
 
 def many(one_or_many: Any) -> list[Any]:
-    """A list of one or many values."""
+    """Return one value or a list of values as a list."""
     return list(one_or_many) if isinstance(one_or_many, list) else [one_or_many]

@@ -1,4 +1,4 @@
-"""Rules about what runs in the cluster: images, limits, privileges."""
+"""Rules for workloads in the cluster: images, limits and privileges."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from policy.inputs import containers, pods, value
 from policy.rules import Inputs, Rule
 
 JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob", "TrainingRuntime")
-"""Ends of the types whose resources hold a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
+"""Suffixes of the types whose resources contain a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
 WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 
 
 def _digests(inputs: Inputs) -> str | None:
     loose = sorted({str(each.get("image")) for each in containers(inputs) if "@sha256:" not in str(each.get("image"))})
-    return f"image {', '.join(loose)} is named by no digest" if loose else None
+    return f"image {', '.join(loose)} has no digest" if loose else None
 
 
 def _limits(inputs: Inputs) -> str | None:
@@ -67,7 +67,7 @@ JOB_RULES = (
     Rule(
         name="images-by-digest",
         level="advisory",
-        why="A tag can be moved, and hosts that start later would then run other code.",
+        why="A tag can move, and hosts that start later would then run different code.",
         link="https://kubernetes.io/docs/concepts/containers/images/#image-names",
         types=WORKLOADS,
         check=_digests,
@@ -75,7 +75,7 @@ JOB_RULES = (
     Rule(
         name="limits-set",
         level="mandatory",
-        why="A container without limits can starve the rank beside it, and the whole job waits for the slowest rank.",
+        why="A container without limits can starve the rank next to it, and the whole job waits for the slowest rank.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
         types=JOBS,
         check=_limits,
@@ -83,7 +83,7 @@ JOB_RULES = (
     Rule(
         name="services-bounded",
         level="mandatory",
-        why="A controller that leaks memory must not take its node with it; spare CPU it may use.",
+        why="A memory leak of a controller must not take down its node. The controller may use spare CPU.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
         types=("Deployment", "StatefulSet"),
         check=_bounded,
@@ -91,7 +91,7 @@ JOB_RULES = (
     Rule(
         name="non-root",
         level="mandatory",
-        why="Root in a container is root on the node for whoever finds a way out of it.",
+        why="Root in a container is root on the node after a container escape.",
         link=RESTRICTED,
         types=WORKLOADS,
         check=_non_root,
@@ -99,7 +99,7 @@ JOB_RULES = (
     Rule(
         name="no-privileges",
         level="mandatory",
-        why="Training needs no capability of Linux, and what a container does not have cannot be misused.",
+        why="Training needs no Linux capabilities, and a container cannot misuse capabilities that it lacks.",
         link=RESTRICTED,
         types=WORKLOADS,
         check=_restricted,
@@ -107,7 +107,7 @@ JOB_RULES = (
     Rule(
         name="no-host-access",
         level="mandatory",
-        why="A pod in its node's namespaces or folders sees the other pods and the node's own credentials.",
+        why="A pod in its node's namespaces or folders can see other pods and the node's credentials.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
         types=JOBS,
         check=_host,
@@ -115,7 +115,7 @@ JOB_RULES = (
     Rule(
         name="restricted-namespace",
         level="mandatory",
-        why="The API server then refuses what these rules would only report.",
+        why="The API server then rejects pods that these rules would only report.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
         types=("kubernetes:core/v1:Namespace",),
         check=_namespace,

@@ -1,4 +1,4 @@
-"""What a stack's own settings say about the rules, as the rules take them."""
+"""Settings of the rules in a stack's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 
 def settings_from(config: PolicyConfig) -> Settings:
-    """The settings in plain values."""
+    """Return the settings as plain values."""
     return Settings(
         levels=dict(config.levels),
         exceptions={(each.rule, each.resource): each.reason for each in config.exceptions},
@@ -19,10 +19,10 @@ def settings_from(config: PolicyConfig) -> Settings:
 
 
 def settings_of(stack: str | None) -> Settings:
-    """The settings in `Pulumi.<stack>.yaml`; the rules' own where no stack is named."""
+    """Return the settings in `Pulumi.<stack>.yaml`, or the defaults without a stack."""
     if not stack:
         return Settings()
-    # Reads the whole stack, which reads this package.
+    # Import here: stack_config imports this package.
     from stack_config import load_file
 
     return settings_from(load_file(PROJECT / f"Pulumi.{stack}.yaml").policy)

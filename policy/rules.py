@@ -1,6 +1,6 @@
-"""Rule: one thing that a stack must or should not do, as a predicate over a resource, with its reason and its source.
+"""Rule: requirement or recommendation for a resource, as a predicate with a reason and a source.
 
-The same rules run over a recorded graph (`findings`) and as a policy pack under the engine (policy/pack).
+The same rules run over a recorded graph (`findings`) and as a policy pack in the engine (policy/pack).
 """
 
 from __future__ import annotations
@@ -12,84 +12,84 @@ from typing import Any, Literal, Protocol
 Level = Literal["mandatory", "advisory", "disabled"]
 Inputs = Mapping[str, Any]
 Check = Callable[[Inputs], str | None]
-"""What is wrong with a resource's inputs; None where nothing is."""
+"""Function that returns the problem of a resource's inputs, or None."""
 
 
 class Resource(Protocol):
-    """A resource as recorded under mocks or as the engine shows it."""
+    """Resource as recorded under mocks or as the engine passes it."""
 
     @property
     def type(self) -> str:
-        """Its type token."""
+        """Type token."""
 
     @property
     def name(self) -> str:
-        """Its name in the program."""
+        """Name in the program."""
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Its inputs, in the SDK's camelCase."""
+        """Inputs, in the SDK's camelCase."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule."""
+    """Rule of the policy."""
 
     name: str
-    """Name that findings, settings and exceptions use."""
+    """Name of the rule in findings, settings and exceptions."""
     level: Level
-    """What a finding does unless the stack says otherwise: a mandatory one fails the preview."""
+    """Default level. A mandatory finding fails the preview."""
     why: str
-    """A sentence of why."""
+    """Reason for the rule, as one sentence."""
     link: str
-    """Where that is documented."""
+    """URL of the documentation."""
     types: tuple[str, ...]
-    """Types of the resources that it looks at, as they end."""
+    """Suffixes of the resource types that the rule applies to."""
     check: Check
-    """What is wrong with the inputs of one."""
+    """Check of a resource's inputs."""
 
     def applies(self, kind: str) -> bool:
-        """Whether the rule looks at resources of that type."""
+        """Return True if the rule applies to resources of that type."""
         return kind.endswith(self.types)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One resource that breaks one rule."""
+    """Violation of a rule by a resource."""
 
     rule: Rule
     resource: str
-    """Its name in the program."""
+    """Name of the resource in the program."""
     message: str
-    """What is wrong."""
+    """Description of the problem."""
     level: Level
-    """What it does, by the stack's settings."""
+    """Level in this stack."""
     excused: str | None
-    """The reason that the stack gives for it; it then fails nothing."""
+    """Reason of the stack's exception, or None. An exception does not fail the preview."""
 
     @property
     def fails(self) -> bool:
-        """Whether a preview fails for it."""
+        """True if the finding fails a preview."""
         return self.level == "mandatory" and self.excused is None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a stack says about the rules."""
+    """Settings of the rules in a stack."""
 
     levels: Mapping[str, Level] = field(default_factory=dict)
-    """Rule -> its level in this stack."""
+    """Level of each rule that differs from its default."""
     exceptions: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Rule and resource -> why the resource may break it."""
+    """Reason of each exception, by rule and resource."""
 
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
-    """Everything that breaks a rule, mandatory findings first. Raises ValueError for a rule that does not exist."""
+    """Return the findings, mandatory ones first. Raises ValueError for an unknown rule in the settings."""
     known = tuple(rules)
     names = {rule.name for rule in known}
     named = {*settings.levels, *(rule for rule, _ in settings.exceptions)}
     if unknown := sorted(named - names):
-        raise ValueError(f"{unknown[0]} is no rule; write one of {', '.join(sorted(names))}")
+        raise ValueError(f"{unknown[0]} is not a rule; write one of {', '.join(sorted(names))}")
     found = [
         Finding(
             rule=rule,

@@ -12,7 +12,7 @@ from setup.steps import rehearsal_steps, steps
 
 
 def main() -> int:
-    """Run the steps; a step that fails says what went wrong, and the next run goes on from there."""
+    """Run the steps. If a step fails, print the error. The next run continues from that step."""
     parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
     parser.add_argument(
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"

@@ -1,4 +1,4 @@
-"""Ties this process's life to its parent's, and runs a module or a file so tied; run by path it needs no PYTHONPATH."""
+"""Bind this process's life to its parent's, and run a module or a file in it. Run by path, it needs no PYTHONPATH."""
 
 import ctypes
 import os
@@ -10,9 +10,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that `kill -9` of the engine leaves nothing behind.
+    """Have the kernel kill this process when its parent dies, so that `kill -9` of the engine leaves no process.
 
-    A parent that died before the request was in place shows as another parent, or as a broken pipe at the first write.
+    If the parent died before the request took effect, this process has another parent, or its first write fails.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -22,13 +22,13 @@ def die_with_parent() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run `-m MODULE ARGUMENTS...` or `FILE ARGUMENTS...` as the main program, tied to the parent."""
+    """Run `-m MODULE ARGUMENTS...` or `FILE ARGUMENTS...` as the main program, bound to the parent."""
     die_with_parent()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
-        sys.path.pop(0)  # the folder of this file, which is no place for the program to import from
+        sys.path.pop(0)  # Remove this file's folder, from which the program must not import.
         sys.argv = arguments
         runpy.run_path(arguments[0], run_name="__main__")
 

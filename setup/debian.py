@@ -1,4 +1,4 @@
-"""Debian packages of the local cluster. Only packages whose programs are missing are installed."""
+"""Debian packages of the local cluster. Set-up installs only packages whose programs are missing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ PACKAGES = {
     "mount": "mount",
     "debootstrap": "debootstrap",
 }
-"""Program -> its Debian package."""
+"""Debian package of each program."""
 C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
-"""Program -> package of the compiler for runc, which is partly written in C."""
+"""Debian package of each program for the build of runc, which is partly written in C."""
 CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
-"""File -> its Debian package."""
+"""Debian package of each file."""
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
-"""File -> package with headers for runc."""
+"""Debian package of each C header for runc."""
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 
 
@@ -48,8 +48,7 @@ def install(packages: list[str]) -> None:
         raise RuntimeError(f"install what these Debian packages bring, then run this again: {' '.join(packages)}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     with _services_stay_off():
-        # An installation that was interrupted must be completed before the next one.
-        # https://manpages.debian.org/bookworm/dpkg/dpkg.1.en.html
+        # Complete an interrupted installation before the next one.
         install = ["apt-get", "--quiet=2", "install", "--yes", "--no-install-recommends", *packages]
         for words in (["dpkg", "--configure", "--pending"], ["apt-get", "--quiet=2", "update"], install):
             done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
@@ -59,7 +58,7 @@ def install(packages: list[str]) -> None:
 
 @contextmanager
 def _services_stay_off() -> Iterator[None]:
-    """Keep Debian from starting services on install, by its policy-rc.d."""
+    """Prevent Debian from starting services on installation, by its policy-rc.d."""
     if NO_SERVICES.exists():
         yield
         return

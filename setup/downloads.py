@@ -1,4 +1,4 @@
-"""Downloads of official releases: a bounded wait for an answer, a checksum, a draft until the file is complete."""
+"""Downloads of official releases, with a limited wait, a checksum, and a draft until the file is complete."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import IO
 
 PROBE_SECONDS = 5.0
-"""Time that all unanswered requests of one set-up may take together."""
+"""Total time that all unanswered requests of one set-up may take."""
 READ_SECONDS = 30.0
-"""Time without a byte after which a download that had begun is given up."""
+"""Maximum time without a byte during a download."""
 
 
 class DownloadError(RuntimeError):
-    """A release cannot be downloaded; the text is the reason."""
+    """Error for a release that cannot be downloaded. The message gives the reason."""
 
 
 class Downloads:
-    """Downloads of one set-up run. They share the time that unanswered requests may take."""
+    """Downloads of one set-up run. They share the time for unanswered requests."""
 
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS, read_seconds: float = READ_SECONDS) -> None:
         self._left = probe_seconds
@@ -35,10 +35,10 @@ class Downloads:
         self._reported = False
 
     def fetch(self, url: str, digest: str, file: Path) -> None:
-        """Download `url` into `file` if its checksum is `digest`, in hexadecimal: SHA-512, or SHA-256 if that short.
+        """Download `url` to `file` if its hexadecimal checksum is `digest`, a SHA-512 or SHA-256.
 
-        Raises DownloadError, and leaves no file, if the server does not answer, stops in the middle or sends
-        another file.
+        Raises DownloadError, and leaves no file, if the server does not answer, stops in the middle or sends another
+        file.
         """
         algorithm = {64: "sha256", 128: "sha512"}[len(digest)]
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class Downloads:
             raise DownloadError(f"{url}: {error}") from error
 
     def probe(self, url: str) -> None:
-        """Ask a server for an answer, whatever it is. Raises DownloadError without one."""
+        """Ask a server for any answer. Raises DownloadError without one."""
         try:
             self._open(url).close()
         except urllib.error.HTTPError:
@@ -74,16 +74,16 @@ class Downloads:
             raise DownloadError(f"{url}: {error}") from error
 
     def report(self, error: DownloadError, say: Callable[[str], None]) -> None:
-        """Say once in a set-up that releases cannot be downloaded, and are built."""
+        """Report once per set-up that releases cannot be downloaded and are built instead."""
         with self._lock:
             first, self._reported = not self._reported, True
         if first:
             say(f"no official release ({error}): building from Go modules")
 
     def _open(self, url: str) -> IO[bytes]:
-        """Open `url` within the time that is left for probes.
+        """Open `url` within the remaining time for probes.
 
-        The request runs in a thread, because looking up a host name has no time-out of its own.
+        The request runs in a thread, because the lookup of a host name has no time-out.
         """
         with self._lock:
             if self._left <= 0:
@@ -111,7 +111,7 @@ def _request(url: str, seconds: float, put: Callable[[IO[bytes] | Exception], No
 
 
 def listed_digest(text: str, name: str) -> str:
-    """Return the SHA-512 or SHA-256 on the line of `text` that has `name`. Raises DownloadError without one."""
+    """Return the SHA-512 or SHA-256 on the line of `text` with `name`. Raises DownloadError without one."""
     for line in text.splitlines():
         found = re.search(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b", line)
         if found and re.search(re.escape(name) + r"(?![\w.])", line):

@@ -1,6 +1,6 @@
-"""Files of Go modules, by the checksums in a go.sum: the module proxy's archive, with no Go toolchain.
+"""Files of Go modules from the module proxy, checked against go.sum, without a Go toolchain.
 
-Protocol: https://go.dev/ref/mod#goproxy-protocol; checksum: https://go.dev/ref/mod#go-sum-files, of
+Protocol: https://go.dev/ref/mod#goproxy-protocol; checksum: https://go.dev/ref/mod#go-sum-files and
 https://pkg.go.dev/golang.org/x/mod/sumdb/dirhash#Hash1.
 """
 
@@ -22,7 +22,7 @@ ANSWER_SECONDS = 60
 
 
 def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Return the files called `names` of a module. Raises RuntimeError for a failed download or a wrong checksum."""
+    """Return the files `names` of a module. Raises RuntimeError for a failed download or a wrong checksum."""
     expected = _checksum(module, version, go_sum)
     url = f"{proxy()}/{_escaped(module)}/@v/{_escaped(version)}.zip"
     with tempfile.TemporaryFile() as archive:
@@ -39,13 +39,13 @@ def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) ->
 
 
 def proxy() -> str:
-    """Return the module proxy: the first URL in `$GOPROXY`, else Go's own proxy."""
+    """Return the module proxy: the first URL in `$GOPROXY`, else Go's default."""
     listed = re.split(r"[,|]", os.environ.get("GOPROXY", ""))
     return next((each.rstrip("/") for each in listed if each.startswith(("https://", "http://"))), DEFAULT_PROXY)
 
 
 def archive_checksum(archive: IO[bytes]) -> str:
-    """Return the checksum of a module's archive as go.sum writes it."""
+    """Return the checksum of a module's archive in go.sum's format."""
     with zipfile.ZipFile(archive) as members:
         lines = [f"{_digest(members, name)}  {name}\n" for name in sorted(members.namelist())]
     return f"h1:{base64.b64encode(hashlib.sha256(''.join(lines).encode()).digest()).decode()}"
@@ -65,5 +65,5 @@ def _checksum(module: str, version: str, go_sum: Path) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a path or version with capitals escaped: https://go.dev/ref/mod#module-cache."""
+    """Return a path or version with escaped capitals: https://go.dev/ref/mod#module-cache."""
     return re.sub(r"[A-Z]", lambda found: f"!{found[0].lower()}", text)

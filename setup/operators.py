@@ -14,7 +14,7 @@ from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
 
 PROGRAM_MINUTES = 2
-"""Minutes to build one operator on two quiet cores."""
+"""Minutes to build one operator on two idle cores."""
 PACKAGE = "tool"
 """Package pattern for the `tool` line of a go.mod."""
 
@@ -58,7 +58,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
 
 
 def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
-    """Return the objects to install from a module's files, without those of kinds that are not installed."""
+    """Return the objects to install from a module's files, without kinds that are not installed."""
     definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
     role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
@@ -98,9 +98,9 @@ def _documents(content: bytes) -> list[Document]:
 
 
 def _definition(document: Document) -> Document:
-    """Return a CustomResourceDefinition of the stored version alone, which needs no conversion.
+    """Return a CustomResourceDefinition with its stored version only, which needs no conversion.
 
-    Its prose is left out: it is four fifths of the size, and every update would carry it.
+    Descriptions are left out. They are four fifths of the size, and every update would include them.
     """
     metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
@@ -111,7 +111,7 @@ def _definition(document: Document) -> Document:
 
 
 def _without_prose(schema: Any) -> Any:
-    """Return a JSON schema without descriptions of types. A property called `description` stays."""
+    """Return a JSON schema without descriptions of types. A property named `description` stays."""
     if isinstance(schema, list):
         return [_without_prose(each) for each in schema]
     if not isinstance(schema, dict):
@@ -143,12 +143,12 @@ def _with_own_names(rule: Document, release: Release) -> Document:
 
 
 def _resources(webhook: Document) -> set[str]:
-    """Return the plural names of the resources that a webhook admits."""
+    """Return the plural names of the resources of a webhook."""
     return {each.partition("/")[0] for rule in webhook["rules"] for each in rule["resources"]}
 
 
 def _of_its_own(webhook: Document, label: str | None) -> Document:
-    """Return a webhook for other projects' resources, limited to those with the label."""
+    """Return a webhook for other projects' resources, limited to objects with the label."""
     if label is None:
         raise ValueError(f"webhook {webhook['name']} would be asked about every such object of the cluster")
     return {**webhook, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}

@@ -1,4 +1,4 @@
-"""Run set-up's steps, two at once if allowed, and show each step with the time that it took last."""
+"""Runs set-up's steps, up to two at the same time, and shows each step with its last duration."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ class Step:
     """Precondition of this machine, with a check and a way to meet it."""
 
     name: str
-    """Name for people."""
+    """Display name."""
     is_done: Callable[[], bool]
-    """Returns True if there is nothing to do. Must be quick."""
+    """Function that returns True if there is no work to do. It must be quick."""
     do: Callable[[Callable[[str], None]], None]
-    """Meets the precondition. Receives a function that shows one line of progress. Repeatable after an interruption."""
+    """Function that meets the precondition. Its argument shows one line of progress. It is repeatable after an
+    interruption."""
     after: Collection[str] | None = None
-    """Names of the steps that must finish first; None for all earlier steps."""
+    """Names of the steps that must finish first, or None for all earlier steps."""
     first_minutes: float | None = None
-    """Minutes that the step takes on two quiet cores, shown until it has run on this machine; None for a short step."""
+    """Minutes of the first run on two idle cores, shown until the step has run on this machine. None for a short
+    step."""
 
 
 def run_steps(steps: Sequence[Step]) -> None:
-    """Run the steps that are not done. Prints nothing if all are.
+    """Run the steps that are not done. Prints no output if all are done.
 
     After a failure no further step starts. Raises the error when the concurrent step has finished.
     """

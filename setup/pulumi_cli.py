@@ -1,4 +1,4 @@
-"""Pulumi CLI and plugins: from PATH, else the official release, else built from Go modules."""
+"""Pulumi CLI and plugins: from PATH, else from the official release, else built from Go modules."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RELEASE_DIGESTS = {
     "x64": "cf559568e2c32f7fae56ea3de8ae5fa48973ba8c5aa9dd2b3dc0c8898fe50dba",
     "arm64": "699fbc6ea848d997e9b3645487f108d27b1b55ec807c7576406131e6e080f0e3",
 }
-"""SHA-256 of the release's archives, as its checksum file gives them."""
+"""SHA-256 of the release's archives, from its checksum file."""
 BUILT_VERSION = "3.274.1"
 BUILT = GoProgram(
     module="pulumi",
@@ -29,7 +29,7 @@ BUILT = GoProgram(
     binary="pulumi",
 )
 CHECKOUT_FOLDER = (".trainyard", "cli")
-"""Folder of a checkout with the CLI that was built and its stand-ins, see `bundle`."""
+"""Folder of a checkout with the built CLI and its stand-ins, see `bundle`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 
 
@@ -39,17 +39,17 @@ def release_folder() -> Path:
 
 
 def cli_folders() -> list[Path]:
-    """Return the folders with an installed Pulumi CLI; none if the machine has its own."""
+    """Return the folders with an installed Pulumi CLI. Empty if the machine has its own."""
     if _machines_cli():
         return []
     return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
 
 
 def bundle(folder: Path) -> Path:
-    """Make `folder` what a release's folder is: the CLI that was built and, next to it, the hosts that come with one.
+    """Create the equivalent of a release's folder: the built CLI and, next to it, the hosts of a release.
 
-    Pulumi warns of hosts that it takes from PATH. The folder belongs to one checkout, as the stand-ins do; the CLI is
-    linked, not copied, where the file system allows.
+    Pulumi warns about hosts on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is linked, not
+    copied, if the file system allows.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT.folder / BUILT.binary, folder / BUILT.binary
@@ -73,7 +73,7 @@ def bundle(folder: Path) -> Path:
 
 
 def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
-    """Return the folders to put before and after those on PATH for the stacks of `checkout`."""
+    """Return the folders to add before and after PATH for the stacks of `checkout`."""
     before = cli_folders()
     if before == [BUILT.folder]:
         return [bundle(checkout.joinpath(*CHECKOUT_FOLDER))], []
@@ -81,17 +81,17 @@ def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
 
 
 def is_complete() -> bool:
-    """Return True if there is a CLI and a Kubernetes plugin to use."""
+    """Return True if a CLI and a Kubernetes plugin are available."""
     return has_cli() and kubernetes_plugin.is_there()
 
 
 def has_cli() -> bool:
-    """Return True if there is a CLI to use."""
+    """Return True if a CLI is available."""
     return _machines_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
 
 
 def _machines_cli() -> bool:
-    """Return True if PATH has a CLI that set-up did not install. In `make shell`, PATH has set-up's."""
+    """Return True if PATH has a CLI that set-up did not install. In `make shell`, PATH has set-up's CLI."""
     own = shutil.which("pulumi")
     if own is None:
         return False
@@ -100,7 +100,7 @@ def _machines_cli() -> bool:
 
 
 def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
-    """Get the CLI and the Kubernetes plugin: the official ones, or builds if they cannot be downloaded."""
+    """Install the CLI and the Kubernetes plugin: the official ones, or builds if they cannot be downloaded."""
     try:
         downloads.probe(RELEASE_URL)
         if not has_cli():

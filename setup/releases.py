@@ -1,4 +1,4 @@
-"""Released binaries of the local cluster's programs, for machines that reach the projects' hosts."""
+"""Released binaries of the local cluster's programs, for machines that can reach the projects' hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from setup.downloads import DownloadError, Downloads, listed_digest
 from setup.go_programs import MODULES, GoProgram
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Machine -> its name in releases."""
+"""Name of each machine architecture in releases."""
 GITHUB = "https://github.com"
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
@@ -25,21 +25,21 @@ KUBERNETES_PROGRAMS = (
     "kube-proxy",
     "kubectl",
 )
-"""Programs that the local cluster uses from Kubernetes' own archive."""
+"""Programs that the local cluster uses from Kubernetes' archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """File that a project releases."""
+    """Released file of a project."""
 
     url: str
-    """Address of the file."""
+    """URL of the file."""
     checksums: str
-    """Address of a text of the project with the file's checksum."""
+    """URL of the project's text with the file's checksum."""
     listed_as: str
     """Name of the file in that text."""
     members: Mapping[str, str]
-    """Program -> its path in the archive; unused for a file that is the program itself."""
+    """Path of each program in the archive. Unused if the file is the program itself."""
 
     def fetch(self, downloads: Downloads, folder: Path) -> dict[str, Path]:
         """Download the file into `folder` and return its programs. Raises DownloadError."""
@@ -69,7 +69,7 @@ def pinned(module: str, folder: str) -> str:
 
 
 def install(programs: Sequence[GoProgram], releases: Sequence[Release], downloads: Downloads) -> None:
-    """Put released programs where builds of them would be. Raises DownloadError, and then installs none."""
+    """Install released programs in the folders of their builds. Raises DownloadError, and then installs none."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         found: dict[str, Path] = {}
@@ -114,7 +114,7 @@ def kubernetes_releases(version: str) -> list[Release]:
 
 
 def runtime_releases(containerd: str, runc: str) -> list[Release]:
-    """Return the releases with the programs that run containers. Raises DownloadError."""
+    """Return the releases with the container runtime programs. Raises DownloadError."""
     machine = _architecture()
     file = f"containerd-{containerd}-linux-{machine}.tar.gz"
     url = f"{GITHUB}/containerd/containerd/releases/download/v{containerd}/{file}"

@@ -40,7 +40,7 @@ CONTAINERD_SHIM = go_programs.GoProgram(
     flags=_CONTAINERD_FLAGS,
     binary="containerd-shim-runc-v2",
 )
-"""Apart from containerd: a shim starts every plugin that its binary has."""
+"""Program of containerd's shim. It is separate, because a shim starts every plugin that its binary has."""
 RUNC_VERSION = "1.5.2"
 RUNC = go_programs.GoProgram(
     module="runc",
@@ -49,7 +49,7 @@ RUNC = go_programs.GoProgram(
     c_tags=["seccomp", "urfave_cli_no_docs"],
 )
 RUNTIME = [CONTAINERD, CONTAINERD_SHIM, RUNC]
-"""Programs that run containers. The projects of Debian 12's containerd and runc no longer fix those releases."""
+"""Container runtime programs. The projects no longer fix the releases of containerd and runc in Debian 12."""
 KWOK_VERSION = "0.8.0"
 KWOK = go_programs.GoProgram(
     module="kwok",
@@ -60,7 +60,7 @@ KWOK = go_programs.GoProgram(
 DEBIAN, DIGITS = "Debian packages", "handwritten digits"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 1, 10, 5, 10
-"""Minutes that the builds take on two cores; Pulumi and the trainer image are built at the same time."""
+"""Minutes of the builds on two cores. Pulumi and the trainer image are built at the same time."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 SETUP = Path(__file__).resolve().parent
 
@@ -77,9 +77,9 @@ def steps(
     operators: frozenset[str] = frozenset(),
     own_images: frozenset[str] = frozenset(),
 ) -> list[Step]:
-    """Return the steps for a stack whose jobs need `operators`, and `own_images` of Trainyard next to the trainer's.
+    """Return the steps for a stack whose jobs need `operators`, and `own_images` in addition to the trainer image.
 
-    `cluster` adds the steps of the local cluster, `image` those for a trainer image that a cloud stack builds.
+    `cluster` adds the steps of the local cluster, and `image` those for a trainer image that a cloud stack builds.
     """
     downloads = Downloads()
     pulumi = _pulumi(downloads)
@@ -87,7 +87,7 @@ def steps(
         return [pulumi, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         _debian(),
-        # First of the Go programs: without it no image gets into the store.
+        # First of the Go programs, because the image store needs it.
         Step(
             name=RUNTIME_STEP,
             is_done=_has_runtime,
@@ -101,7 +101,7 @@ def steps(
             is_done=lambda: PAUSE_IMAGE in stored_references(),
             do=_store_pause,
         ),
-        # Beside the Go programs: they compile while this loads, unpacks and writes.
+        # At the same time as the Go programs: those compile while this step loads, unpacks and writes.
         _digits(after=[DEBIAN]),
         Step(
             name="trainer image",
@@ -169,7 +169,7 @@ def _build(
 
 
 def _own_image(name: str) -> Step:
-    """Return the step of an image. It runs before the cluster starts, whose nodes then get the image as hard links."""
+    """Return the step of an image. It runs before the cluster starts, so that nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
         is_done=lambda: own_image_reference(name) in stored_references(),
@@ -184,7 +184,7 @@ def _digits(after: Collection[str] | None = None) -> Step:
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
     """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
-    A rehearsal builds and pulls no image. `image` adds the files from which a trainer image would be built.
+    A rehearsal neither builds nor pulls images. `image` adds the files from which a trainer image would be built.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [GCS_SERVER] if scheme == "gs" else []
@@ -225,5 +225,5 @@ def _get_digits(_say: Callable[[str], None]) -> None:
         subprocess.run([str(uv()), "--quiet", "pip", "sync", "--require-hashes", "--python", python, pins], check=True)
     found = datasets.find_npm(npm)
     if found is None:
-        raise RuntimeError("npm is not to be had: install Node.js with npm and run this again")
+        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
     datasets.get_digits(found)

@@ -1,4 +1,4 @@
-"""The default stack as a competent user writes it without Trainyard: one file, the same objects, nothing checked."""
+"""The default stack as written by an experienced user without Trainyard: one file, the same objects, no validation."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ service = kubernetes.core.v1.Service(
 
 
 def from_field(name: str, path: str) -> dict[str, object]:
-    """An environment variable that Kubernetes fills in."""
+    """Return an environment variable that Kubernetes sets from a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def toleration(condition: str) -> dict[str, object]:
-    """Half a minute on a node that does not answer."""
+    """Return a toleration of half a minute on a node that does not answer."""
     key = f"node.kubernetes.io/{condition}"
     return {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
 

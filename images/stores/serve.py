@@ -1,8 +1,8 @@
-"""An object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server, with digits in it.
+"""Object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server with digits.
 
-It holds two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It takes note of every
-image that is read, and ends when the jobs that it is told of have written that they are done: then it says how often
-and by whom the images were read.
+It contains two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It records every
+image that is read, and ends when rank 0 of each job in `--until` has reported that it is done. It then prints how often
+each client read the images.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ PORT = 9000
 SAMPLES = ("s3-samples", "gs-samples")
 RUNS = "runs"
 TRAIN, TESTS = 600, 100
-"""Images of the two splits."""
+"""Number of images of the two splits."""
 SIDE = 28
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""The server wants to see one and does not check it; clients of both clouds come without."""
+"""Signature that the server requires and does not check. Clients of both clouds send none."""
 DONE = b'"event": "done"'
 LAST_WORDS_SECONDS = 5.0
-"""How long ranks that are done may still write."""
+"""Seconds in which ranks that are done may still write."""
 
 
 class Noted:
-    """The server, with a note of each image that was read and each run that is done."""
+    """Server that records each image that was read."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self._lock = threading.Lock()
         self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLES}
-        """Name of the image and who read it, in their order, by bucket."""
+        """Name of each image that was read and address of its reader, in order, by bucket."""
         self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Pass a request on as one that is signed, with the bucket in its path, which is escaped as S3's clients do."""
+        """Pass a request on with a signature, and with the bucket in its path, escaped as by S3 clients."""
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path
-        # By another name the server would take its first word for the bucket.
+        # With another host name, the server would interpret its first label as the bucket.
         environ["HTTP_HOST"] = "127.0.0.1"
         for key in ("RAW_URI", "REQUEST_URI"):
             if key in environ:
@@ -65,14 +65,14 @@ class Noted:
 
 
 class Quiet(WSGIRequestHandler):
-    """Prints nothing for a request."""
+    """Request handler without a log."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """What matters is said at the end."""
+        """Print no line for a request."""
 
 
 def png(pixels: bytes) -> bytes:
-    """A grey image of SIDE x SIDE bytes as PNG (https://www.w3.org/TR/png-3/)."""
+    """Return a grey image of SIDE x SIDE bytes as PNG (https://www.w3.org/TR/png-3/)."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
@@ -84,7 +84,7 @@ def png(pixels: bytes) -> bytes:
 
 
 def images() -> Iterator[tuple[str, bytes]]:
-    """Name and content of each image: `train/CLASS/NAME.png` and `val/CLASS/NAME.png`."""
+    """Yield name and content of each image: `train/CLASS/NAME.png` and `val/CLASS/NAME.png`."""
     pixels = (DIGITS / "digits-images-idx3-ubyte").read_bytes()[16:]
     labels = (DIGITS / "digits-labels-idx1-ubyte").read_bytes()[8:]
     size = SIDE * SIDE
@@ -95,14 +95,14 @@ def images() -> Iterator[tuple[str, bytes]]:
 
 
 def listen(host: str, port: int, server: Any) -> int:
-    """Answer on an address from now on; returns the port."""
+    """Start to answer on an address, and return the port."""
     listener = make_server(host, port, server, threaded=True, request_handler=Quiet)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
     return int(listener.server_port)
 
 
 def fill(port: int) -> Any:
-    """Make the buckets and their images through this machine's own port; returns the client that did."""
+    """Create the buckets and their images through a port of this machine. Return the client."""
     options: dict[str, Any] = {"region_name": "us-east-1", "aws_access_key_id": "any", "aws_secret_access_key": "any"}
     client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", **options)
     for bucket in (*SAMPLES, RUNS):
@@ -114,15 +114,16 @@ def fill(port: int) -> Any:
 
 
 def is_done(client: Any, job: str) -> bool:
-    """Whether rank 0 of a job has written that it is done."""
+    """Return True if rank 0 of a job has written that it is done."""
     found = client.list_objects_v2(Bucket=RUNS, Prefix=f"{job}/metrics/rank-0/").get("Contents", [])
     return any(DONE in client.get_object(Bucket=RUNS, Key=each["Key"])["Body"].read() for each in found)
 
 
 def say(reads: dict[str, list[tuple[str, str]]]) -> None:
-    """Print for each bucket how many images were read, how often each, and by whom how many.
+    """Print for each bucket the number of reads and images, the reads per image, and the reads per client.
 
-    Not by epoch: ranks read ahead, one of them the next epoch's first images while another ends this one.
+    The counts are not per epoch, because ranks read ahead: one reads the next epoch's first images while another
+    finishes this epoch.
     """
     for bucket, noted in reads.items():
         counts = Counter(name for name, _ in noted)
@@ -141,7 +142,7 @@ def main() -> None:
     jobs = parser.parse_args().until.split(",")
     noted = Noted(DomainDispatcherApplication(create_backend_app))
     client = fill(listen("127.0.0.1", 0, noted))
-    # Others are answered only once all images are there.
+    # Answer other machines only after all images exist.
     listen("0.0.0.0", PORT, noted)
     print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLES)}", flush=True)
     while not all(is_done(client, job) for job in jobs):

@@ -1,4 +1,4 @@
-"""Nodes that an EKS platform has for jobs, by pool. No Pulumi."""
+"""Capacity of an EKS platform's nodes for jobs, by pool. No Pulumi."""
 
 from __future__ import annotations
 

@@ -15,13 +15,13 @@ from infra.aws.identity import POD_SERVICE, ServiceRole, ServiceRoleArgs
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 ALL_TAINTS = json.dumps({"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}})
-"""Settings of the node monitoring agent: its GPU part runs on tainted nodes too.
+"""Settings of the node monitoring agent. Its GPU pods must also run on tainted nodes.
 
-By default the part has no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
+By default they have no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
 aws/eks-node-monitoring-agent charts/eks-node-monitoring-agent/values.yaml:158, configuration.schema.json:138.
 """
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-"""https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
+"""Access policy of administrators: https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +31,11 @@ class EksClusterArgs:
     config: EksConfig
     """Settings."""
     private_subnets: dict[str, pulumi.Output[str]]
-    """Zone -> id of its private subnet."""
+    """Id of each zone's private subnet."""
 
 
 class EksCluster(pulumi.ComponentResource):
-    """An EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
+    """EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
 
     name: pulumi.Output[str]
     """Name of the cluster, known when nodes can join it."""
@@ -44,7 +44,7 @@ class EksCluster(pulumi.ComponentResource):
     security_group: pulumi.Output[str]
     """Security group of the control plane and all nodes. Members reach each other on any port."""
     kubeconfig: pulumi.Output[str]
-    """Kubeconfig without credentials; it gets them from `aws eks get-token`."""
+    """Kubeconfig without credentials. `aws eks get-token` supplies them."""
     control_plane: eks.Cluster
     """Control plane resource. Deleting it deletes everything in the cluster."""
 
@@ -74,7 +74,7 @@ class EksCluster(pulumi.ComponentResource):
         self.control_plane = eks.Cluster(
             f"{name}-eks",
             _cluster_args(args, role.arn, key.arn),
-            # If the log group does not exist first, EKS creates it without an expiry.
+            # Create the log group first. Otherwise EKS creates it without an expiry.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
         self._addon_versions = config.addon_versions
@@ -90,7 +90,7 @@ class EksCluster(pulumi.ComponentResource):
         self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})
 
     def add_workload_addons(self, name: str, nodes: pulumi.Resource) -> None:
-        """Install the add-ons that run as ordinary pods and become healthy only on nodes."""
+        """Install the add-ons that run as ordinary pods and need nodes to become healthy."""
         self._addon(name, "coredns", after=nodes)
         self._addon(name, "eks-node-monitoring-agent", after=nodes, values=ALL_TAINTS)
         self._addon(name, "aws-ebs-csi-driver", "ebs-csi-controller-sa", "service-role/AmazonEBSCSIDriverPolicy", nodes)
@@ -104,7 +104,7 @@ class EksCluster(pulumi.ComponentResource):
         after: pulumi.Resource | None = None,
         values: str | None = None,
     ) -> eks.Addon:
-        """Install an EKS add-on, with a role if its pods need one; AWS chooses the version if the settings do not."""
+        """Install an EKS add-on, with a role if its pods need one. AWS chooses its default version if none is set."""
         identities = None
         if service_account and policy:
             role = ServiceRole(
@@ -126,10 +126,11 @@ class EksCluster(pulumi.ComponentResource):
         )
 
     def _admins(self, name: str, config: EksConfig) -> None:
-        """Let principals administer the cluster.
+        """Create access entries for the administrators of the cluster.
 
-        Each entry's name comes from its principal. With numbered names, removing an entry would move later ARNs to
-        other entries, and EKS allows one entry per ARN: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
+        Each entry has the name of its principal. With numbered names, a removed entry would move later ARNs to other
+        entries, and EKS allows one entry per ARN:
+        https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):
             entry_name, old_name = f"{name}-admin-{principal_name(principal)}", f"{name}-admin-{index}"
@@ -190,7 +191,7 @@ def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Ou
 
 
 def _kubeconfig(config: EksConfig, cluster: eks.Cluster) -> dict[str, Any]:
-    """https://docs.aws.amazon.com/eks/latest/userguide/create-kubeconfig.html"""
+    """Return the kubeconfig: https://docs.aws.amazon.com/eks/latest/userguide/create-kubeconfig.html"""
     name = context_name(config)
     authority = cluster.certificate_authority.apply(lambda found: found.data)
     command = {

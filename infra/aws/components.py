@@ -42,7 +42,7 @@ class EksComponents:
     bucket: CheckpointBucket
     """Bucket for checkpoints, metrics and profiles."""
     repository: ImageRepository | None
-    """Repository of the trainer image; None if the image is prebuilt."""
+    """Repository of the trainer image, or None if the image is prebuilt."""
 
 
 def build_components(config: EksConfig) -> EksComponents:
@@ -117,7 +117,7 @@ def _group(
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
-            # The system's nodes come first, so their stock-out shows before expensive nodes start.
+            # The system nodes come first, so a lack of capacity shows before expensive nodes start.
             cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
             version=cluster.version,
             config=config,

@@ -1,4 +1,4 @@
-"""EksConfig: the typed settings of an EKS platform, as the stack's YAML gives them. No Pulumi."""
+"""EksConfig: the settings of an EKS platform. No Pulumi."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from infra.image.config import ImageConfig
 from infra.settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 100
-"""https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""
+"""Maximum length: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""
 POOL_NAME_LIMIT = 63
-"""https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html"""
+"""Maximum length: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateNodegroup.html"""
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -31,60 +31,60 @@ _VERSION = re.compile(r"1\.\d\d")
 
 def _name(limit: int, example: str) -> AfterValidator:
     message = (
-        f"must have 1 to {limit} lower-case letters, digits and '-', first a letter, last no '-'; "
+        f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
     return matched(_NAME, message, limit)
 
 
 def _one_capacity(value: object) -> object:
-    """Refuse several ways to get nodes: a managed node group has one."""
+    """Reject several provisioning models: a managed node group has exactly one."""
     several = value.split(",") if isinstance(value, str) else value
     if isinstance(several, list) and len(several) > 1:
         raise ValueError(
-            "a pool of EKS has one: on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID'; write "
-            f"`capacity: {several[0]}`, and a further pool for each other"
+            "must be one of on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID' for an EKS pool; write "
+            f"`capacity: {several[0]}`, and add a pool for each other value"
         )
     return value
 
 
 EksZone = Annotated[str, matched(_ZONE, "must be an availability zone; write for example 'us-west-2a'")]
-"""An availability zone of AWS."""
+"""AWS availability zone."""
 S3BucketName = Annotated[str, matched(_BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BARE_BUCKET}")]
-"""A bucket of S3."""
+"""Name of an S3 bucket."""
 EksCapacity = Annotated[
     str,
     matched(
         _CAPACITY,
-        "is no way to get capacity; write on-demand, spot, 'reservation:cr-0123456789abcdef0' or "
-        "'capacity-block:cr-0123456789abcdef0'",
+        "must be one of on-demand, spot, 'reservation:cr-0123456789abcdef0' or 'capacity-block:cr-0123456789abcdef0'",
     ),
     BeforeValidator(_one_capacity),
 ]
-"""A way to get nodes."""
+"""Provisioning model of nodes."""
 
 
 Addon = Literal[
     "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
 ]
-"""An add-on that the cluster has."""
+"""EKS add-on of the cluster."""
 AddonVersion = Annotated[str, matched(_ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
-"""A version of one: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
+"""Version of an add-on: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
 
 
 class EksNetworkConfig(Section):
-    """Address ranges of the cluster's own VPC."""
+    """Address ranges of the cluster's VPC."""
 
     vpc: Cidr = "10.0.0.0/16"
-    """Range of the VPC, /16 to /18: a quarter for the nodes and pods of each zone, the last for what is public."""
+    """Range of the VPC, /16 to /18; each zone's nodes and pods get a quarter, and public subnets are in the last
+    quarter."""
     services: Cidr = "172.20.0.0/16"
-    """Range of the Kubernetes services, outside that of the VPC."""
+    """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Whether each zone has a NAT gateway of its own: dearer, and no zone depends on another."""
+    """Create a NAT gateway in each zone; this costs more, and a zone then does not depend on another."""
 
 
 class EksSystemPoolConfig(Section):
-    """The nodes that run what is not training: operators, DNS, metrics."""
+    """Nodes for pods other than jobs, such as operators, DNS and metrics."""
 
     machine_type: str = "m7i.large"
     """EC2 instance type."""
@@ -93,22 +93,23 @@ class EksSystemPoolConfig(Section):
 
 
 class EksPoolConfig(Section):
-    """Nodes of one kind for the jobs: a managed node group."""
+    """Pool of identical nodes for jobs, a managed node group."""
 
     name: Annotated[str, _name(POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
     """Name of the pool, unique in the platform."""
     machine_type: str = "g4dn.12xlarge"
-    """EC2 instance type; it carries the GPUs."""
+    """EC2 instance type, which determines the GPUs."""
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
     """Number of nodes."""
     capacity: EksCapacity = "on-demand"
-    """Where nodes come from: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
+    """Provisioning model: `on-demand`, `spot`, `reservation:cr-ID` or `capacity-block:cr-ID`."""
     zones: Annotated[tuple[EksZone, ...], ONE_OR_MANY] = ()
-    """Zones of the nodes; by default one zone for nodes with EFA and all of the platform's for others."""
+    """Zones of the nodes; by default one zone for nodes that must be close together, and all of the platform's zones
+    for others."""
     efa: bool | None = None
-    """Whether nodes have Elastic Fabric Adapters; by default they have if the type has them and there are several."""
+    """Attach Elastic Fabric Adapters; by default true for two or more nodes of a type with EFA."""
     placement_group: bool | None = None
-    """True if nodes are placed close to each other; by default nodes with EFA are, unless they are reserved."""
+    """Place nodes in a cluster placement group; by default true for nodes with EFA, unless they are reserved."""
     disk_size_gb: Annotated[int, Field(ge=20, le=16_384)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["gp3", "io2"] = "gp3"
@@ -121,82 +122,83 @@ class EksPoolConfig(Section):
 
 
 class EksBucketConfig(Section):
-    """The S3 bucket of checkpoints, metrics and profiles."""
+    """S3 bucket of checkpoints, metrics and profiles."""
 
     name: S3BucketName | None = None
     """Name of the bucket; by default the cluster's name with a random suffix."""
     prefix: Annotated[str, _name(63, "jobs")] = "jobs"
-    """Prefix in the bucket that jobs may read and write; they reach nothing else."""
+    """Prefix of the jobs' objects; jobs can access only objects with this prefix."""
     keep: bool = True
-    """Whether the bucket and all that is in it outlive the stack; with false they go with it, checkpoints too."""
+    """Keep the bucket and its objects when the stack is destroyed; `false` deletes them, including checkpoints."""
     profile_days: Annotated[int, Field(ge=1, le=3650)] = 30
     """Days after which profiles (`profiles/` below the prefix) are deleted."""
     checkpoint_days: Annotated[int, Field(ge=1, le=3650)] | None = None
     """Days after which checkpoints (`checkpoints/` below the prefix) are deleted; by default never."""
     restore_days: Annotated[int, Field(ge=1, le=365)] = 7
-    """Days in which what was deleted or written over can be restored."""
+    """Days during which deleted and overwritten objects can be restored."""
 
 
 class EcrConfig(Section):
-    """The ECR repository that the trainer image is pushed to."""
+    """ECR repository of the trainer image."""
 
     keep_images: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Newest images that clean-up keeps."""
+    """Number of newest images that clean-up keeps."""
 
 
 class EksConfig(Section):
-    """An EKS cluster with its network, node groups, bucket and registry, made and removed by the stack."""
+    """EKS cluster with its network, node groups, bucket and registry, which the stack creates and deletes."""
 
     kind: Literal["eks"]
     """Amazon Elastic Kubernetes Service."""
     account: Annotated[str, matched(_ACCOUNT, "must be the 12 digits of an AWS account, in quotes")] | None = None
-    """AWS account that the stack may touch; by default the one of the credentials."""
+    """Id of the only AWS account that the stack may change; by default the account of the credentials."""
     region: Annotated[str, matched(_REGION, "must be a region of AWS; write for example 'us-west-2'")] = "us-west-2"
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
-    """Zones of the VPC, two or three; by default the region's first three, mostly a, b and c."""
+    """Zones of the VPC, two or three; by default the first three of the region, mostly a, b and c."""
     name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
-    """Name of the cluster and prefix of what is made for it."""
+    """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
-    """Kubernetes namespace of the jobs, made and removed by the stack."""
+    """Kubernetes namespace of the jobs, created and deleted by the stack."""
     kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.36', in quotes")] = DEFAULT_EKS_VERSION
-    """Minor version of Kubernetes of the control plane and all nodes; a cluster that stands goes up one at a time."""
+    """Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor version
+    at a time."""
     check_availability: bool = True
-    """Whether versions, zones and instance types of a region that Trainyard does not know of (those of 2026-11) are \
-refused."""
+    """Reject versions, zones and instance types that are not in Trainyard's tables of 2026-11."""
     network: EksNetworkConfig = EksNetworkConfig()
     """Address ranges."""
     authorized_networks: tuple[ReachingCidr, ...] = ()
-    """Address ranges that may reach the API server from outside the VPC; by default there is no public endpoint, and \
-`pulumi up` must run inside the VPC or a network joined to it."""
+    """Address ranges with access to the API server from outside the VPC; by default there is no public endpoint, and
+    `pulumi up` must run inside the VPC or a connected network."""
     admins: tuple[
         Annotated[
             str, matched(_PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'")
         ],
         ...,
     ] = ()
-    """IAM roles and users that administer the cluster, in addition to the one that makes it; EKS refuses a second \
-entry for that one."""
+    """IAM roles and users that administer the cluster, in addition to its creator; EKS rejects a second entry for
+    the creator."""
     deletion_protection: bool = False
-    """Whether AWS refuses to delete the cluster; `make down` then fails until it is off."""
+    """Enable deletion protection in AWS; `make down` then fails until it is off."""
     system_pool: EksSystemPoolConfig = EksSystemPoolConfig()
-    """Nodes for what is not training."""
+    """Nodes for pods other than jobs."""
     pools: tuple[EksPoolConfig, ...] = (EksPoolConfig(name="gpus"),)
-    """Nodes for the jobs."""
+    """Node groups for jobs."""
     bucket: EksBucketConfig = EksBucketConfig()
-    """Where jobs keep checkpoints and metrics."""
+    """Bucket of checkpoints, metrics and profiles."""
     registry: EcrConfig = EcrConfig()
-    """Where the trainer image is pushed to."""
+    """Registry of the trainer image."""
     image: ImageConfig = ImageConfig(platforms=("linux/amd64",))
-    """The trainer image."""
+    """Trainer image."""
     log_days: Literal[7, 14, 30, 60, 90, 180, 365] = 30
-    """Days that the control plane's logs are kept."""
+    """Retention of the control plane's logs in days."""
     addon_versions: dict[Addon, AddonVersion] = Field(default={}, examples=["{coredns: v1.12.3-eksbuild.1}"])
-    """Versions of EKS add-ons by name; by default AWS's own for the version of Kubernetes, which it may change."""
+    """Versions of EKS add-ons by name; by default AWS chooses versions for the Kubernetes version and can change
+    them."""
 
     @property
     def cluster_label(self) -> str:
-        """Tag of what is made for the cluster; roles and buckets are the account's, so it names the region too."""
+        """Tag of the cluster's resources. It contains the region, because roles and buckets are account-wide."""
         return f"{self.name}.{self.region}"
 
     @property

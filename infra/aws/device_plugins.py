@@ -1,4 +1,4 @@
-"""DevicePlugins: daemons that report a node's GPUs and fabric adapters. The EKS image has neither daemon."""
+"""DevicePlugins: daemons that report a node's GPUs and fabric adapters. The EKS image does not contain them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlugin:
-    """A device plugin, and the folders and privileges that it needs on a node."""
+    """Device plugin, with the folders and privileges that it needs on a node."""
 
     name: str
     """Name of the DaemonSet."""
     image: str
     """Image by its tag."""
     folders: dict[str, str]
-    """Volume -> folder of the node, mounted at the same path."""
+    """Folder of the node for each volume, mounted at the same path."""
     privileged: bool = False
     """True if the plugin runs privileged, with the node's network."""
 
@@ -50,18 +50,18 @@ NVIDIA = DevicePlugin(
     image="nvcr.io/nvidia/k8s-device-plugin:v0.18.0",
     folders={"plugins": "/var/lib/kubelet/device-plugins"},
 )
-"""https://github.com/NVIDIA/k8s-device-plugin"""
+"""NVIDIA's device plugin: https://github.com/NVIDIA/k8s-device-plugin"""
 EFA = DevicePlugin(
     name="efa-device-plugin",
     image="602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin:v0.5.20",
     folders={"plugins": "/var/lib/kubelet/device-plugins", "infiniband": "/dev/infiniband"},
     privileged=True,
 )
-"""Settings of AWS's chart 0.5.30: aws/eks-charts 5239609, stable/aws-efa-k8s-device-plugin values.yaml:5-9 and
-templates/daemonset.yaml:64-88.
+"""AWS's EFA device plugin, with the settings of chart 0.5.30.
 
+Source: aws/eks-charts 5239609, stable/aws-efa-k8s-device-plugin values.yaml:5-9 and templates/daemonset.yaml:64-88.
 Without /dev/infiniband the plugin finds no adapter (7248e07, pull request 1069). AWS runs it privileged since 49a034a.
-The chart mounts /opt/aws/neuron too, which only Trainium and Inferentia nodes have.
+The chart also mounts /opt/aws/neuron, which only Trainium and Inferentia nodes have.
 """
 
 
@@ -76,7 +76,7 @@ class DevicePluginsArgs:
 
 
 class DevicePlugins(pulumi.ComponentResource):
-    """A daemon for each kind of device, on the nodes that have it."""
+    """Daemons for each kind of device, on the nodes that have it."""
 
     def __init__(self, name: str, args: DevicePluginsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:DevicePlugins", name, None, opts)
@@ -89,7 +89,7 @@ class DevicePlugins(pulumi.ComponentResource):
         self.register_outputs({})
 
     def _daemon(self, name: str, plugin: DevicePlugin, nodes: NodeSelectorRequirementArgs) -> None:
-        """Run a plugin on each of the nodes."""
+        """Run a plugin on each of the selected nodes."""
         labels = {**stack_labels(), "app.kubernetes.io/name": plugin.name}
         container = ContainerArgs(
             name=plugin.name,
@@ -105,7 +105,8 @@ class DevicePlugins(pulumi.ComponentResource):
         ]
         DaemonSet(
             name,
-            # GPU nodes may come an hour later or from zero. Nothing depends on this DaemonSet, so do not wait for it.
+            # GPU nodes can start an hour later, or the pool can be empty. No resource depends on this DaemonSet, so do
+            # not wait.
             metadata=ObjectMetaArgs(
                 name=plugin.name, namespace=NAMESPACE, labels=labels, annotations={"pulumi.com/skipAwait": "true"}
             ),
@@ -136,7 +137,7 @@ def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
 
 
 def _on(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
-    """Return the affinity that keeps pods on the nodes."""
+    """Return the node affinity for the selected nodes."""
     terms = [NodeSelectorTermArgs(match_expressions=[nodes])]
     return AffinityArgs(
         node_affinity=NodeAffinityArgs(

@@ -11,7 +11,7 @@ from pulumi_aws import eks, iam
 
 MANAGED = "arn:aws:iam::aws:policy"
 POD_SERVICE = "pods.eks.amazonaws.com"
-"""https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
+"""Service principal of EKS Pod Identity: https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +19,16 @@ class ServiceRoleArgs:
     """Inputs of `ServiceRole`."""
 
     service: str
-    """Service that may assume it, such as `ec2.amazonaws.com`."""
+    """Service that may assume the role, such as `ec2.amazonaws.com`."""
     policies: Sequence[str] = ()
-    """Names of its AWS managed policies."""
+    """Names of the role's AWS managed policies."""
 
 
 class ServiceRole(pulumi.ComponentResource):
-    """A role for one service."""
+    """Role for one AWS service."""
 
     arn: pulumi.Output[str]
-    """ARN of the role; known when it has its policies."""
+    """ARN of the role, known when it has its policies."""
     role_name: pulumi.Output[str]
     """Name of the role."""
 
@@ -48,7 +48,7 @@ class ServiceRole(pulumi.ComponentResource):
 
 
 def trust(service: str) -> str:
-    """Return a trust policy for a service. Pods add session tags of their namespace and service account."""
+    """Return the trust policy of a service. Pod Identity also tags sessions with namespace and service account."""
     actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_SERVICE else ["sts:AssumeRole"]
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
@@ -71,7 +71,7 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """IAM role of the jobs, from EKS Pod Identity. It grants only their prefix of their bucket."""
+    """IAM role of the jobs, through EKS Pod Identity. It grants access to the jobs' prefix of their bucket only."""
 
     ready: pulumi.Output[str]
     """Id of the association, known when jobs have the role."""

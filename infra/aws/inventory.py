@@ -30,7 +30,7 @@ LISTINGS = (
         name="AutoScalingGroupName",
         labels="Tags",
     ),
-    # First: many of the other resources are identified by their VPC.
+    # The VPC comes first, because it identifies many of the other resources.
     _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
     Listing(
         kind="instance",
@@ -158,7 +158,7 @@ LISTINGS = (
         types=("aws:secretsmanager/secret:Secret",),
     ),
 )
-"""Kinds of AWS, from https://docs.aws.amazon.com/cli/latest/reference/. Parts of another resource go with it."""
+"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/. Parts are deleted with their owner."""
 PARTS = (
     Listing(
         kind="route table association",
@@ -174,11 +174,11 @@ PARTS = (
         types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
     ),
 )
-"""Kinds that go with their owner and have an id that only AWS knows."""
+"""Kinds that are deleted with their owner and whose ids AWS generates."""
 
 
 def resources(listing: Listing, platform: EksConfig, ownership: Ownership, ask: Ask) -> Iterator[Found]:
-    """Yield all resources of a kind in the platform's region, without keys that are already deleted."""
+    """Yield all resources of a kind in the platform's region, except keys that are already deleted."""
     place = (f"--region={platform.region}", "--output=json")
     words = [word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.words]
     for found in read(listing, ask(*words, *place)):
@@ -192,13 +192,13 @@ def resources(listing: Listing, platform: EksConfig, ownership: Ownership, ask: 
 
 
 def _is_pending_deletion(key: Found, place: tuple[str, ...], ask: Ask) -> bool:
-    """Return True if a key is already deleted. It stays restorable for a week and costs nothing."""
+    """Return True if a key is scheduled for deletion. It can be restored for a week and costs nothing."""
     answer = ask("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
     return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
 
 def generated_names(cluster: str) -> Mapping[str, str]:
-    """Return kind -> pattern of the names that EKS generates for a cluster."""
+    """Return patterns of the names that EKS generates for a cluster, by kind."""
     name = re.escape(cluster)
     return {
         "security group": rf"eks-cluster-sg-{name}-\d+",

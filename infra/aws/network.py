@@ -1,4 +1,4 @@
-"""Network: a cluster's VPC with private and public subnets, NAT, and VPC endpoints of S3 and ECR."""
+"""Network: a cluster's VPC with private and public subnets, NAT, and VPC endpoints for S3 and ECR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pulumi_aws import ec2
 from infra.aws.config import EksConfig
 
 SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
-"""Timeouts: AWS deletes nodes' network interfaces minutes after the nodes: https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
+"""Timeouts. AWS deletes nodes' network interfaces minutes after the nodes:
+https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,10 @@ class NetworkArgs:
 
 
 class Network(pulumi.ComponentResource):
-    """The cluster's own VPC. Nodes are in private subnets; public subnets have only NAT gateways."""
+    """VPC of the cluster. Nodes are in private subnets. Public subnets contain only NAT gateways."""
 
     private_subnets: dict[str, pulumi.Output[str]]
-    """Zone -> id of its private subnet, known when it has internet access."""
+    """Id of each zone's private subnet, known when the subnet has internet access."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:Network", name, None, opts)
@@ -41,7 +42,7 @@ class Network(pulumi.ComponentResource):
             tags={"Name": config.name},
             opts=pulumi.ResourceOptions(parent=self),
         )
-        # A VPC's default security group allows all traffic. Without rules, it allows none.
+        # By default, the default security group allows all traffic between its members. Remove its rules.
         ec2.DefaultSecurityGroup(
             f"{name}-default-group",
             vpc_id=vpc.id,
@@ -149,7 +150,7 @@ class Network(pulumi.ComponentResource):
             )
 
     def _tags(self, *parts: str) -> dict[str, str]:
-        """Return a name tag, unique in its kind. After a crashed update, it identifies what was created."""
+        """Return a name tag, unique in its kind. It identifies the resource after an interrupted update."""
         return {"Name": "-".join((self._cluster, *parts))}
 
 

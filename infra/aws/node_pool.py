@@ -1,4 +1,4 @@
-"""NodeGroup: the managed nodes of an EKS cluster, with their launch template, fabric adapters and placement."""
+"""NodeGroup: managed nodes of an EKS cluster, with launch template, fabric adapters and placement."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class NodeGroupArgs:
     subnets: list[pulumi.Output[str]]
     """Private subnets of the nodes."""
     security_group: pulumi.Input[str]
-    """Group of the nodes."""
+    """Security group of the nodes."""
     role: pulumi.Input[str]
-    """Role of the nodes."""
+    """IAM role of the nodes."""
     pool: str
     """Name of the pool."""
     plan: NodeGroupPlan | None = None
-    """Plan of a pool for jobs; None for the system pool."""
+    """Plan of a pool for jobs, or None for the system pool."""
 
 
 class NodeGroup(pulumi.ComponentResource):
@@ -67,15 +67,16 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
-            # EKS refuses the next minor version while a node group is behind: UpdateClusterVersion's documentation,
-            # hashicorp/terraform-provider-aws issue 19478. The provider updates nodes only when `version` changes.
+            # EKS rejects the next minor version while a node group has an older one: UpdateClusterVersion's
+            # documentation, hashicorp/terraform-provider-aws issue 19478. The provider updates nodes only when
+            # `version` changes.
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
             subnet_ids=args.subnets,
             ami_type="AL2023_x86_64_NVIDIA" if gpu else "AL2023_x86_64_STANDARD",
             capacity_type="SPOT" if model.is_spot else "CAPACITY_BLOCK" if model.is_capacity_block else "ON_DEMAND",
-            # For a capacity block, only the template may have the instance type.
+            # With a capacity block, only the launch template may set the instance type.
             instance_types=None if model.is_capacity_block else [args.machine.name],
             launch_template=eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str)),
             scaling_config=eks.NodeGroupScalingConfigArgs(
@@ -111,15 +112,16 @@ class NodeGroup(pulumi.ComponentResource):
 def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
     """Return the update settings for a change of the nodes' template or version.
 
-    By default EKS starts more nodes first. A reservation or a capacity block does not have those. MINIMAL removes a
-    node before it starts another: https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
+    By default EKS starts additional nodes first, for which a reservation or capacity block has no capacity. MINIMAL
+    removes a node before it starts another:
+    https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
     """
     reserved = plan is not None and plan.model.reservation is not None
     return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if reserved else None)
 
 
 def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
-    """Return inputs whose change replaces a group, because EKS could not update its nodes.
+    """Return the inputs whose change replaces a group, because EKS cannot update its nodes.
 
     EKS updates nodes of a capacity block only at size 0:
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
@@ -169,14 +171,14 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
 
 
 def _named(args: NodeGroupArgs) -> dict[str, str]:
-    """Return the name tag, which the console shows."""
+    """Return the name tag, which the AWS console shows."""
     return {"Name": f"{args.config.name}-{args.pool}"}
 
 
 def fabric_interfaces(
     machine: Ec2Machine, security_group: pulumi.Input[str]
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """Return all Elastic Fabric Adapters of a type. Only the first has IP traffic and needs an address.
+    """Return all Elastic Fabric Adapters of a type. Only the first has IP traffic and an address.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
@@ -202,7 +204,7 @@ def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationS
 
 
 def node_config(machine: Ec2Machine) -> str:
-    """Return the user data of nodes: the kubelet's pod limit, and local disks as one fast scratch disk.
+    """Return the nodes' user data: the kubelet's pod limit, and local disks combined as RAID 0.
 
     https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
     """

@@ -1,9 +1,10 @@
-"""AWS permissions: the actions that provisioning each kind of resource needs.
+"""AWS permissions: actions needed to provision each kind of resource.
 
-An action is a call that the provider makes to create, import, change or delete one, or that AWS makes with the
-caller's rights: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
-The calls are those of the functions that hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) names for
-each type in `rehearsal/facts/resources.py`. Calls for inputs that Trainyard does not set are left out.
+The provider, or AWS with the caller's permissions, needs these actions to create, import, change or delete a resource:
+https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
+
+They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
+`rehearsal/facts/resources.py`. Calls for inputs that Trainyard does not set are left out.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from infra.inventory import PlannedResource
 Document = dict[str, Any]
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
-"""Calls that remove network interfaces which nodes left behind, before a subnet or security group is deleted:
-internal/service/ec2/vpc_security_group.go and vpc_subnet.go, deleteLingeringENIs.
+"""Actions that delete leftover network interfaces before their subnet or security group is deleted.
+
+Source: internal/service/ec2/vpc_security_group.go and vpc_subnet.go, deleteLingeringENIs.
 """
 _TAGS = "ec2:CreateTags ec2:DeleteTags"
 _S3_READ = """
@@ -108,7 +110,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Pulumi's type -> actions."""
+"""Actions for each Pulumi type."""
 
 PUSH = (
     "ecr:GetAuthorizationToken",
@@ -135,7 +137,7 @@ READ = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeImages",
 )
-"""Additional actions of the provider, a preview's quota check and `make verify-empty`."""
+"""Additional actions of the provider, the quota check of a preview, and `make verify-empty`."""
 
 SERVICES = {
     "elb": "elasticloadbalancing",
@@ -143,13 +145,13 @@ SERVICES = {
     "resourcegroupstaggingapi": "tag",
     "s3api": "s3",
 }
-"""IAM names of the AWS CLI's services, if they differ."""
+"""IAM names of AWS CLI services with a different name."""
 NAMES = {
     "s3:ListBuckets": "s3:ListAllMyBuckets",
     "iam:ListOpenIdConnectProviders": "iam:ListOpenIDConnectProviders",
     "iam:ListOpenIdConnectProviderTags": "iam:ListOpenIDConnectProviderTags",
 }
-"""Actions whose name differs from their command's."""
+"""Actions with a name different from their command's."""
 READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
 
@@ -171,7 +173,7 @@ def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
     roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]
     here = {"StringEquals": {"aws:RequestedRegion": region}}
     to = {"StringEquals": {"iam:PassedToService": sorted(_trusted(planned))}}
-    # Route 53 has no regions. AWS calls it with the caller's permissions for an endpoint with private names:
+    # Route 53 has no regions. For an endpoint with private names, AWS calls it with the caller's permissions:
     # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
     names = {each for each in changing if each.startswith("route53:")}
     service = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}

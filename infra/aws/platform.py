@@ -1,4 +1,4 @@
-"""Platform `eks`: the cloud components, the cluster's components, and the values that jobs use."""
+"""Platform `eks`: builds the cloud components and the cluster's components."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
 Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""Image of the trainer, and additional images by name."""
+"""Trainer image, and further images by name."""
 
 
 def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
-    """Provision the platform for jobs. `images` are the variants to build for them."""
+    """Provision the platform for jobs, with the builtin images `images`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -46,7 +46,7 @@ def _platform(
     inside: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """Return the platform that jobs use: their identity, bucket and image."""
+    """Return the properties of the platform that jobs use: identity, bucket and image."""
     training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), inside)
     url = pulumi.Output.all(cloud.bucket.name, cloud.identity.ready).apply(
         lambda values: f"s3://{values[0]}/{config.bucket.prefix}"
@@ -73,7 +73,7 @@ def _platform(
 
 
 def _trainer_images(config: EksConfig, cloud: EksComponents, variants: frozenset[str]) -> Images:
-    """Return the prebuilt image, or build images and push them to a registry that the nodes can read."""
+    """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
@@ -81,7 +81,7 @@ def _trainer_images(config: EksConfig, cloud: EksComponents, variants: frozenset
 
 
 def _console(config: EksConfig) -> dict[str, str]:
-    """Return pages of the AWS console."""
+    """Return the pages of the AWS console."""
     base = f"https://{config.region}.console.aws.amazon.com"
     return {
         "cluster": f"{base}/eks/home?region={config.region}#/clusters/{config.name}",

@@ -1,4 +1,4 @@
-"""NodeGroupPlan: the managed node group of a pool's settings, with every default filled in. Pure."""
+"""NodeGroupPlan: managed node group of a pool's settings, with defaults resolved. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.provisioning_model import ProvisioningModel
 
 SYSTEM_DISK_GB = 100
-"""Boot disk of each node of the system pool."""
+"""Boot disk size of system nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class NodeGroupPlan:
     zones: tuple[str, ...]
     """Zones of the nodes."""
     efa: bool
-    """True if each node has all the Elastic Fabric Adapters of its type."""
+    """True if each node has all Elastic Fabric Adapters of its type."""
 
     @property
     def nodes(self) -> int:
@@ -41,9 +41,10 @@ class NodeGroupPlan:
     def placement_group(self) -> bool:
         """True if nodes are in a new cluster placement group.
 
-        Reserved nodes are not: a reservation belongs to the group that it was made in, or to none, for as long as it
-        lasts, and a new group has no capacity of it. https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html
-        AWS's samples leave the group out as well: awslabs/awsome-distributed-ai pull request 353.
+        Reserved nodes are not. A reservation is fixed to its placement group, or to no group, and has no capacity in a
+        new group: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html
+
+        AWS's samples also leave the group out: awslabs/awsome-distributed-ai pull request 353.
         """
         if self.pool.placement_group is not None:
             return self.pool.placement_group
@@ -51,7 +52,7 @@ class NodeGroupPlan:
 
 
 def node_groups(config: EksConfig) -> list[NodeGroupPlan]:
-    """Return every node group for jobs, in the settings' order. Raises ValueError for an unknown type."""
+    """Return all node groups for jobs, in the settings' order. Raises ValueError for an unknown type."""
     return [group_plan(config, pool) for pool in config.pools]
 
 

@@ -12,7 +12,7 @@ CLOUD = "aws"
 
 
 def price_lines(platform: EksConfig) -> Iterator[Line]:
-    """Yield each priced part of the platform."""
+    """Yield the price lines of the platform."""
     region, system = platform.region, platform.system_pool
     gateways = len(platform.all_zones) if platform.network.nat_per_zone else 1
     yield price_line("cluster", CLOUD, region, "EKS control plane", 1)

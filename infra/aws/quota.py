@@ -1,4 +1,4 @@
-"""Quota of an EKS platform by AWS's names: what it needs, and what the account has left. No Pulumi."""
+"""Quota of an EKS platform under AWS's names: needed and remaining amounts. No Pulumi."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _QUOTAS: Mapping[tuple[str, bool], tuple[str, str]] = MappingProxyType(
         ("p5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
     }
 )
-"""Class of instance and True for spot -> code and name of the quota, in vCPUs."""
+"""Code and name of the quota, in vCPUs, for each class of instance and for spot."""
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
-    """Return the platform's needs by quota. Reserved instances count too; capacity blocks do not."""
+    """Return the platform's needs by quota. Reserved instances count too. Capacity blocks do not."""
     needs: QuotaNeeds = Counter()
     system = ec2_machine(platform.system_pool.machine_type)
     needs[(_ec2_quota(system, spot=False), "", SOURCE)] += system.vcpus * platform.system_pool.nodes
     for plan in node_groups(platform):
         if plan.model.is_capacity_block:
-            # Capacity blocks are bought separately and use no instance quota.
+            # Capacity blocks use no instance quota.
             continue
         name = _ec2_quota(plan.machine, spot=plan.model.is_spot)
         needs[(name, "", SOURCE)] += plan.nodes * plan.machine.vcpus
@@ -53,7 +53,7 @@ def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
 
 
 def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
-    """Return quota name and location -> remaining quota. EC2 reports limits, and CloudWatch the usage.
+    """Return the remaining quota by name and location, from EC2's limits and CloudWatch's usage.
 
     https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.
     """
@@ -69,7 +69,7 @@ def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
 
 
 def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
-    """Return the vCPUs in use, as CloudWatch counts them.
+    """Return the vCPUs in use, from CloudWatch.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
     """

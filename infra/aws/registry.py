@@ -1,4 +1,4 @@
-"""ImageRepository: the trainer image's ECR repository, with a lifecycle policy."""
+"""ImageRepository: ECR repository of the trainer image, with a lifecycle policy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class ImageRepositoryArgs:
     """Inputs of `ImageRepository`."""
 
     name: str
-    """Name of the repository: the cluster's, then the image's."""
+    """Name of the repository: cluster name, then image name."""
     config: EcrConfig
     """Settings."""
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """A repository of scanned and encrypted images. Lost images can be rebuilt from the sources."""
+    """Repository with image scanning and encryption. Deleted images can be rebuilt from the sources."""
 
     url: pulumi.Output[str]
-    """The image's name without its tag."""
+    """Name of the image without its tag."""
 
     def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:ImageRepository", name, None, opts)
@@ -34,7 +34,7 @@ class ImageRepository(pulumi.ComponentResource):
             f"{name}-repository",
             name=args.name,
             force_delete=True,
-            # The tag is the branch and moves with it; jobs name the image by its digest.
+            # The tag is the branch and moves with it. Jobs use the image's digest.
             image_tag_mutability="MUTABLE",
             image_scanning_configuration=ecr.RepositoryImageScanningConfigurationArgs(scan_on_push=True),
             encryption_configurations=[ecr.RepositoryEncryptionConfigurationArgs(encryption_type="AES256")],

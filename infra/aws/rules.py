@@ -1,4 +1,4 @@
-"""Rules for the settings of an EKS platform, each with its source. No Pulumi."""
+"""Validation of EKS platform settings, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from infra.settings.problems import SKIPPED
 def problems(config: EksConfig) -> list[Problem]:
     """Return every problem in the settings of an EKS platform."""
     if config.region not in ZONES:
-        message = f"is no region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
+        message = f"is not a region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
     found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     found += [*_bucket(config), *_admins(config)]
@@ -30,9 +30,14 @@ def problems(config: EksConfig) -> list[Problem]:
         path: Path = ("platform", "pools", index)
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
-            other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
+            other = "the system pool" if pool.name == "system" else f"pools[{first}]"
             found.append(
-                Problem("eks.pool.name_taken", (*path, "name"), f"is {other} name too; names must differ", pool.name)
+                Problem(
+                    "eks.pool.name_taken",
+                    (*path, "name"),
+                    f"is also the name of {other}; names must be unique",
+                    pool.name,
+                )
             )
         try:
             plan = group_plan(config, pool)
@@ -45,18 +50,22 @@ def problems(config: EksConfig) -> list[Problem]:
 
 
 SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
-"""Ranges that EKS accepts for services:
+"""Ranges that EKS accepts for Services.
+
 https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigRequest.html
-hashicorp/terraform-provider-aws takes 100.64.0.0/10 as well since a version after 6.34.0; EKS does not document that.
+
+hashicorp/terraform-provider-aws also accepts 100.64.0.0/10 in versions after 6.34.0. EKS does not document that.
 """
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
-"""Ranges for a VPC. EKS accepts any range that a VPC can have. A public range would hide its real hosts.
+"""Accepted ranges for a VPC.
+
+EKS accepts every range that a VPC can have. A public range would make its real hosts unreachable.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""Suffix of the length that Pulumi adds to generated names. Pulumi rejects names that get too long."""
+"""Suffix with the length that Pulumi adds to generated names. Pulumi rejects names that are too long."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
@@ -71,15 +80,13 @@ def _version(config: EksConfig) -> Iterator[Problem]:
 
 
 def _bucket(config: EksConfig) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+    """Check the bucket's name: https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
     name = config.bucket.name or ""
     if name.startswith(("xn--", "sthree-", "amzn-s3-demo-")) or name.endswith(("-s3alias", "--ol-s3", "--x-s3")):
-        message = "has a prefix or suffix that S3 keeps for itself; write another name"
+        message = "has a prefix or suffix that S3 reserves; write another name"
         yield Problem("eks.bucket.name_reserved", ("platform", "bucket", "name"), message, name)
     if not name and len(config.name) > (limit := BUCKET_NAME_LIMIT - len(DEFAULT_BUCKET_SUFFIX)):
-        message = (
-            f"makes the bucket NAME{DEFAULT_BUCKET_SUFFIX}, which is too long; write `bucket.name`, or at most {limit}"
-        )
+        message = f"makes the bucket name NAME{DEFAULT_BUCKET_SUFFIX} too long; write `bucket.name`, or at most {limit}"
         yield Problem("eks.name.too_long_for_bucket", ("platform", "name"), message, config.name)
 
 
@@ -87,12 +94,12 @@ def _admins(config: EksConfig) -> Iterator[Problem]:
     for index, principal in enumerate(config.admins):
         if principal in config.admins[:index]:
             yield Problem(
-                "eks.admins.duplicate", ("platform", "admins", index), "is there twice; remove one", principal
+                "eks.admins.duplicate", ("platform", "admins", index), "is in the list twice; remove one", principal
             )
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
+    """Check address ranges: https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html"""
     vpc, services = IPv4Network(config.network.vpc), IPv4Network(config.network.services)
     path: Path = ("platform", "network")
     if 16 <= vpc.prefixlen <= 18:
@@ -109,22 +116,24 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
         yield Problem(
             "eks.network.overlap",
             (*path, "services"),
-            f"overlaps network.vpc, {vpc}; write ranges that do not",
+            f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
             str(services),
         )
     yield from open_to_all(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not examples([str(network)]):
-            message = "is private; the public endpoint takes public ranges alone: write that of your way out, or none"
+            message = (
+                "is private; the public endpoint accepts only public ranges; write your network's public range, or none"
+            )
             yield Problem(
                 "eks.authorized_networks.private", ("platform", "authorized_networks", index), message, str(network)
             )
 
 
 def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
-    """Reject a VPC whose zones have fewer addresses than their nodes hold.
+    """Reject a VPC if the nodes of a zone need more addresses than its subnet has.
 
-    A quarter of the VPC is a zone's subnet, and AWS keeps five addresses of each subnet:
+    Each zone's subnet is a quarter of the VPC. AWS reserves five addresses of each subnet:
     https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
     """
     room = vpc.num_addresses // 4 - 5
@@ -140,7 +149,7 @@ def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
         if held > room:
             message = (
                 f"leaves {room} addresses in each zone, and the {sum(count for _, count in counts)} nodes in {zone} "
-                f"hold {held}, those of two network interfaces each; write a larger range or fewer nodes"
+                f"need {held}, for two network interfaces each; write a larger range or fewer nodes"
             )
             yield Problem("eks.network.too_few_addresses", ("platform", "network", "vpc"), message, str(vpc))
             return
@@ -164,7 +173,9 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
             message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
             yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIPPED, list(zones))
     if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
-        message = f"{config.region} gives an account some of its zones only; write yours, two of {', '.join(known)}"
+        message = (
+            f"{config.region} gives each account only some of its zones; write two of yours, from {', '.join(known)}"
+        )
         yield Problem("eks.zones.by_account", ("platform", "zones"), message, [])
 
 
@@ -177,9 +188,7 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
         yield Problem("eks.system_pool.machine_unknown", path, str(error), name)
         return
     if machine.gpus:
-        yield Problem(
-            "eks.system_pool.has_gpus", path, "carries GPUs; write a CPU instance type such as m7i.large", name
-        )
+        yield Problem("eks.system_pool.has_gpus", path, "has GPUs; write a CPU instance type such as m7i.large", name)
 
 
 def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -195,23 +204,23 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
         message = f"{outside[0]} is not a zone of the platform; write some of {', '.join(config.all_zones)}"
         yield Problem("eks.pool.zones_outside_platform", ("zones",), message, list(pool.zones))
     if len(set(plan.zones)) != len(plan.zones):
-        yield Problem("eks.pool.zones_duplicate", ("zones",), "names a zone twice", list(pool.zones))
+        yield Problem("eks.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(pool.zones))
 
 
 EFA_MINOR = 33
-"""Oldest minor version whose cluster security group lets EFA traffic out, by an egress rule to itself.
+"""Oldest minor version whose cluster security group allows outgoing EFA traffic, by an egress rule to itself.
 
-0.0.0.0/0 does not cover EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
+0.0.0.0/0 does not match EFA traffic: https://docs.aws.amazon.com/eks/latest/userguide/sec-group-reqs.html and
 eksctl-io/eksctl pull request 8509.
 """
 
 
 def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
-    # With check_availability, the version's own rule rejects these.
+    """Check EFA: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html"""
+    # With check_availability, the version's own rule rejects older versions.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
         message = (
-            f"needs Kubernetes 1.{EFA_MINOR} or newer: before, the cluster's security group lets no EFA traffic out; "
+            f"needs Kubernetes 1.{EFA_MINOR} or newer: older clusters' security groups block outgoing EFA traffic; "
             f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"
         )
         yield Problem("eks.pool.efa_version", ("efa",), message, True)
@@ -227,24 +236,24 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
             True,
         )
     if plan.efa and len(plan.zones) > 1:
-        yield Problem("eks.pool.efa_zones", ("zones",), "EFA works inside one zone; write one", list(pool.zones))
+        yield Problem("eks.pool.efa_zones", ("zones",), "EFA works only within one zone; write one", list(pool.zones))
 
 
 def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
+    """Check placement groups: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/placement-groups.html"""
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
         yield Problem(
             "eks.pool.placement_capacity_block",
             ("placement_group",),
-            "a capacity block is placed closely by itself; remove it",
+            "nodes of a capacity block are already close together; remove it",
             True,
         )
     elif plan.model.reservation:
         message = (
-            "a reservation has no capacity in a new placement group, which the stack would make; remove it, and make "
-            "the reservation in a group of yours if its nodes must be close"
+            "a reservation has no capacity in a new placement group, which the stack would create; remove it, and "
+            "create the reservation in an existing group if its nodes must be close together"
         )
         yield Problem("eks.pool.placement_reservation", ("placement_group",), message, True)
     elif len(plan.zones) > 1:
@@ -257,7 +266,9 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
 
 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    """https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
+    """Check capacity blocks and reservations.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
         yield Problem(

@@ -10,10 +10,10 @@ from infra.scheduling import EFA_RESOURCE, Scheduling, in_pool, tolerate
 
 
 def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:
-    """Return what a job's pods need. Raises ValueError if no pool has its accelerators.
+    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators.
 
-    A host with some of a node's GPUs gets that share of its network adapters, rounded down. Without `gpus_per_host` it
-    gets all.
+    A host with some of a node's GPUs gets the same share of its network adapters, rounded down. Without `gpus_per_host`
+    it gets all.
     """
     suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == accelerator)
     plan = next((plan for plan in suitable if pool in (None, plan.name)), None)

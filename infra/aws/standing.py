@@ -1,4 +1,4 @@
-"""Changes that AWS rejects on an existing EKS cluster: its VPC, zones, and version steps. No Pulumi."""
+"""Changes that AWS rejects on an existing EKS cluster: VPC, zones, and version steps. No Pulumi."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ CLUSTER = "aws:eks/cluster:Cluster"
 VPC = "aws:ec2/vpc:Vpc"
 SUBNET = "aws:ec2/subnet:Subnet"
 PRIVATE = "network-private-"
-"""Prefix of the names of the cluster's subnets."""
+"""Name prefix of the cluster's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandingCluster:
-    """A cluster's version, and the settings that cannot change while it exists."""
+    """Version of an existing cluster, and its settings that cannot change."""
 
     region: str
     """Region of the cluster."""
     vpc: str
-    """Range of its VPC."""
+    """Range of the VPC."""
     zones: tuple[str, ...]
-    """Zones of its subnets, in the order of their ranges."""
+    """Zones of the subnets, in the order of their ranges."""
     version: str
-    """Minor version of its control plane."""
+    """Minor version of the control plane."""
 
 
 def standing(config: EksConfig) -> StandingCluster:
@@ -42,7 +42,7 @@ def standing(config: EksConfig) -> StandingCluster:
 
 
 def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
-    """Return the cluster in a deployment of `pulumi stack export`; None if it has none."""
+    """Return the cluster in a deployment of `pulumi stack export`, or None."""
     made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
     clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
     vpcs = [each["outputs"] for each in made if each["type"] == VPC]
@@ -65,21 +65,20 @@ def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
 def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem]:
     """Return the settings that AWS would reject for an existing cluster.
 
-    Another region replaces everything, so it has no such problem.
-
-    A cluster keeps its VPC and the zones of its subnets:
+    A new region replaces the cluster, so every setting can change with it. Otherwise a cluster keeps its VPC and the
+    zones of its subnets:
     https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html#network-requirements-subnets
     """
     if cluster.region != config.region:
         return []
     found = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster stands, whose VPC is {cluster.vpc}; write that again, {START_OVER}"
+        message = f"cannot change while the cluster exists; its VPC is {cluster.vpc}; write that, {START_OVER}"
         found.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
         message = (
-            f"cannot change while the cluster stands, whose zones are {zones}; write them in that order, {START_OVER}"
+            f"cannot change while the cluster exists; its zones are {zones}; write them in that order, {START_OVER}"
         )
         found.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
     return [*found, *_version(cluster.version, config.kubernetes_version)]
@@ -95,13 +94,13 @@ def _version(now: str, asked: str) -> Iterator[Problem]:
     if steps > 1:
         step = f"1.{minor_of(now) + 1}"
         message = (
-            f"is {steps} minor versions above the cluster's, {now}, and EKS takes one at a time; write '{step}', bring "
-            "the stack up with all its nodes, and then write the next"
+            f"is {steps} minor versions above the cluster's, {now}; EKS upgrades one at a time; write '{step}', run "
+            "`make up` until all nodes have it, and then write the next"
         )
         yield Problem("eks.kubernetes_version.skipped", path, message, asked)
     elif steps < 0:
         message = (
-            f"is below the cluster's version, {now}, and EKS does not go back; write '{now}' or the next minor version "
-            "(EKS upgrades a cluster by itself when standard support of its version ends)"
+            f"is below the cluster's version, {now}, which EKS does not allow; write '{now}' or the next minor version "
+            "(EKS upgrades a cluster automatically when standard support of its version ends)"
         )
         yield Problem("eks.kubernetes_version.downgrade", path, message, asked)

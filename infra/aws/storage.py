@@ -1,4 +1,4 @@
-"""CheckpointBucket: the S3 bucket of checkpoints, metrics and profiles."""
+"""CheckpointBucket: S3 bucket of checkpoints, metrics and profiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CheckpointBucketArgs:
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """A private, encrypted bucket. It outlives the stack if `keep` is set."""
+    """Private, encrypted bucket. It outlives the stack if `keep` is set."""
 
     name: pulumi.Output[str]
     """Name of the bucket, known when it is protected."""
@@ -31,7 +31,7 @@ class CheckpointBucket(pulumi.ComponentResource):
     def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:CheckpointBucket", name, None, opts)
         config = args.config
-        # A kept bucket also keeps the resources that protect it.
+        # Keep the protecting resources with a kept bucket.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
         bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
         protections = [
@@ -84,7 +84,10 @@ class CheckpointBucket(pulumi.ComponentResource):
 
 
 def encrypted_transport_only(bucket: pulumi.Output[str]) -> pulumi.Output[str]:
-    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/security-best-practices.html"""
+    """Return a policy that denies unencrypted access.
+
+    https://docs.aws.amazon.com/AmazonS3/latest/userguide/security-best-practices.html
+    """
     statement = {
         "Sid": "EncryptedTransportOnly",
         "Effect": "Deny",
@@ -97,7 +100,7 @@ def encrypted_transport_only(bucket: pulumi.Output[str]) -> pulumi.Output[str]:
 
 
 def lifecycle(config: EksBucketConfig) -> list[s3.BucketLifecycleConfigurationRuleArgs]:
-    """https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lifecycle-mgmt.html"""
+    """Return the lifecycle rules: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-lifecycle-mgmt.html"""
     ages = {"profiles": config.profile_days, "checkpoints": config.checkpoint_days}
     rules = [
         s3.BucketLifecycleConfigurationRuleArgs(

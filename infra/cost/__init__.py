@@ -1,4 +1,4 @@
-"""Hourly cost of a cloud platform: dated, sourced prices, and the names of items without a price."""
+"""Hourly cost of a cloud platform: dated, sourced prices and a list of unpriced items."""
 
 from infra.cost.cost_estimate import CostEstimate, Line, Money, over_budget
 

@@ -1,4 +1,4 @@
-"""CostEstimate: the hourly price of a platform, by pool, with an error band. It names parts without a price."""
+"""CostEstimate: hourly cost of a platform for each pool, with an error band. It lists unpriced items."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from datetime import date, timedelta
 from infra.cost.prices import PRICES, Item, Price
 
 SAME_REGION, OTHER_REGION = 0.05, 0.35
-"""Error of a price in the region that it is of, and in another: an estimate from prices of one machine in many regions
-(a2-highgpu-1g costs 28 % more in Tokyo than in Iowa)."""
+"""Relative error of a price in its own region and in another region.
+
+The values are estimates from prices of one machine in many regions. For example, a2-highgpu-1g costs 28 % more in Tokyo
+than in Iowa.
+"""
 SPOT_ERROR = 0.5
-"""Error of a spot price, which moves: https://cloud.google.com/compute/docs/instances/spot#pricing"""
+"""Relative error of a spot price, because spot prices change:
+https://cloud.google.com/compute/docs/instances/spot#pricing"""
 FRESH = timedelta(days=365)
-"""Age at which a price is called old."""
+"""Age after which a price is reported as old."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Money:
-    """US dollars an hour, with the band that the true price is thought to be in."""
+    """US dollars an hour, with the estimated range of the true price."""
 
     amount: float
     low: float
@@ -37,30 +41,30 @@ NOTHING = Money(amount=0, low=0, high=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """An amount of one thing."""
+    """Quantity of one item."""
 
     part: str
-    """Pool that it belongs to; `system` or `cluster` for what is not of a pool."""
+    """Pool of the item, or `system` or `cluster`."""
     item: Item
-    """What it is."""
+    """Item with a price."""
     quantity: float
-    """How many of the item's units."""
+    """Number of the item's units."""
     spot: bool
-    """Whether the settings ask for spot capacity."""
+    """True if the settings ask for spot capacity."""
     on_demand_price: Price | None
-    """Its price on demand; None where the table has none."""
+    """On-demand price, or None if the table has none."""
     spot_price: Price | None
-    """Its price as spot; that on demand for what has no spot price by nature, such as disks."""
+    """Spot price, or None. Items that are never spot, such as disks, have their on-demand price here."""
     region: str
-    """Region that it is in."""
+    """Region of the item."""
 
     @property
     def price(self) -> Price | None:
-        """The price that the settings ask for."""
+        """Price for the provisioning model in the settings."""
         return self.spot_price if self.spot else self.on_demand_price
 
     def cost(self, *, spot: bool) -> Money | None:
-        """US dollars an hour, as spot or on demand; None without a price."""
+        """Return US dollars an hour, as spot or on demand, or None without a price."""
         price = self.spot_price if spot else self.on_demand_price
         if price is None:
             return None
@@ -73,29 +77,29 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class CostEstimate:
-    """Every line of a platform, each at the most nodes that it may have."""
+    """Items of a platform at the maximum number of nodes."""
 
     lines: tuple[Line, ...]
 
     @property
     def total(self) -> Money:
-        """What is priced, as the settings ask for it."""
+        """Total of the priced items, with the provisioning models in the settings."""
         return sum((line.cost(spot=line.spot) or NOTHING for line in self.lines), NOTHING)
 
     def by_part(self, *, spot: bool | None = None) -> Mapping[str, Money]:
-        """Part -> what of it is priced: as the settings ask for it, or all of it as spot or on demand."""
+        """Return the total of each part's priced items. `spot` None uses the provisioning models in the settings."""
         found: dict[str, Money] = {}
         for line in self.lines:
             found[line.part] = found.get(line.part, NOTHING) + (line.cost(spot=_as_spot(line, spot)) or NOTHING)
         return found
 
     def incomplete(self, *, spot: bool | None = None) -> frozenset[str]:
-        """The parts of which something has no price, so that `by_part` says too little."""
+        """Return the parts with an unpriced item. `by_part` underestimates them."""
         return frozenset(line.part for line in self.lines if line.cost(spot=_as_spot(line, spot)) is None)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        """What the table has no price for."""
+        """Items without a price."""
         return tuple(
             f"{line.part}: {line.quantity:g} x {line.item.name}{' (spot)' if line.spot else ''}"
             for line in self.lines
@@ -103,7 +107,7 @@ class CostEstimate:
         )
 
     def warnings(self, today: date) -> tuple[str, ...]:
-        """The prices that are old, each with its date and source."""
+        """Return a warning for each old price, with its date and source."""
         old = {line.price for line in self.lines if line.price and today - line.price.day > FRESH}
         return tuple(
             f"price of {price.item.name} is of {price.day}, more than a year old; look at {price.source}"
@@ -112,12 +116,12 @@ class CostEstimate:
 
 
 def _as_spot(line: Line, spot: bool | None) -> bool:
-    """The system's nodes and the cluster are never spot."""
+    """Return the provisioning model of a line. System nodes and the cluster are never spot."""
     return line.spot if spot is None or line.part in ("cluster", "system") else spot
 
 
 def over_budget(found: CostEstimate, budget: float | None) -> str | None:
-    """Return why a cost estimate exceeds a budget in US dollars an hour; None if it does not."""
+    """Return an error if a cost estimate exceeds the budget (US dollars an hour) or has unpriced items, else None."""
     if budget is None:
         return None
     if found.total.amount > budget:
@@ -145,6 +149,6 @@ def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *
 
 
 def _nearest(item: Item, region: str) -> Price | None:
-    """The price in that region, else in another, which the error band says."""
+    """Return the price in the region, else the first in another region."""
     found = [price for price in PRICES if price.item == item]
     return min(found, key=lambda price: price.region not in (region, "global"), default=None)

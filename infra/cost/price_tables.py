@@ -1,4 +1,4 @@
-"""The rows of the price table as they were read, each with its source: US dollars an hour of one unit. Pure."""
+"""Rows of the price table with their sources: US dollars an hour for one unit. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from datetime import date
 
 @dataclass(frozen=True)
 class Source:
-    """Where prices were read."""
+    """Source of prices."""
 
     url: str
     day: date
-    """Day that it says of itself, else that on which it was read."""
+    """Date that the source gives, else the date of reading."""
 
 
 READ = date(2026, 11, 21)
@@ -22,9 +22,9 @@ CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
     READ,
 )
-"""Google's own price list as SkyPilot reads it from Google's billing interface. Its 700.0 stands for no price, and some
-of its H100, A100-80GB and B200 are those of flex-start in regions that sell both; rows here are of regions where the
-on-demand price is not mistaken for that."""
+"""Google's price list, which SkyPilot reads from Google's billing API. The value 700.0 means that there is no price.
+Some H100, A100-80GB and B200 rows have the flex-start price in regions that sell both. The rows here are from
+regions with a correct on-demand price."""
 AWS_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
     READ,
@@ -34,39 +34,39 @@ AUTOSCALER = Source(
     "cluster-autoscaler/cloudprovider/gce/gce_price_info.go",
     READ,
 )
-"""The rates of us-central1 by which the Kubernetes autoscaler compares node pools."""
+"""Rates of us-central1 that the Kubernetes autoscaler uses to compare node pools."""
 KARPENTER = Source(
     f"{_GITHUB}aws/karpenter-provider-aws/blob/v1.15.1/pkg/providers/pricing/zz_generated.pricing_aws.go",
     date(2026, 7, 20),
 )
-"""AWS's price list of us-east-1, as generated into AWS's own autoscaler."""
+"""AWS's price list of us-east-1, as generated into Karpenter."""
 CAPACITY_BLOCKS = Source("https://aws.amazon.com/ec2/capacityblocks/pricing/", date(2024, 12, 31))
-"""An older copy of the page: rates that were to hold until January 2025."""
+"""Older copy of the page, with rates valid until January 2025."""
 EBS = Source(
     f"{_GITHUB}aws/agent-toolkit-for-aws/blob/main/skills/core-skills/aws-billing-and-cost-management/references/"
     "ebs-optimization.md",
     READ,
 )
-"""Storage alone: provisioned operations beyond the included ones cost more."""
+"""Storage only. Provisioned operations above the included ones cost extra."""
 NAT_GATEWAY = Source("https://cloudburn.io/blog/aws-nat-gateway-pricing", date(2026, 2, 24))
-"""The gateway's hour alone; traffic costs by the GB."""
+"""Hourly price of the gateway only. Traffic has a price for each GB."""
 HYPERDISK = Source(
     "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html", READ
 )
-"""SKU 5BC4-9775-DEC9, capacity alone: provisioned operations beyond the included ones cost more."""
+"""SKU 5BC4-9775-DEC9, capacity only. Provisioned operations above the included ones cost extra."""
 GKE = Source("https://cloud.google.com/kubernetes-engine/pricing", READ)
 CLOUD_NAT = Source("https://cloud.google.com/nat/pricing", READ)
 EKS = Source("https://aws.amazon.com/eks/pricing/", READ)
 
 Row = tuple[str, str, float | None, float | None, Source]
-"""Item, region, price on demand, price as spot, source."""
+"""Item, region, on-demand price, spot price, source."""
 
 _MONTH = 730
-"""Hours, as both clouds count them."""
+"""Hours a month, as both clouds count them."""
 _A2_GPU = 3.673385 - 12 * 0.031611 - 85 * 0.004237
-"""An A100: a2-highgpu-1g without its vCPUs and memory."""
+"""Price of an A100: a2-highgpu-1g without its vCPUs and memory."""
 _A2_ULTRA_GPU = 5.0688 - 12 * 0.031611 - 170 * 0.004237 - 375 * 0.08 / _MONTH
-"""An A100 of 80 GB: a2-ultragpu-1g without its vCPUs, memory and disk."""
+"""Price of an A100 of 80 GB: a2-ultragpu-1g without its vCPUs, memory and disk."""
 
 GCP_ROWS: tuple[Row, ...] = (
     ("GKE control plane", "global", 0.10, None, GKE),
@@ -77,7 +77,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("disk pd-ssd GB", "us-central1", 0.17 / _MONTH, None, AUTOSCALER),
     ("disk hyperdisk-balanced GB", "us-central1", 0.08 / _MONTH, None, HYPERDISK),
     ("local SSD 375 GB", "us-central1", 375 * 0.08 / _MONTH, 375 * 0.048 / _MONTH, AUTOSCALER),
-    # Chips, their host included
+    # TPU chips, including their host
     ("TPU v4 chip", "us-central2", 12.88 / 4, 3.686 / 4, CATALOG),
     ("TPU v5e chip", "us-central1", 1.2, 0.24493, CATALOG),
     ("TPU v5e chip", "us-east5", 1.2, 0.6, CATALOG),
@@ -88,7 +88,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("TPU v6e chip", "us-central1", 2.7, 0.54421, CATALOG),
     ("TPU v6e chip", "us-east5", 2.7, 1.215, CATALOG),
     ("TPU v6e chip", "europe-west4", 2.97, 1.03748, CATALOG),
-    # GPUs, their machine's vCPUs and memory apart
+    # GPUs, without the vCPUs and memory of their machine
     ("nvidia-tesla-t4", "us-central1", 0.35, 0.175, CATALOG),
     ("nvidia-tesla-t4", "europe-west4", 1.47 / 4, 0.175, CATALOG),
     ("nvidia-tesla-v100", "us-central1", 2.48, 1.0885, CATALOG),
@@ -101,9 +101,9 @@ GCP_ROWS: tuple[Row, ...] = (
     ("nvidia-h100-80gb", "us-east4", 9.79655, 2.2356, CATALOG),
     ("nvidia-h100-mega-80gb", "us-central1", 82.75421 / 8, 25.2808 / 8, CATALOG),
     ("nvidia-h200-141gb", "us-central1", 74.49392 / 8, 37.2472 / 8, CATALOG),
-    # The catalogue gives machines of A4 no price of their own: it is in that of their GPUs.
+    # The catalogue has no separate price for A4 machines. The price of their GPUs includes it.
     ("nvidia-b200 with its share of the machine", "us-central1", 90.216 / 8, 32.6064 / 8, CATALOG),
-    # Rates of vCPUs and memory; spot ones are the same share of both
+    # Rates of vCPUs and memory. Each spot discount applies to both.
     ("a2 vCPU", "us-central1", 0.031611, 0.031611 / 2, CATALOG),
     ("a2 GiB", "us-central1", 0.004237, 0.004237 / 2, CATALOG),
     ("c2 vCPU", "us-central1", 0.03398, 0.03398 * 0.27187 / 0.83523, CATALOG),
@@ -120,7 +120,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("n2 GiB", "us-central1", 0.004237, 0.004237 * 1.02778 / 3.14434, CATALOG),
     ("n2d vCPU", "us-central1", 0.027502, 0.002773, AUTOSCALER),
     ("n2d GiB", "us-central1", 0.003686, 0.003686 * 0.002773 / 0.027502, AUTOSCALER),
-    # Families of which only whole machines are listed, each size in proportion
+    # Families with prices of whole machines only. Each size costs its proportion.
     ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, CATALOG),
     ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, CATALOG),
     ("a3-highgpu vCPU with its memory", "us-east4", 1.18251 / 26, 0.26996 / 26, CATALOG),
@@ -137,7 +137,7 @@ AWS_FAMILIES: Mapping[str, tuple[float, Source]] = {
     "r6i": (0.063, KARPENTER),
     "r7i": (0.06615, KARPENTER),
 }
-"""Family without GPUs -> US dollars an hour for each vCPU, in us-east-1, on demand."""
+"""US dollars an hour for each vCPU of a family without GPUs, in us-east-1, on demand."""
 
 _EC2_GPUS: Mapping[str, float] = {
     "g4dn.xlarge": 0.526,

@@ -1,4 +1,4 @@
-"""The prices that Trainyard knows, each with its region, its source and its day. What is not here has no price."""
+"""Price table: each price has a region, a source and a date."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from infra.hardware.ec2 import EC2_MACHINES
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """Something that has a price."""
+    """Item with a price."""
 
     cloud: str
     """`gcp` or `aws`."""
     name: str
-    """What it is, its unit in it where that is not one piece."""
+    """Name, which includes the unit if the unit is not one piece."""
     spot: bool = False
-    """Whether it is spot capacity."""
+    """True for spot capacity."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What an item costs somewhere."""
+    """Price of an item in a region."""
 
     item: Item
-    """The item."""
+    """Item."""
     region: str
-    """Region that the price is of; `global` where it is the same in all."""
+    """Region of the price, or `global` if it is the same in all regions."""
     usd: float
     """US dollars an hour for one unit."""
     source: str
-    """Where the price was read."""
+    """URL of the source."""
     day: date
-    """Day that it is of: the source's own where it says one, else that on which it was read."""
+    """Date that the source gives, else the date of reading."""
 
 
 def _prices() -> Iterator[Price]:
@@ -48,7 +48,7 @@ def _prices() -> Iterator[Price]:
 
 
 def _cpu_instances() -> Iterator[Row]:
-    """An instance type without GPUs costs the same a vCPU in every size of its family."""
+    """Yield the on-demand rows of instance types without GPUs. Each family has one price for a vCPU."""
     for machine in EC2_MACHINES.values():
         if machine.family in AWS_FAMILIES:
             usd, source = AWS_FAMILIES[machine.family]
@@ -56,4 +56,4 @@ def _cpu_instances() -> Iterator[Row]:
 
 
 PRICES: tuple[Price, ...] = tuple(_prices())
-"""Every price."""
+"""All known prices."""

@@ -1,4 +1,4 @@
-"""Existing: the Cloud of an existing cluster, which a kubeconfig names. Imports Pulumi only to provision."""
+"""Existing: the Cloud of an existing cluster in a kubeconfig. Imports Pulumi only to provision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Existing(Cloud):
-    """A cluster that exists before the stack and after it."""
+    """Cluster that the stack neither creates nor deletes."""
 
     is_shared = True
 
@@ -29,7 +29,7 @@ class Existing(Cloud):
         self.scheme = config.bucket.url.partition("://")[0] if isinstance(config.bucket, UrlConfig) else ""
 
     def operators(self, needed: frozenset[str]) -> frozenset[str]:
-        # Only the cluster's owner knows how much of it the queues may use.
+        # The queues' share of the cluster is a decision of its owner, so the stack does not install Kueue.
         return frozenset() if self.config.operators == "present" else needed - {KUEUE}
 
     def problems(self) -> list[Problem]:
@@ -39,7 +39,7 @@ class Existing(Cloud):
                 Problem(
                     "kubeconfig.namespace.reserved",
                     ("platform", "namespace"),
-                    f"{message}, or add `create_namespace: false` if it is given to you",
+                    f"{message}, or add `create_namespace: false` if it already exists",
                     namespace,
                 )
             ]
@@ -56,7 +56,7 @@ class Existing(Cloud):
             return []
         place = ", ".join(map(str, files))
         if names:
-            message = f"is no context in {place}; write one of {', '.join(names)}"
+            message = f"is not a context in {place}; write one of {', '.join(names)}"
         else:
             message = f"there is no context in {place}; set platform.kubeconfig to the file that has it"
         return [_problem("context", message, self.config.context)]
@@ -65,7 +65,7 @@ class Existing(Cloud):
         self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del accelerator, pool, gpus_per_host
-        # TPUs exist on GKE only, which labels the nodes. GPU nodes may have any label.
+        # Only GKE has TPUs, and it labels their nodes. GPU nodes have no standard label.
         if found is not None:
             return tpu_scheduling(found)
         return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)

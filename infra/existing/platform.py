@@ -1,4 +1,4 @@
-"""A cluster that the user has, as a platform: of what is in it, only a namespace or what jobs need in one is ours."""
+"""Platform `kubeconfig`: the namespace and its objects in an existing cluster, and the values that jobs use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.platform import CLAIM_URL, Platform
 
 
 def use_existing_cluster(config: KubeconfigConfig) -> Platform:
-    """The cluster of a kubeconfig's context, with a namespace for the jobs."""
+    """Use the cluster of a kubeconfig's context, with a namespace for the jobs."""
     files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
     path = files if config.kubeconfig else None
     provider = pulumi_kubernetes.Provider(

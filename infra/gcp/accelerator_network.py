@@ -21,7 +21,7 @@ class AcceleratorNetworkArgs:
     """Inputs of `AcceleratorNetwork`."""
 
     project: pulumi.Input[str]
-    """Project that they are in."""
+    """Project of the networks."""
     cluster: str
     """Name of the cluster, prefix of the VPCs' names."""
     zone: str
@@ -29,7 +29,7 @@ class AcceleratorNetworkArgs:
     fabric: Fabric
     """Networks that the machine type needs."""
     network: str
-    """Range that the subnets are cut from."""
+    """Range that contains the subnets."""
 
 
 class AcceleratorNetwork(pulumi.ComponentResource):
@@ -38,7 +38,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
     names: list[tuple[str, str]]
     """VPC and subnet names of each interface, in order."""
     networks: pulumi.Output[list[tuple[str, str]]]
-    """The same names, known when the networks exist."""
+    """VPC and subnet names of each interface, known when the networks exist."""
 
     def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
@@ -80,7 +80,8 @@ class AcceleratorNetwork(pulumi.ComponentResource):
             opts=opts,
         )
         if not rdma:
-            # Hosts talk to each other on any port. This VPC has only hosts. RDMA networks do not accept such a rule.
+            # Hosts use any port between each other. This VPC contains only hosts. RDMA networks do not support firewall
+            # rules.
             gcp.compute.Firewall(
                 f"{name}-{vpc}-inside",
                 name=fitted(args.cluster, vpc, NAME_LIMIT),
@@ -89,8 +90,9 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 direction="INGRESS",
                 source_ranges=[args.network],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                # Google does not delete a VPC with a firewall. The provider would keep it: `network` is not ForceNew
-                # (google-beta/services/compute/resource_compute_firewall.go:259 of terraform-provider-google-beta).
+                # Google does not delete a VPC with a firewall. The provider would keep the firewall: `network` is not
+                # ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
+                # terraform-provider-google-beta).
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
         return network

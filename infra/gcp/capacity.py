@@ -1,4 +1,4 @@
-"""Nodes that a GKE platform has for jobs, by pool. No Pulumi."""
+"""Capacity of a GKE platform's nodes for jobs, by pool. No Pulumi."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from infra.room.offers import SYSTEM, Offer, without_daemons
 KEPT_FOR_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
 """Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
 
-2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node of GKE
-v1.36 requested 384 millicores and 626 MiB (October 2026); agents for GPUs request more.
+Source: 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node
+of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPUs request more.
 """
 
 

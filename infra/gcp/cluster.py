@@ -14,7 +14,7 @@ from infra.gcp.pools import first_machine
 from infra.naming import cloud_labels
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts: a regional control plane takes up to half an hour; an upgrade waits for its nodes."""
+"""Timeouts. A regional control plane takes up to half an hour. An upgrade waits for its nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 
@@ -24,13 +24,13 @@ class GkeClusterArgs:
     """Inputs of the cluster."""
 
     project: pulumi.Input[str]
-    """Project that it is in."""
+    """Project of the cluster."""
     config: GkeConfig
     """Settings."""
     network: pulumi.Input[str]
-    """The VPC."""
+    """VPC of the cluster."""
     subnetwork: pulumi.Input[str]
-    """The subnet of the nodes."""
+    """Subnet of the nodes."""
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
@@ -43,7 +43,7 @@ class GkeCluster(pulumi.ComponentResource):
     name: pulumi.Output[str]
     """Name of the cluster."""
     kubeconfig: pulumi.Output[str]
-    """Kubeconfig without credentials; it gets them from `gke-gcloud-auth-plugin`."""
+    """Kubeconfig without credentials. `gke-gcloud-auth-plugin` supplies them."""
     workload_pool: pulumi.Output[str]
     """Workload identity pool of the cluster's pods."""
     control_plane: container.Cluster

@@ -1,4 +1,4 @@
-"""CapacityLadder: a ComputeClass that makes GKE try the capacities in order."""
+"""CapacityLadder: a ComputeClass that makes GKE try provisioning models in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CapacityLadderArgs:
 
 
 class CapacityLadder(pulumi.ComponentResource):
-    """A ComputeClass. Jobs that select it get nodes from the first provisioning model with capacity.
+    """ComputeClass. Jobs that select it get nodes from the first provisioning model with capacity.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
     """

@@ -1,4 +1,4 @@
-"""Fabric: the additional networks that connect the GPUs of different A3 and A4 hosts. Pure."""
+"""Fabric: additional networks that connect the GPUs of different A3 and A4 hosts. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from infra.gcp.pools import NodePoolPlan
 from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 
 SUBNET_PREFIX = 20
-"""Prefix length of each additional subnet: a /20 has 4,092 nodes."""
+"""Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interface:
-    """An additional network interface of a host."""
+    """Additional network interface of a host."""
 
     name: str
-    """Name of the Kubernetes Network, and of the subnet after the cluster's."""
+    """Name of the Kubernetes Network and suffix of the subnet's name."""
     vpc: str
-    """Name of its VPC in the fabric."""
+    """Name of the VPC in the fabric."""
     device_mode: str
-    """`NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
+    """Device mode, `NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,17 +32,17 @@ class Fabric:
     """Additional networks of a machine type."""
 
     mtu: int
-    """Largest packet of its VPCs, in bytes."""
+    """Maximum packet size of the VPCs, in bytes."""
     interfaces: tuple[Interface, ...]
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
     """Suffix after the zone in the name of the RDMA VPC's network profile."""
     profile: NcclEnvironmentScript | None = None
-    """Files that Google's installer puts on hosts; None if each pod would also need a privileged daemon."""
+    """Files that Google's installer puts on hosts. None if each pod would also need a privileged daemon."""
 
     @property
     def vpcs(self) -> tuple[str, ...]:
-        """Names of the VPCs, after the cluster's."""
+        """Name suffixes of the VPCs."""
         return tuple(dict.fromkeys(interface.vpc for interface in self.interfaces))
 
 
@@ -88,12 +88,12 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 
 
 def fabric_of(plan: NodePoolPlan) -> Fabric | None:
-    """Return the fabric of a pool's nodes; None for a single node and for machine types without a fabric."""
+    """Return the fabric of a pool's nodes, or None for a single node or a machine type without a fabric."""
     return FABRICS.get(plan.machine.name) if plan.nodes > 1 else None
 
 
 def subnets(fabric: Fabric, network: str) -> dict[str, str]:
-    """Return the interface name -> subnet range, cut in order from `network`."""
+    """Return the subnet range of each interface, allocated in order from `network`."""
     ranges = IPv4Network(network).subnets(new_prefix=SUBNET_PREFIX)
     return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
 

@@ -1,4 +1,4 @@
-"""HostFolder: a claim on a folder of each host, for pods that may not mount host paths."""
+"""HostFolder: persistent volume claim of a host folder, for pods that may not mount host paths."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.naming import stack_labels
 
 SIZE = {"storage": "1Gi"}
-"""Size that the API requires. A host folder has no size of its own."""
+"""Size that the API requires. A host folder has no fixed size."""
 READ_ONLY = "ReadOnlyMany"
 
 
@@ -29,13 +29,13 @@ class HostFolderArgs:
     namespace: pulumi.Input[str]
     """Namespace of the pods."""
     claim: str
-    """Name of the claim, and of the volume after the namespace's."""
+    """Name of the claim and suffix of the volume's name."""
     folder: str
-    """Host folder. On a node without it, pods with the claim do not start, and their events say so."""
+    """Host folder. Pods with the claim do not start on nodes without it, and their events report the reason."""
 
 
 class HostFolder(pulumi.ComponentResource):
-    """A volume over the folder, and the claim on it.
+    """Volume of the folder and its claim.
 
     The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
     """

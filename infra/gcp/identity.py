@@ -1,4 +1,4 @@
-"""NodeIdentity and WorkloadIdentity: the service accounts of the nodes and of the jobs, with the least roles."""
+"""NodeIdentity and WorkloadIdentity: service accounts of nodes and jobs with minimum roles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pulumi_gcp as gcp
 from infra.naming import fitted
 
 ACCOUNT_LIMIT = 30
-"""Longest id of a service account: https://cloud.google.com/iam/docs/service-accounts-create"""
+"""Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
 NODE_ROLE = "roles/container.defaultNodeServiceAccount"
 """Role that only writes logs and metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
 
@@ -26,10 +26,10 @@ class NodeIdentityArgs:
 
 
 class NodeIdentity(pulumi.ComponentResource):
-    """Service account of the nodes, in place of the project's default one."""
+    """Service account of the nodes, instead of the project's default account."""
 
     email: pulumi.Output[str]
-    """E-mail address of the account; known when it has its role."""
+    """E-mail address of the account, known when it has its role."""
 
     def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
@@ -65,13 +65,13 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """Google Cloud service account of the jobs. Its only roles are those that others grant on single resources.
+    """Google Cloud service account of the jobs. Its roles are granted on single resources only.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
     """
 
     email: pulumi.Output[str]
-    """The account: value of the annotation `iam.gke.io/gcp-service-account`."""
+    """E-mail address, the value of the annotation `iam.gke.io/gcp-service-account`."""
     member: pulumi.Output[str]
     """The account as an IAM policy member."""
 

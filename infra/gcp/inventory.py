@@ -9,7 +9,7 @@ from infra.gcp.config import GkeConfig
 from infra.inventory import Ask, Found, Listing, PlannedResource, read
 
 NAME_LENGTH = 16
-"""Shortest length to which GKE cuts cluster and pool names in the names of their machines.
+"""Minimum length to which GKE truncates cluster and pool names in machine names.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
 """
@@ -57,9 +57,9 @@ LISTINGS = (
     ),
     Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
 )
-"""Kinds of Google Cloud, from https://cloud.google.com/sdk/gcloud/reference.
+"""Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
-Node pools and NAT go with their owners.
+Node pools and NAT are deleted with their owners.
 """
 
 
@@ -74,7 +74,7 @@ def resources(listing: Listing, platform: GkeConfig, ask: Ask) -> Iterator[Found
 
 
 def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
-    """Return kind -> pattern of the names that GKE generates for a cluster."""
+    """Return patterns of the names that GKE generates for a cluster, by kind."""
     pools = {each.inputs["name"] for each in planned if each.type == "gcp:container/nodePool:NodePool"}
     some = "|".join(_cut(pool) for pool in {*pools, "default-pool"})
     group = f"gke-{_cut(cluster)}-({some})-[0-9a-f]{{8}}"
@@ -87,5 +87,5 @@ def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping
 
 
 def _cut(name: str) -> str:
-    """Return a pattern of the name, whole or cut."""
+    """Return a pattern that matches the name, whole or truncated."""
     return f"({'|'.join(re.escape(name[:end]) for end in range(min(NAME_LENGTH, len(name)), len(name) + 1))})"

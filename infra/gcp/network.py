@@ -1,4 +1,4 @@
-"""Network: a cluster's VPC with its subnet and ranges, and the NAT that gives private nodes internet access."""
+"""Network: a cluster's VPC, subnet and ranges, and the NAT that gives private nodes internet access."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pulumi_gcp as gcp
 PODS = "pods"
 SERVICES = "services"
 TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
-"""Timeouts: Google can delete a network only some minutes after its last user."""
+"""Timeouts. Google can delete a network only some minutes after its last user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class NetworkArgs:
     """Inputs of `Network`."""
 
     project: pulumi.Input[str]
-    """Project that it is in."""
+    """Project of the network."""
     region: str
     """Region of the subnet."""
     name: str
@@ -28,16 +28,16 @@ class NetworkArgs:
     pods: str
     """Range of the pods."""
     services: str
-    """Range of the Kubernetes services."""
+    """Range of the Kubernetes Services."""
 
 
 class Network(pulumi.ComponentResource):
-    """The cluster's own VPC. Nodes have no public address."""
+    """VPC of the cluster. Nodes have no public addresses."""
 
     network: pulumi.Output[str]
-    """Reference to the VPC; known when nodes can reach the internet."""
+    """Reference to the VPC, known when nodes can reach the internet."""
     subnetwork: pulumi.Output[str]
-    """The subnet of the nodes."""
+    """Subnet of the nodes."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:Network", name, None, opts)
@@ -75,7 +75,7 @@ class Network(pulumi.ComponentResource):
             router=router.name,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-            # Pods of one node that pull data at once need more ports than the 64 of a static share.
+            # Pods of one node that download data at the same time need more ports than the default 64.
             enable_dynamic_port_allocation=True,
             enable_endpoint_independent_mapping=False,
             min_ports_per_vm=64,
@@ -83,7 +83,7 @@ class Network(pulumi.ComponentResource):
             log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
             opts=child,
         )
-        # Nodes without internet access never become ready, so the cluster waits for the NAT.
+        # Nodes without internet access never become ready, so the cluster must wait for the NAT.
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})

@@ -10,7 +10,8 @@ from infra.gcp.pools import NodePoolPlan
 from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""Widest scope, because IAM roles decide: https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
+"""OAuth scope. It is the widest, because IAM roles restrict access:
+https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
 
 
 def node_config(
@@ -55,7 +56,7 @@ def node_config(
 
 
 def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationAffinityArgs | None:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
+    """Return the reservation settings: https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
     if name := plan.model.reservation:
         return container.NodePoolNodeConfigReservationAffinityArgs(
             consume_reservation_type="SPECIFIC_RESERVATION",
@@ -95,7 +96,7 @@ def _labels(plan: NodePoolPlan) -> dict[str, str]:
 
 
 def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
-    """Return Trainyard's taints. GKE adds those of GPUs and TPUs; setting them here too would conflict."""
+    """Return Trainyard's taints. GKE adds the GPU and TPU taints, so do not set them here."""
     keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.has_fallback else {}
     if plan.model.is_queued:
         keys[QUEUED_LABEL] = "true"
@@ -106,7 +107,7 @@ def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] |
 
 
 def shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
-    """Return settings that make nodes boot only signed software and attest it."""
+    """Return settings with which nodes boot only signed software and attest it."""
     return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
         enable_secure_boot=True, enable_integrity_monitoring=True
     )

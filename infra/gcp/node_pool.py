@@ -1,4 +1,4 @@
-"""SystemNodePool and AcceleratorNodePool: the nodes of a GKE cluster."""
+"""SystemNodePool and AcceleratorNodePool: node pools of a GKE cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from infra.naming import POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
 SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
-"""Timeouts for accelerators: nodes with eight H100 have taken over 35 minutes, https://github.com/NVIDIA/aicr/issues/2065"""
+"""Timeouts for accelerators. Nodes with eight H100 have taken over 35 minutes:
+https://github.com/NVIDIA/aicr/issues/2065"""
 PODS_PER_NODE = 32
 
 
@@ -74,7 +75,7 @@ class SystemNodePool(pulumi.ComponentResource):
                 parent=self,
                 custom_timeouts=SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
-                # The autoscaler changes this once the pool exists.
+                # The autoscaler changes the node count after creation.
                 ignore_changes=["initialNodeCount", "nodeCount"],
             ),
         )
@@ -99,16 +100,17 @@ class AcceleratorNodePoolArgs:
     networks: Sequence[tuple[str, str]]
     """Additional VPCs of each node and their subnets, by name, for GPUs with their own network interfaces.
 
-    Plain text: the provider panics on an unknown `networkConfig` of a pool that exists
-    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta), which is
-    how the engine asks whether the replacement of a VPC replaces the pool. `cluster` depends on them instead.
+    The values are plain text. The provider panics on an unknown `networkConfig` of an existing pool
+    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta). The engine
+    passes unknown values to check if the replacement of a VPC replaces the pool. `cluster` depends on the networks
+    instead.
     """
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist first."""
 
 
 class AcceleratorNodePool(pulumi.ComponentResource):
-    """Nodes for jobs: GPUs, a slice of TPUs, single TPU hosts, or plain machines."""
+    """Nodes for jobs: GPU nodes, a TPU slice, single TPU hosts, or CPU nodes."""
 
     name: pulumi.Output[str]
     """Name of the pool in GKE."""
@@ -123,7 +125,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             cluster=args.cluster,
             location=args.config.location,
             node_locations=list(plan.zones),
-            # GKE counts these in each zone.
+            # GKE counts nodes per zone.
             node_count=plan.nodes // len(plan.zones) if plan.min_nodes is None else None,
             initial_node_count=_nodes_at_first(plan),
             autoscaling=_autoscaling(plan),
@@ -160,7 +162,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
         self.register_outputs({"name": self.name})
 
     def _placement(self, name: str, args: AcceleratorNodePoolArgs) -> container.NodePoolPlacementPolicyArgs | None:
-        """Return the placement of nodes relative to each other. Single TPU hosts have none.
+        """Return the placement policy of the nodes. Single TPU hosts have none.
 
         https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
         """
@@ -187,7 +189,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
 
 
 def _nodes_at_first(plan: NodePoolPlan) -> int | None:
-    """Return the initial nodes of each zone of a pool that scales: its minimum, in total at most its maximum."""
+    """Return the initial nodes per zone of a pool that scales: its minimum, limited to its maximum."""
     if plan.min_nodes is None:
         return None
     zones = len(plan.zones)
@@ -195,9 +197,9 @@ def _nodes_at_first(plan: NodePoolPlan) -> int | None:
 
 
 def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None:
-    """Return the bounds of the number of nodes; None if it is fixed.
+    """Return the bounds of the number of nodes, or None if it is fixed.
 
-    GKE ignores the total of a multi-host slice: https://github.com/vllm-project/ci-infra/pull/545
+    GKE ignores total bounds for a multi-host slice: https://github.com/vllm-project/ci-infra/pull/545
     """
     if plan.min_nodes is None:
         return None
@@ -211,25 +213,25 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
 
 
 def _replacing(plan: NodePoolPlan) -> list[str]:
-    """Return the inputs that replace the pool although the provider plans an update of them.
+    """Return the inputs whose changes must replace the pool, although the provider plans an update.
 
-    The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate has no branch
-    for it (google-beta/services/container/resource_container_node_pool.go:390 of terraform-provider-google-beta).
-    The topology and the machine type of a slice go together:
+    The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate does not
+    handle it (google-beta/services/container/resource_container_node_pool.go:390 of terraform-provider-google-beta).
+    The topology and machine type of a slice must match:
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
     """
     return ["placementPolicy", *(["nodeConfig.machineType"] if plan.tpu else [])]
 
 
 def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
-    """Return the upgrade settings; None for Dynamic Workload Scheduler nodes, which GKE sets to SHORT_LIVED.
+    """Return the upgrade settings, or None for Dynamic Workload Scheduler nodes.
 
-    The provider takes SURGE and BLUE_GREEN only (google-beta/services/container/resource_container_node_pool.go:471 of
-    terraform-provider-google-beta), and GKE forces SHORT_LIVED on these pools:
+    The provider accepts only SURGE and BLUE_GREEN (google-beta/services/container/resource_container_node_pool.go:471
+    of terraform-provider-google-beta). GKE forces SHORT_LIVED on these pools:
     https://github.com/crossplane-contrib/provider-upjet-gcp/pull/1029,
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pool-upgrade-strategies#short-lived-upgrades-flex-start
     """
     if plan.model.is_flexible:
         return None
-    # No spare accelerators to surge into.
+    # There are no spare accelerators for a surge upgrade.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)

@@ -1,4 +1,4 @@
-"""Rules that reject versions, regions and zones that Google Cloud does not offer. No Pulumi."""
+"""Validation of versions, regions and zones against Google Cloud's offers. No Pulumi."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _REGISTRIES = frozenset({"us", "europe", "asia"})
 
 
 def unknown_zone(config: GkeConfig) -> Problem | None:
-    """Reject an unknown platform zone. Most other rules are then not useful."""
+    """Reject an unknown platform zone. Most other rules depend on a valid zone."""
     if config.check_availability and config.zone not in GCP_ZONES:
         return Problem("gke.zone.unknown", ("platform", "zone"), _no_zone(config.zone), config.zone)
     return None
 
 
 def offer_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Yield every setting that Google Cloud does not offer, except the platform's zone."""
+    """Yield a problem for each setting that Google Cloud does not offer, except the platform's zone."""
     location = config.bucket.location
     places = GCP_REGIONS | _DUAL_REGIONS | {each.lower() for each in MULTI_REGIONS}
     if location is not None and location.lower() not in places:
-        message = f"is no location of a bucket; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
+        message = f"is not a bucket location; write a region such as {config.region}, or {', '.join(MULTI_REGIONS)}"
         yield Problem("gke.bucket.location_unknown", ("platform", "bucket", "location"), message, location)
     if not config.check_availability:
         return
@@ -43,7 +43,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:
-        message = f"{place} is no location of a registry; write a region such as {config.region}, or us, europe, asia"
+        message = f"{place} is not a registry location; write a region such as {config.region}, or us, europe, asia"
         yield Problem("gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIPPED, host)
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index, "zones")
@@ -55,8 +55,8 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _no_zone(zone: str) -> str:
-    """https://cloud.google.com/compute/docs/regions-zones"""
+    """Return the message for an unknown zone: https://cloud.google.com/compute/docs/regions-zones"""
     region = zone.rpartition("-")[0]
     near = sorted(each for each in GCP_ZONES if each.rpartition("-")[0] == region)
     some = near or get_close_matches(zone, sorted(GCP_ZONES), n=3) or ["us-central1-a"]
-    return f"{zone} is no zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"
+    return f"{zone} is not a zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"

@@ -1,4 +1,4 @@
-"""Google Cloud permissions: the smallest predefined roles with the calls for each kind of resource.
+"""Google Cloud permissions: the smallest predefined roles for each kind of resource.
 
 https://cloud.google.com/iam/docs/roles-permissions
 """
@@ -22,7 +22,7 @@ ROLES: Mapping[str, Sequence[str]] = {
     "gcp:compute/routerNat:RouterNat": ("roles/compute.networkAdmin",),
     "gcp:compute/subnetwork:Subnetwork": ("roles/compute.networkAdmin",),
     "gcp:container/cluster:Cluster": ("roles/container.admin", "roles/iam.serviceAccountUser"),
-    # The provider lists a pool's instance groups when it reads the pool.
+    # The provider lists the instance groups of a pool when it reads the pool.
     "gcp:container/nodePool:NodePool": (
         "roles/container.admin",
         "roles/iam.serviceAccountUser",
@@ -35,7 +35,7 @@ ROLES: Mapping[str, Sequence[str]] = {
     "gcp:storage/bucket:Bucket": ("roles/storage.admin",),
     "gcp:storage/bucketIAMMember:BucketIAMMember": ("roles/storage.admin",),
 }
-"""Pulumi's type -> roles."""
+"""Roles for each Pulumi type."""
 
 LISTED: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
 """Viewer roles of resources and quotas that `make verify-empty` reads but the stack does not create."""

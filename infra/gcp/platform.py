@@ -1,4 +1,4 @@
-"""Builds the platform `gke`: what is in the cloud, what is in its cluster, and what jobs get of both."""
+"""Platform `gke`: builds the cloud components and the cluster's components."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
 from infra.platform import Platform, kubeconfig_path
 
 Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""The trainer's image, and further ones by name."""
+"""Trainer image, and further images by name."""
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 
 def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
-    """Provision the platform for jobs that run, of the images that are built here, `images`."""
+    """Provision the platform for jobs, with the builtin images `images`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -42,7 +42,7 @@ def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
 
 
 def _ladders(cloud: GkeComponents, inside: pulumi.ResourceOptions) -> None:
-    """A ComputeClass for each pool that is tried in several ways."""
+    """Create a ComputeClass for each pool with a fallback order."""
     for pool in dict.fromkeys(plan.pool.name for plan in cloud.plans if plan.has_fallback):
         models: dict[ProvisioningModel, list[pulumi.Output[str]]] = {}
         for plan in cloud.plans:
@@ -58,7 +58,7 @@ def _platform(
     inside: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """Return the platform that jobs use: their identity, bucket and image."""
+    """Return the properties of the platform that jobs use: identity, bucket and image."""
     training = TrainingNamespace(
         "training",
         TrainingNamespaceArgs(
@@ -96,7 +96,7 @@ def _platform(
 
 
 def _trainer_images(config: GkeConfig, cloud: GkeComponents, variants: frozenset[str]) -> Images:
-    """The image that is there already, or those that are built and pushed where the nodes may pull them."""
+    """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
@@ -105,7 +105,7 @@ def _trainer_images(config: GkeConfig, cloud: GkeComponents, variants: frozenset
 
 
 def _console(config: GkeConfig) -> dict[str, str]:
-    """Pages of Google's console."""
+    """Return the pages of Google's console."""
     base, query = "https://console.cloud.google.com", f"?project={config.project}"
     return {
         "cluster": f"{base}/kubernetes/clusters/details/{config.location}/{config.name}/details{query}",

@@ -1,4 +1,4 @@
-"""NodePoolPlan: the GKE node pools of a pool's settings, with every default filled in. Pure."""
+"""NodePoolPlan: GKE node pools of a pool's settings, with defaults resolved. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from infra.hardware.zones import NO_E2_ZONES
 COMPACT_FAMILIES = ("a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
 """Families with compact placement by default."""
 NEVER_COMPACT_FAMILIES = ("n1", "e2")
-"""https://cloud.google.com/compute/docs/instances/use-compact-placement-policies#restrictions,
-https://github.com/dstackai/dstack/issues/2591"""
+"""Machine families without compact placement.
+
+https://cloud.google.com/compute/docs/instances/use-compact-placement-policies#restrictions,
+https://github.com/dstackai/dstack/issues/2591
+"""
 HYPERDISK_ONLY_FAMILIES = ("a3-ultragpu", "a4-highgpu", "v6e", "v7x", "c4")
-"""https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+"""Machine families that support only Hyperdisk:
+https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
 SYSTEM_DISK_GB = 100
-"""Boot disk of each node of the system pool."""
+"""Boot disk size of system nodes."""
 LONGEST_RUN_HOURS = 168
-"""https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+"""Maximum run duration: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +38,9 @@ class NodePoolPlan:
     pool: GkePoolConfig
     """Settings of the pool."""
     model: ProvisioningModel
-    """Provisioning model, one of the pool's."""
+    """Provisioning model of this node pool."""
     has_fallback: bool
-    """True if the pool has several node pools to try, so a ComputeClass chooses."""
+    """True if the pool has several node pools to try. A ComputeClass then chooses one."""
     machine: MachineType
     """Machine type."""
     gpu: str | None
@@ -54,15 +58,15 @@ class NodePoolPlan:
 
     @property
     def multi_host(self) -> bool:
-        """True if the nodes form one TPU slice, all or nothing."""
+        """True if the nodes form one TPU slice, which is provisioned as a whole."""
         return self.tpu is not None and self.tpu.hosts > 1
 
     @property
     def gpu_driver(self) -> str:
-        """NVIDIA driver to install.
+        """NVIDIA driver version to install.
 
-        GKE's default driver may be too old for CUDA 13. GKE's latest driver may not support old GPUs. Seen at
-        https://github.com/rapidsai/deployment/issues/656 and pull request 659 there; CUDA 13 needs 580:
+        GKE's default driver can be too old for CUDA 13. GKE's latest driver may not support old GPUs:
+        https://github.com/rapidsai/deployment/issues/656 and pull request 659 there. CUDA 13 needs driver 580:
         https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html#cuda-driver
         """
         return self.pool.gpu_driver or ("default" if self.gpu in WITHOUT_CUDA_13 else "latest")
@@ -86,12 +90,12 @@ class NodePoolPlan:
 
     @property
     def max_run_hours(self) -> int | None:
-        """Hours after which GKE removes a node."""
+        """Hours after which GKE deletes a node."""
         return self.pool.max_run_hours or (LONGEST_RUN_HOURS if self.model.is_flexible else None)
 
 
 def slice_of(pool: GkePoolConfig) -> TpuSlice | None:
-    """Return the TPU slice of a pool; None without TPUs. Raises ValueError for a slice that does not exist."""
+    """Return the TPU slice of a pool, or None without TPUs. Raises ValueError for an invalid slice."""
     asked = "accelerator" in pool.model_fields_set
     return tpu_slice(pool.accelerator, pool.topology) if asked and is_tpu(pool.accelerator) else None
 
@@ -103,7 +107,7 @@ def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
         return gce_machine(found.machine_type), None, 0
     machine = gce_machine(pool.machine_type)
     written = pool.model_fields_set
-    # A machine type alone is enough: it has GPUs, or is for CPU jobs.
+    # The machine type alone selects its GPUs or a CPU pool.
     gpu = None if "machine_type" in written and "accelerator" not in written else pool.accelerator
     count = None if machine.gpu and "accelerators_per_node" not in written else pool.accelerators_per_node
     model, number = gpus_on(machine, gpu, count)
@@ -111,17 +115,17 @@ def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
 
 
 def node_pools(config: GkeConfig) -> list[NodePoolPlan]:
-    """Return every GKE node pool for jobs, in the settings' order. Raises ValueError like `hardware_of`."""
+    """Return all GKE node pools for jobs, in the settings' order. Raises ValueError like `hardware_of`."""
     return [plan for pool in config.pools for plan in pool_plans(config, pool)]
 
 
 def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
-    """Return a pool's node pools: one per multi-host slice, capacity, and zone if nodes must share a zone."""
+    """Return a node pool for each multi-host slice, provisioning model, and zone if nodes must share a zone."""
     machine, gpu, gpus = hardware_of(pool)
     found = slice_of(pool)
     multi_host = found is not None and found.hosts > 1
     zones = pool.zones or (config.zone,)
-    # Nodes of a slice, and nodes with compact placement, are in one zone.
+    # Nodes of a slice, and nodes with compact placement, must be in one zone.
     groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
     has_fallback = len(pool.capacity) * len(groups) > 1
     plans = []
@@ -153,7 +157,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
 
 
 def num_nodes(pool: GkePoolConfig) -> int:
-    """Return the number of nodes of the pool, over all slices."""
+    """Return the number of nodes of the pool in all slices."""
     found = slice_of(pool)
     return pool.nodes if found is None else found.hosts * pool.slices
 
@@ -165,7 +169,7 @@ def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: b
 
 
 def first_machine(config: GkeConfig) -> str:
-    """Return the machine type of GKE's default pool, also the system pool's default."""
+    """Return the machine type of GKE's default pool, which is also the system pool's default."""
     return "n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4"
 
 

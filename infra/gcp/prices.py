@@ -12,21 +12,21 @@ from infra.hardware.machines import MachineType
 
 CLOUD = "gcp"
 NAT_VMS = 32
-"""Number of nodes above which Cloud NAT costs no more an hour: https://cloud.google.com/nat/pricing"""
+"""Number of nodes above which the hourly price of Cloud NAT is constant: https://cloud.google.com/nat/pricing"""
 WHOLE_MACHINES = frozenset({"a3-highgpu", "a3-megagpu", "a3-ultragpu", "c4-standard"})
-"""Series of which prices are known by the vCPU, its share of the memory in it."""
+"""Machine series with prices per vCPU, which include its share of the memory."""
 GPUS_WITH_MACHINE = frozenset({"nvidia-b200"})
-"""GPUs whose price has that of their machine in it."""
+"""GPUs whose price includes their machine."""
 
 
 def price_lines(platform: GkeConfig) -> Iterator[Line]:
-    """Yield each priced part of the platform, at its maximum number of nodes."""
+    """Yield the price lines of the platform at its maximum number of nodes."""
     region, nodes = platform.region, platform.system_pool.max_nodes
     yield price_line("cluster", CLOUD, region, "GKE control plane", 1)
     yield from _machine("system", region, gce_machine(system_machine(platform)), nodes)
     yield price_line("system", CLOUD, region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
-        # Provisioning models are alternatives; the first is the preferred one.
+        # Provisioning models are alternatives. The first is preferred.
         plan, count = pool_plans(platform, pool)[0], num_nodes(pool)
         nodes += count
         yield from _pool(plan, region, count)
@@ -35,7 +35,7 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
 
 
 def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
-    # Flex-start nodes cost less than on demand; no price of them is known here, so they count as on demand.
+    # Flex-start nodes cost less than on-demand nodes, but their price is unknown. Use the on-demand price.
     spot, part = plan.model.is_spot, plan.pool.name
     if plan.tpu is not None:
         yield price_line(
@@ -51,7 +51,7 @@ def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
 
 
 def _machine(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
-    # Google prices machines by their parts, the same for every size of a family.
+    # Google prices vCPUs and memory separately, at the same rates for every size of a family.
     family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
     if series in WHOLE_MACHINES:
         yield price_line(part, CLOUD, region, f"{series} vCPU with its memory", machine.vcpus * nodes, spot=spot)

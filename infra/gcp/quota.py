@@ -1,4 +1,4 @@
-"""Quota of a GKE platform by Google's names: what it needs, and what the project has left. No Pulumi."""
+"""Quota of a GKE platform under Google's names: needed and remaining amounts. No Pulumi."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
 def quota_needs(platform: GkeConfig) -> QuotaNeeds:
     """Return the platform's needs by quota.
 
-    Each provisioning model of a pool counts by itself, because any of them may be used. Reserved nodes count too: a
-    reservation uses the same quota.
+    Each provisioning model of a pool counts separately, because any of them can be used. Reserved nodes count too,
+    because a reservation uses the same quota.
     """
     needs: QuotaNeeds = Counter()
     system = gce_machine(system_machine(platform))
@@ -54,7 +54,7 @@ def _node_pool(plan: NodePoolPlan) -> QuotaNeeds:
 
 
 def quota_left(platform: GkeConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
-    """Return quota name and location -> remaining quota, which Compute Engine reports with limit and usage.
+    """Return the remaining quota by name and location, from Compute Engine's limits and usage.
 
     https://cloud.google.com/compute/resource-usage. Not yet tested on a cloud account.
     """

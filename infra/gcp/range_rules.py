@@ -1,4 +1,4 @@
-"""Rules for the address ranges of a GKE platform, each with its source. No Pulumi."""
+"""Validation of a GKE platform's address ranges, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from infra.settings.problem import Problem
 
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_OF_A_SYSTEM_NODE = 256
-"""Pod range addresses of a node with 110 pods."""
+"""Pod addresses of a node with up to 110 pods."""
 ADDRESSES_OF_A_NODE = 64
-"""Pod range addresses of a node with 32 pods: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+"""Pod addresses of a node with up to 32 pods:
+https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
 
 def range_problems(config: GkeConfig) -> Iterator[Problem]:
@@ -23,7 +24,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
     ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
     for one, other in combinations(ranges, 2):
         if ranges[one].overlaps(ranges[other]):
-            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not"
+            message = f"overlaps network.{one}, {ranges[one]}; write ranges that do not overlap"
             yield Problem("gke.network.overlap", ("platform", "network", other), message, str(ranges[other]))
     for key, network in ranges.items():
         if not network.is_private:
@@ -40,10 +41,13 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """Check the ranges that GKE reserves: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits"""
+    """Check ranges that GKE reserves.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits
+    """
     for key, network in ranges.items():
         if network.overlaps(DOCKER_BRIDGE):
-            message = f"overlaps {DOCKER_BRIDGE}, the bridge of containers on every node; write another range"
+            message = f"overlaps {DOCKER_BRIDGE}, the container bridge of every node; write another range"
             yield Problem("gke.network.docker_bridge", ("platform", "network", key), message, str(network))
     for key, (shortest, longest) in {"services": (16, 27), "pods": (9, 24)}.items():
         if not shortest <= ranges[key].prefixlen <= longest:
@@ -52,7 +56,7 @@ def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
 
 
 def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
+    """Check that the ranges fit all nodes: https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
     try:
         jobs = sum(num_nodes(pool) for pool in config.pools)
     except ValueError:
@@ -64,5 +68,5 @@ def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem
         ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
     ):
         if wanted > room:
-            message = f"has {room} addresses, and up to {system + jobs} nodes take {wanted}; write a larger range"
+            message = f"has {room} addresses, and up to {system + jobs} nodes need {wanted}; write a larger range"
             yield Problem("gke.network.too_few_addresses", ("platform", "network", key), message, str(ranges[key]))

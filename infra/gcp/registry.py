@@ -1,4 +1,4 @@
-"""ImageRepository: the trainer image's Artifact Registry repository, with cleanup policies."""
+"""ImageRepository: Artifact Registry repository of the trainer image, with cleanup policies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from infra.gcp.config import RegistryConfig
 from infra.naming import cloud_labels
 
 STALE = "2592000s"
-"""Age after which images are deleted: thirty days."""
+"""Age after which images are deleted: 30 days."""
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
-"""https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
+"""Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class ImageRepositoryArgs:
     """Inputs of `ImageRepository`."""
 
     project: pulumi.Input[str]
-    """Project that it is in."""
+    """Project of the repository."""
     cluster: str
     """Name of the cluster, for the ownership label."""
     config: RegistryConfig
@@ -31,10 +31,10 @@ class ImageRepositoryArgs:
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """A Docker repository that nodes can pull from."""
+    """Docker repository that nodes can pull from."""
 
     url: pulumi.Output[str]
-    """Prefix of image names, without the last slash; known when nodes may pull."""
+    """Prefix of image names without the last slash, known when nodes can pull."""
 
     def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
@@ -74,7 +74,7 @@ def place(config: RegistryConfig) -> tuple[str, str, str]:
 
 
 def _cleanup(kept: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
-    """https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy"""
+    """Return the cleanup policies: https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy"""
     return [
         gcp.artifactregistry.RepositoryCleanupPolicyArgs(
             id="delete-stale",

@@ -1,4 +1,4 @@
-"""Rules for the settings of a GKE platform, each with its source. No Pulumi."""
+"""Validation of GKE platform settings, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU
 from infra.settings.problem import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""Accelerator-optimised GPU families, which support flex-start and queued provisioning.
+"""Accelerator-optimized GPU families, which support flex-start and queued provisioning.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
 NO_FLEX_START = ("v4",)
-"""TPU generations without flex-start; source as above."""
+"""TPU generations without flex-start, from the same source."""
 SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
-"""https://cloud.google.com/compute/docs/general-purpose-machines and .../accelerator-optimized-machines, their disks"""
+"""Families without pd-standard disks: https://cloud.google.com/compute/docs/general-purpose-machines and
+https://cloud.google.com/compute/docs/accelerator-optimized-machines"""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
@@ -50,9 +51,14 @@ def problems(config: GkeConfig) -> list[Problem]:
         path: Path = ("platform", "pools", index)
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
-            other = "the system pool's" if pool.name == "system" else f"that of pools[{first}]"
+            other = "the system pool" if pool.name == "system" else f"pools[{first}]"
             found.append(
-                Problem("gke.pool.name_taken", (*path, "name"), f"is {other} name too; names must differ", pool.name)
+                Problem(
+                    "gke.pool.name_taken",
+                    (*path, "name"),
+                    f"is also the name of {other}; names must be unique",
+                    pool.name,
+                )
             )
         if not pool.capacity:
             found.append(
@@ -70,8 +76,8 @@ def problems(config: GkeConfig) -> list[Problem]:
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
         alike = len({name for name, _ in fabrics}) == 1
-        what = "one zone for all pools of it" if alike else "one such machine type"
-        message = f"{machine} in {zone} needs networks that differ from those of another zone or type; write {what}"
+        what = "one zone for all its pools" if alike else "only one such machine type"
+        message = f"{machine} in {zone} needs other networks than another zone or machine type; write {what}"
         value: object = sorted({place for _, place in fabrics}) if alike else machine
         key = "zones" if alike else "machine_type"
         found.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
@@ -79,11 +85,14 @@ def problems(config: GkeConfig) -> list[Problem]:
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
-    """https://cloud.google.com/storage/docs/buckets#naming and
-    https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets"""
+    """Check the bucket, the registry and the encryption key.
+
+    https://cloud.google.com/storage/docs/buckets#naming and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/encrypting-secrets
+    """
     name, key = config.bucket.name, config.secrets_key
     if "repository" in config.registry.model_fields_set and config.registry.host.endswith("gcr.io"):
-        message = f"{config.registry.host} is a repository by itself; remove it, or write a host on pkg.dev"
+        message = f"{config.registry.host} has a fixed repository; remove it, or write a host on pkg.dev"
         yield Problem(
             "gke.registry.repository_of_gcr",
             ("platform", "registry", "repository"),
@@ -93,55 +102,58 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
     named = name or config.name
     if named.startswith("goog") or "google" in named or "g00gle" in named:
         keys = ("bucket", "name") if name else ("name",)
-        what = "" if name else "and the bucket's default name begins with it; "
-        message = (
-            f"begins with `goog` or is like `google`, which Cloud Storage keeps for itself; {what}write another name"
-        )
+        what = "" if name else "the bucket's default name starts with it; "
+        message = f"starts with `goog` or contains `google`, which Cloud Storage reserves; {what}write another name"
         yield Problem("gke.bucket.name_reserved", ("platform", *keys), message, named)
     if key and key.split("/")[3] != config.region:
-        message = f"is in {key.split('/')[3]}; the key of a cluster is in its region: write one in {config.region}"
+        message = f"is in {key.split('/')[3]}; the key must be in the cluster's region; write one in {config.region}"
         yield Problem("gke.secrets_key.other_region", ("platform", "secrets_key"), message, key)
 
 
 def _maintenance(config: GkeConfig) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
+    """Check maintenance windows:
+    https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
     given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
     if given < 48:
-        message = f"gives {given} hours in four weeks; GKE asks for 48: write more days or more hours"
+        message = f"gives {given} hours in four weeks; GKE requires 48; write more days or more hours"
         yield Problem(
             "gke.maintenance.too_short", ("platform", "maintenance", "days"), message, list(config.maintenance.days)
         )
 
 
 def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
+    """Check the TPU settings of a pool: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
     written, found = pool.model_fields_set, slice_of(pool)
     if found is None:
         if pool.topology is not None:
             yield Problem(
                 "gke.pool.topology_without_tpu",
                 ("topology",),
-                "is for TPUs; remove it or write a TPU as accelerator",
+                "is only for TPUs; remove it, or write a TPU as accelerator",
                 pool.topology,
             )
         if pool.slices != 1:
-            yield Problem("gke.pool.slices_without_tpu", ("slices",), "is for TPUs; write `nodes` instead", pool.slices)
+            yield Problem(
+                "gke.pool.slices_without_tpu", ("slices",), "is only for TPUs; write `nodes` instead", pool.slices
+            )
         if plans[0].machine.tpu_chips:
             tpu = plans[0].machine.family
-            message = f"is a host of TPU {tpu}; write `accelerator: {tpu}-...`, or {tpu} with `topology`, in its place"
+            message = (
+                f"is a machine type of TPU {tpu}; instead, write `accelerator: {tpu}-...`, or {tpu} with `topology`"
+            )
             yield Problem("gke.pool.machine_of_tpu", ("machine_type",), message, pool.machine_type)
         return
     if "nodes" in written and pool.nodes != (total := found.hosts * pool.slices):
-        message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or leave it out"
+        message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or remove it"
         yield Problem("gke.pool.nodes_of_slice", ("nodes",), message, pool.nodes)
     if "machine_type" in written and pool.machine_type != found.machine_type:
-        message = f"{found.accelerator_type} is made of {found.machine_type}; write that or leave it out"
+        message = f"{found.accelerator_type} uses {found.machine_type}; write that or remove it"
         yield Problem("gke.pool.machine_of_slice", ("machine_type",), message, pool.machine_type)
     if "accelerators_per_node" in written and pool.accelerators_per_node != found.chips_per_host:
-        message = f"each host of {found.accelerator_type} has {found.chips_per_host} chips; leave it out"
+        message = f"each host of {found.accelerator_type} has {found.chips_per_host} chips; remove it"
         yield Problem("gke.pool.chips_of_slice", ("accelerators_per_node",), message, pool.accelerators_per_node)
     if found.hosts > 1 and pool.min_nodes not in (None, 0, found.hosts):
-        message = f"a slice is all or nothing; write 0, or {found.hosts} for nodes that stay"
+        message = f"a slice has all of its nodes or none; write 0, or {found.hosts} for permanent nodes"
         yield Problem("gke.pool.part_of_slice", ("min_nodes",), message, pool.min_nodes)
 
 
@@ -155,7 +167,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
         yield Problem(
             "gke.pool.count_without_accelerator",
             ("accelerators_per_node",),
-            "this pool has no accelerator; write one or remove it",
+            "this pool has no accelerator; add one or remove it",
             pool.accelerators_per_node,
         )
 
@@ -165,7 +177,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):
-        yield Problem("gke.pool.zones_duplicate", ("zones",), "names a zone twice", list(zones))
+        yield Problem("gke.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(zones))
     outside = [zone for zone in zones if zone.rpartition("-")[0] != config.region]
     if outside:
         yield Problem(
@@ -186,13 +198,13 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     by_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
     if flexible and by_flex_start and (zone := next((z for z in zones if z not in flexible), None)):
         message = (
-            f"flex-start has {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
+            f"flex-start offers {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
         )
         yield Problem("gke.pool.flex_start_zone", ("capacity",), message, list(pool.capacity))
 
 
 def _near(zone: str, known: frozenset[str]) -> str:
-    """Return the known zones in the zone's region, else on its continent, else all."""
+    """Return the known zones in the zone's region, else on its continent, else all of them."""
     for near in (zone.rpartition("-")[0], zone.partition("-")[0]):
         if found := sorted(each for each in known if each.startswith(f"{near}-")):
             return ", ".join(found)
@@ -216,32 +228,37 @@ def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield Problem(
             "gke.pool.min_with_fallback",
             ("min_nodes",),
-            "several capacities or zones are tried from 0; write 0 or leave it out",
+            "a pool with several capacities or zones scales from 0; write 0 or remove it",
             pool.min_nodes,
         )
 
 
 def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
-    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations"""
+    """Check the provisioning models of a pool.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/dws and
+    https://cloud.google.com/kubernetes-engine/docs/how-to/consuming-reservations
+    """
     plan = plans[0]
     if len(set(pool.capacity)) != len(pool.capacity):
-        yield Problem("gke.pool.capacity_duplicate", ("capacity",), "names one way twice", list(pool.capacity))
+        yield Problem(
+            "gke.pool.capacity_duplicate", ("capacity",), "has a value twice; remove one", list(pool.capacity)
+        )
     reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
     spot = [index for index, model in enumerate(pool.models) if model.is_spot]
     if reserved and spot and spot[0] < max(reserved):
-        message = "spot nodes are not taken from a reservation; write the reservation first, spot after it"
+        message = "spot nodes cannot come from a reservation; write the reservation before spot"
         yield Problem("gke.pool.spot_before_reservation", ("capacity",), message, list(pool.capacity))
     if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
-        message = "queued nodes come when Kueue asks for them, not in turn with others; write queued alone"
+        message = "queued nodes are created when Kueue requests them, without fallback; write only queued"
         yield Problem("gke.pool.queued_with_others", ("capacity",), message, list(pool.capacity))
     dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
         return
     if plan.tpu is None and (plan.gpu is None or plan.machine.family not in FLEX_START_FAMILIES):
         message = (
-            f"{plan.machine.name} has no {dynamic[0]}: it is for GPUs of {', '.join(FLEX_START_FAMILIES)} and TPUs; "
-            "write on-demand, spot or reservation:NAME"
+            f"{plan.machine.name} does not support {dynamic[0]}, which is for GPUs of {', '.join(FLEX_START_FAMILIES)} "
+            "and TPUs; write on-demand, spot or reservation:NAME"
         )
         yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
     if plan.tpu is not None and any(model.is_queued for model in dynamic):
@@ -252,7 +269,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             list(pool.capacity),
         )
     if plan.tpu is not None and plan.tpu.generation in NO_FLEX_START:
-        message = f"{plan.tpu.generation} has no flex-start; write on-demand, spot or reservation:NAME"
+        message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
         yield Problem("gke.pool.flex_start_tpu", ("capacity",), message, list(pool.capacity))
     least = 33 if plan.tpu else 32
     if config.kubernetes_version and minor_of(config.kubernetes_version) < least:
@@ -262,28 +279,33 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         yield Problem(
             "gke.pool.min_with_flex_start",
             ("min_nodes",),
-            f"{dynamic[0]} starts from 0; write 0 or leave it out",
+            f"a pool with {dynamic[0]} scales from 0; write 0 or remove it",
             pool.min_nodes,
         )
 
 
 def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
+    """Check compact placement: https://cloud.google.com/kubernetes-engine/docs/how-to/compact-placement"""
     plan = plans[0]
     if not pool.compact:
         return
     if plan.tpu is not None:
-        yield Problem("gke.pool.compact_tpu", ("compact",), "the topology places a TPU slice; remove it", True)
+        yield Problem(
+            "gke.pool.compact_tpu",
+            ("compact",),
+            "the topology determines the placement of a TPU slice; remove it",
+            True,
+        )
     elif plan.machine.family in NEVER_COMPACT_FAMILIES:
         yield Problem(
             "gke.pool.compact_machine",
             ("compact",),
-            f"{plan.machine.family.upper()} takes no compact placement; remove it",
+            f"{plan.machine.family.upper()} does not support compact placement; remove it",
             True,
         )
     elif any(model.is_reserved for model in pool.models):
         yield Problem(
-            "gke.pool.compact_reservation", ("compact",), "a reservation brings its own placement; remove it", True
+            "gke.pool.compact_reservation", ("compact",), "a reservation determines the placement; remove it", True
         )
     elif any(each.model.is_flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
         yield Problem(
@@ -295,27 +317,27 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     family, written = plans[0].machine.family, "disk_type" in pool.model_fields_set
     if written and family in HYPERDISK_ONLY_FAMILIES and pool.disk_type != "hyperdisk-balanced":
         yield Problem(
             "gke.pool.disk_hyperdisk_only",
             ("disk_type",),
-            f"{plans[0].machine.name} takes hyperdisk-balanced only; write that or leave it out",
+            f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it",
             pool.disk_type,
         )
     if pool.disk_type == "hyperdisk-balanced" and family in ("n1", "e2", "a2-highgpu", "a2-ultragpu", "v4", "v5e"):
         yield Problem(
             "gke.pool.disk_no_hyperdisk",
             ("disk_type",),
-            f"{plans[0].machine.name} takes no Hyperdisk; write pd-ssd or pd-balanced",
+            f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced",
             pool.disk_type,
         )
     if pool.disk_type == "pd-standard" and family in SSD_ONLY_FAMILIES:
         yield Problem(
             "gke.pool.disk_ssd_only",
             ("disk_type",),
-            f"{plans[0].machine.name} takes no pd-standard; write pd-ssd or pd-balanced",
+            f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced",
             pool.disk_type,
         )
 
@@ -323,5 +345,7 @@ def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
 def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     longest = max((plan.name for plan in plans), key=len)
     if len(longest) > POOL_NAME_LIMIT:
-        message = f"makes the node pool {longest} of {len(longest)} characters; at most {POOL_NAME_LIMIT}: shorten it"
+        message = (
+            f"makes the node pool's name {longest}, {len(longest)} characters; at most {POOL_NAME_LIMIT}; shorten it"
+        )
         yield Problem("gke.pool.name_too_long", ("name",), message, pool.name)

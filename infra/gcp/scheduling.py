@@ -25,7 +25,7 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
 def gke_pool_for(
     platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None = None
 ) -> NodePoolPlan | None:
-    """Return the first node pool with a job's accelerators, of `pool` if given; None without one."""
+    """Return the first node pool with a job's accelerators, of `pool` if given, or None."""
     for plan in node_pools(platform):
         if pool not in (None, plan.pool.name):
             continue
@@ -35,7 +35,7 @@ def gke_pool_for(
 
 
 def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None) -> Scheduling:
-    """Return what a job's pods need. Raises ValueError if no pool has its accelerators."""
+    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators."""
     plan = gke_pool_for(platform, accelerator, found, pool)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")

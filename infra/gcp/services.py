@@ -1,4 +1,4 @@
-"""ProjectServices: the Google Cloud APIs that a platform needs, enabled in its project."""
+"""ProjectServices: Google Cloud APIs that a platform needs, enabled in its project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pulumi
 import pulumi_gcp as gcp
 
 SERVICES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
-"""APIs, without their `.googleapis.com`."""
+"""APIs without their suffix `.googleapis.com`."""
 
 
 @dataclass(frozen=True, kw_only=True)

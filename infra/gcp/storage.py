@@ -1,4 +1,4 @@
-"""CheckpointBucket: the bucket of checkpoints, metrics and profiles, with its access grant."""
+"""CheckpointBucket: bucket of checkpoints, metrics and profiles, with its access grant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CheckpointBucketArgs:
     """Inputs of `CheckpointBucket`."""
 
     project: pulumi.Input[str]
-    """Project that it is in."""
+    """Project of the bucket."""
     cluster: str
     """Name of the cluster, prefix of the bucket's name."""
     location: str
@@ -26,14 +26,14 @@ class CheckpointBucketArgs:
     config: GkeBucketConfig
     """Settings."""
     member: pulumi.Input[str]
-    """IAM member of the jobs, which may read and write objects."""
+    """IAM member of the jobs, which can read and write objects."""
 
 
 class CheckpointBucket(pulumi.ComponentResource):
-    """A private bucket with folders. It outlives the stack if `keep` is set."""
+    """Private bucket with folders. It outlives the stack if `keep` is set."""
 
     url: pulumi.Output[str]
-    """URL of the bucket, known when the jobs may use it."""
+    """URL of the bucket, known when the jobs can use it."""
     name: pulumi.Output[str]
     """Name of the bucket."""
 
@@ -41,7 +41,7 @@ class CheckpointBucket(pulumi.ComponentResource):
         super().__init__("trainyard:gcp:CheckpointBucket", name, None, opts)
         config = args.config
         bucket = gcp.storage.Bucket(
-            # The random suffix of Pulumi's names allows a new bucket next to a kept one.
+            # Pulumi's random suffix allows a new bucket next to a kept one.
             f"{args.cluster}-{name}",
             name=config.name,
             project=args.project,
@@ -71,7 +71,7 @@ class CheckpointBucket(pulumi.ComponentResource):
 
 
 def _lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
-    """https://cloud.google.com/storage/docs/lifecycle"""
+    """Return the lifecycle rules: https://cloud.google.com/storage/docs/lifecycle"""
     ages = {"profiles/": config.profile_days, "checkpoints/": config.checkpoint_days}
     rules = [
         gcp.storage.BucketLifecycleRuleArgs(

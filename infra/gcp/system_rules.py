@@ -1,4 +1,4 @@
-"""Rules that reject system pool machines too small for GKE's pods and the operators. No Pulumi."""
+"""Validation of the system pool's machine type, which must fit GKE's pods and the operators. No Pulumi."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.hardware.zones import NO_E2_ZONES
 from infra.settings.problem import Path, Problem
 
 LEAST_VCPUS, LEAST_GIB = 2, 4
-"""Size of e2-medium, GKE's default. On one CPU, each node's agents leave no capacity for kube-dns.
+"""Size of e2-medium, GKE's default machine type. On one CPU, node agents leave no capacity for kube-dns.
 
 https://cloud.google.com/sdk/gcloud/reference/container/clusters/create#--machine-type,
 https://github.com/kubernetes/cloud-provider-gcp/pull/280
@@ -19,7 +19,7 @@ https://github.com/kubernetes/cloud-provider-gcp/pull/280
 
 
 def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Everything that is wrong with the system pool's settings."""
+    """Yield the problems of the system pool's settings."""
     path: Path = ("platform", "system_pool")
     pool = config.system_pool
     if pool.max_nodes < pool.nodes:
@@ -36,7 +36,7 @@ def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem("gke.system_pool.machine_unknown", (*path, "machine_type"), str(error), name)
         return
     if machine.accelerators:
-        message = "carries accelerators; write a CPU machine type such as e2-standard-4"
+        message = "has accelerators; write a CPU machine type such as e2-standard-4"
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
     if machine.family == "e2" and config.zone in NO_E2_ZONES:
         yield Problem(

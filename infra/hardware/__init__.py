@@ -1,4 +1,4 @@
-"""Hardware facts as pure tables and arithmetic: capacities, GPUs, TPUs and machine types."""
+"""Hardware tables and arithmetic: capacities, GPUs, TPUs and machine types."""
 
 from infra.hardware.capacity import (
     KUBELET_EVICTION_BYTES,

@@ -13,7 +13,7 @@ MAKERS = frozenset({"nvidia", "tesla"})
 
 
 def is_accelerator(name: str) -> bool:
-    """Return True if a name is a GPU model or is meant for a TPU."""
+    """Return True if a name is a GPU model or has the form of a TPU name."""
     return name in GPUS or is_tpu(name)
 
 
@@ -22,7 +22,7 @@ def what_is_one(name: str) -> str:
     near = _near(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
     known = f"a GPU, one of {', '.join(GPUS)}, or a TPU such as v4-32, of generation {generations}"
-    return "is no accelerator; write " + (f"{' or '.join(near)}; allowed: {known}" if near else known)
+    return "is not an accelerator; write " + (f"{' or '.join(near)}; allowed: {known}" if near else known)
 
 
 def _near(name: str) -> list[str]:

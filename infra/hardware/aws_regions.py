@@ -1,4 +1,4 @@
-"""Regions of AWS, their zones, and where its scarce instance types are, as documented in 2026-11. Pure."""
+"""AWS regions, their zones, and the regions of scarce instance types, as documented in 2026-11. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LETTERS = {
     "us-west-1": "acb",
     "us-west-2": "abcd",
 }
-"""Zone letters of regions where they are not a, b and c. Zones that every account has come first."""
+"""Zone letters of regions with letters other than a, b and c. Zones that every account has come first."""
 
 ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -46,15 +46,15 @@ ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         )
     }
 )
-"""Region -> its zones, by an account's own letters, preferred zones first. Only public regions are included.
+"""Zones of each public region, by an account's own letters, preferred zones first.
 
-In government and China regions, all names begin differently.
+Names of government and China regions have other prefixes.
 
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
 """
 ZONES_BY_ACCOUNT = ("us-west-1",)
-"""Regions where each account has only some zones, which differ by account; source as above."""
+"""Regions where each account has only some zones, which differ by account. The sources are those of `ZONES`."""
 
 
 def _regions(text: str) -> frozenset[str]:
@@ -81,8 +81,8 @@ INSTANCE_REGIONS: Mapping[str, frozenset[str]] = MappingProxyType(
         "p6-b200": _regions("us-east-1 us-east-2 us-west-2"),
     }
 )
-"""Family -> regions that have it. Other families are in too many regions to list and are not checked.
+"""Regions of each instance family. Other families are in too many regions to list and are not checked.
 
-https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv,
-which is AWS's own list of offers by region
+Source: AWS's list of offers by region, in
+https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
 """

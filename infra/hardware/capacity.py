@@ -1,4 +1,4 @@
-"""CPUs and memory of nodes and jobs, and checks that jobs fit on nodes. Pure."""
+"""CPUs and memory of nodes and jobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from decimal import Decimal
 
 MEBIBYTE = 2**20
 KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
-"""Memory that the kubelet reserves: evictionHard memory.available,
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds"""
+"""Memory that the kubelet reserves: evictionHard memory.available.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds
+"""
 
 _CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
 _MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
 _BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
 _LARGEST = 2**50
-"""Limit above any host's size, in bytes or millicores. A larger number is a mistake."""
+"""Limit above every host's size, in bytes or millicores. A larger number is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """CPUs and memory of a machine or a node, or requested by one host of a job."""
+    """CPUs and memory of a machine, of a node, or requested by one host of a job."""
 
     millicores: int
     """Thousandths of a CPU."""
@@ -35,7 +37,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Number of a job's pods and what each requests."""
+    """Number of a job's pods and the requests of each."""
 
     hosts: int
     """Number of pods, spread evenly over the nodes."""
@@ -44,7 +46,7 @@ class Demand:
 
 
 def parse_cpu(text: str) -> int:
-    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`. Raises ValueError for others.
+    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`, else raise ValueError.
 
     Syntax: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu
     """
@@ -61,9 +63,9 @@ def format_cpu(millicores: int) -> str:
 
 
 def parse_memory(text: str) -> int:
-    """Return the bytes of a memory quantity such as `512Mi` or `2Gi`. Raises ValueError for others.
+    """Return the bytes of a memory quantity such as `512Mi` or `2Gi`, else raise ValueError.
 
-    The unit is required. Without one, Kubernetes reads bytes, which users do not intend.
+    The unit is required, because Kubernetes reads a bare number as bytes.
     """
     match = _MEMORY.fullmatch(text)
     size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
@@ -89,7 +91,7 @@ def this_machine() -> Capacity:
 
 
 def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return what each of `num_nodes` equal nodes on one machine leaves to the others."""
+    """Return the capacity that each of `num_nodes` equal nodes on one machine leaves to the other nodes."""
     return Capacity(
         millicores=machine.millicores - machine.millicores // num_nodes,
         memory=machine.memory - machine.memory // num_nodes,
@@ -97,7 +99,7 @@ def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
 
 
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return what each of `num_nodes` equal nodes on one machine has for pods."""
+    """Return the capacity for pods of each of `num_nodes` equal nodes on one machine."""
     kept = kept_for_other_nodes(machine, num_nodes)
     return Capacity(
         millicores=machine.millicores - kept.millicores,
@@ -111,9 +113,9 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 
 
 def first_that_does_not_fit(demands: Sequence[Demand], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first demand that does not fit; None if all can run at once.
+    """Return the index of the first demand that does not fit, or None if all fit at the same time.
 
-    Each host goes to the emptiest node, like the scheduler's even spread.
+    Each host goes to the emptiest node, as the scheduler spreads pods.
     """
     free = [node] * num_nodes
     for position, demand in enumerate(demands):

@@ -13,15 +13,16 @@ SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
 
 @dataclass(frozen=True, kw_only=True)
 class Ec2Machine(MachineType):
-    """An instance type of EC2."""
+    """EC2 instance type."""
 
     efa_interfaces: int = 0
-    """Maximum Elastic Fabric Adapters; 0 for a type without EFA.
+    """Maximum number of Elastic Fabric Adapters. It is 0 for a type without EFA.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
     capacity_block: bool = False
-    """True if capacity blocks have it: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
+    """True if capacity blocks support it:
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
 
 
 _SIZES: Mapping[str, int] = {
@@ -34,9 +35,9 @@ _SIZES: Mapping[str, int] = {
     "16xlarge": 64,
     "24xlarge": 96,
 }
-"""vCPUs by size. https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html"""
+"""Number of vCPUs of each size: https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html"""
 _CPU_FAMILIES: Mapping[str, float] = {"m5": 4, "m6i": 4, "m7i": 4, "c6i": 2, "c7i": 2, "r6i": 8, "r7i": 8}
-"""Family -> GiB a vCPU."""
+"""GiB for each vCPU of a CPU family."""
 
 _GPU_INSTANCES = (
     # GPU, then name: GPUs, vCPUs, GiB, EFA interfaces, capacity blocks
@@ -114,10 +115,10 @@ def _instances() -> Iterator[Ec2Machine]:
 
 
 EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType({machine.name: machine for machine in _instances()})
-"""Every instance type, by name."""
+"""EC2 instance types by name."""
 
 
 def ec2_machine(name: str) -> Ec2Machine:
-    """Return the instance type of that name. Raises ValueError if it is not in the table."""
+    """Return the instance type of that name. Raises HardwareError if it is not in the table."""
     find(name, EC2_MACHINES, SOURCE)
     return EC2_MACHINES[name]

@@ -1,4 +1,4 @@
-"""Pods, CPUs and memory that an EKS node reports, without the hypervisor's, kernel's and nodeadm's share. Pure."""
+"""Pods, CPUs and memory that an EKS node reports, without the share of hypervisor, kernel and nodeadm. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from infra.hardware.ec2 import Ec2Machine
 from infra.hardware.machines import GIBIBYTE, kept_cpu
 
 MOST_PODS = 110
-"""Most pods that Trainyard lets a node have, as Kubernetes recommends and EKS sets for types below 30 vCPUs:
+"""Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it for types below 30 vCPUs.
+
 https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
 """
 
@@ -26,7 +27,7 @@ _SIZE_INTERFACES: Mapping[str, tuple[int, int]] = MappingProxyType(
         "24xlarge": (15, 50),
     }
 )
-"""Size of a CPU type -> network interfaces of the first card, addresses of each."""
+"""Network interfaces of the first card, and addresses of each interface, for each size of a CPU type."""
 
 _GPU_INTERFACES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -65,9 +66,10 @@ _GPU_INTERFACES: Mapping[str, tuple[int, int]] = MappingProxyType(
         "p6-b200.48xlarge": (4, 50),
     }
 )
-"""GPU type -> the same: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl.
+"""Network interfaces of the first card, and addresses of each interface, for each GPU type.
 
-For P3, which it lacks, nodeadm asks EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+Source: awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. That file lacks P3, for which
+nodeadm asks EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
 """
 
 _MISSING_MIB: Mapping[str, int] = MappingProxyType(
@@ -100,11 +102,12 @@ _MISSING_MIB: Mapping[str, int] = MappingProxyType(
         "p3.16xlarge": 7961,
     }
 )
-"""Type -> MiB of its memory that no node reports, measured on nodes of each:
-aws/karpenter-provider-aws 33450d8, pkg/providers/instancetype/zz_generated.memory_overhead.go.
+"""Memory in MiB of each type that its node does not report, measured on nodes.
+
+Source: aws/karpenter-provider-aws 33450d8, pkg/providers/instancetype/zz_generated.memory_overhead.go.
 """
 _SPREAD_MIB = 40
-"""Memory that later kernels keep in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
+"""Memory in MiB that later kernels reserve in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
 
 _MISSING_BY_FAMILY: Mapping[str, tuple[int, float]] = MappingProxyType(
     {
@@ -115,30 +118,31 @@ _MISSING_BY_FAMILY: Mapping[str, tuple[int, float]] = MappingProxyType(
         **dict.fromkeys(("p5en", "p6-b200"), (150, 34.5)),
     }
 )
-"""Family -> the same as MiB and MiB per GiB, at least what was measured.
+"""Memory that nodes of a family do not report, as MiB and as MiB per GiB. It is at least the measured memory.
 
 m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB (2i2c-org/infrastructure 63cd17e,
 node-capacity-info.json). g6: 3626 of 64 GiB, at most 5.3 % (pytorch/ci-infra pull requests 1082, 910). p4de:
 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity 2097112716Ki (aws-do-eks).
-No figure was found for p5en and p6-b200: they count as the newest CPU family.
+
+No figures were found for p5en and p6-b200. They use those of the newest CPU family.
 """
 
 HUGE_PAGES_PER_VCPU = 110
-"""Pages of 2 MiB that the EFA driver takes per vCPU, and one more.
+"""Huge pages of 2 MiB for each vCPU that the EFA driver allocates, plus one page in total.
 
 42242Mi on a p5.48xlarge, 21122Mi on a p4de.24xlarge (aws-samples/aws-do-eks); HUGEPAGES_2MB_PER_CORE in
 bottlerocket-core-kit sources/corndog. The EKS image installs the driver: awslabs/amazon-eks-ami 81fec2e,
-templates/al2023/provisioners/install-efa.sh:53. Nobody published the pages of an AL2023 node.
+templates/al2023/provisioners/install-efa.sh:53. No published figure of an AL2023 node was found.
 """
 
 
 def _interfaces(machine: Ec2Machine) -> tuple[int, int]:
-    """Return the network interfaces of a type's first card, and the addresses of each."""
+    """Return the network interfaces of a type's first card, and the addresses of each interface."""
     return _GPU_INTERFACES.get(machine.name) or _SIZE_INTERFACES[machine.name.partition(".")[2]]
 
 
 def interface_pods(machine: Ec2Machine) -> int:
-    """Return the pods that the addresses of a type's network interfaces are enough for.
+    """Return the number of pods that get an address from a type's network interfaces.
 
     awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/eni_max_pods.go, calculateStandardMaxPods.
     """
@@ -147,26 +151,26 @@ def interface_pods(machine: Ec2Machine) -> int:
 
 
 def held_addresses(machine: Ec2Machine) -> int:
-    """Return the addresses of its subnet that a node holds with few pods.
+    """Return the number of subnet addresses that a node with few pods holds.
 
-    aws-node keeps a whole network interface in reserve (WARM_ENI_TARGET=1), next to the one whose addresses pods have:
-    aws/amazon-vpc-cni-k8s 0f77b52, docs/eni-and-ip-target.md. Each also has an address of its own.
-    Interfaces for EFA alone have none.
+    aws-node keeps a whole network interface in reserve (WARM_ENI_TARGET=1), in addition to the one of the pods:
+    aws/amazon-vpc-cni-k8s 0f77b52, docs/eni-and-ip-target.md. The count includes the primary address of each interface.
+    EFA-only interfaces have no addresses.
     """
     _, addresses = _interfaces(machine)
     return 2 * addresses
 
 
 def eks_pods(machine: Ec2Machine) -> int:
-    """Return the most pods of a node, which Trainyard tells the kubelet.
+    """Return the maximum number of pods of a node, which Trainyard configures in the kubelet.
 
-    Without prefix delegation a node has no address for more pods than its interfaces have.
+    Without prefix delegation, the addresses of its network interfaces limit a node's pods.
     """
     return min(interface_pods(machine), MOST_PODS)
 
 
 def eks_capacity(machine: Ec2Machine) -> Capacity:
-    """Return the CPUs and memory that a node reports as its own."""
+    """Return the CPUs and memory that a node reports as its capacity."""
     if machine.name in _MISSING_MIB:
         missing = _MISSING_MIB[machine.name] + _SPREAD_MIB
     else:
@@ -177,10 +181,10 @@ def eks_capacity(machine: Ec2Machine) -> Capacity:
 
 
 def eks_allocatable(machine: Ec2Machine, *, fabric: bool = False) -> Capacity:
-    """Return what pods can have of a node; `fabric` says whether it has EFA adapters.
+    """Return the capacity of a node for pods. `fabric` is True for a node with EFA adapters.
 
-    nodeadm reserves memory by the pods of the interfaces, whatever maxPods says: awslabs/amazon-eks-ami 81fec2e,
-    nodeadm/internal/kubelet/config.go:274-286, 460. The kubelet takes huge pages out of allocatable memory.
+    nodeadm reserves memory for the pods that the interfaces allow and ignores maxPods: awslabs/amazon-eks-ami 81fec2e,
+    nodeadm/internal/kubelet/config.go:274-286, 460. The kubelet subtracts huge pages from allocatable memory.
     """
     capacity = eks_capacity(machine)
     kept = (255 + 11 * interface_pods(machine)) * MEBIBYTE + KUBELET_EVICTION_BYTES

@@ -1,4 +1,4 @@
-"""Versions of Kubernetes on EKS, with the dates when AWS's support of them ends. Pure."""
+"""Kubernetes versions of EKS, with the end dates of AWS's support. Pure."""
 
 from __future__ import annotations
 
@@ -30,28 +30,29 @@ EKS_VERSIONS: Mapping[str, EksSupport] = MappingProxyType(
         "1.36": EksSupport(standard_ends=date(2027, 8, 2), extended_ends=date(2028, 8, 2)),
     }
 )
-"""Minor version -> its support: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html, as read in
-aws-samples/sample-apex-skills, devops-agent/eks-upgrade-check/references/version-validation.md (June 2026).
+"""Support of each minor version: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html.
+
+Source: aws-samples/sample-apex-skills, devops-agent/eks-upgrade-check/references/version-validation.md (June 2026).
 """
 
 EKS_VERSIONS_CHECKED = date(2026, 11, 24)
-"""Day of the last comparison with AWS's table."""
+"""Date of the last comparison with AWS's table."""
 
 DEFAULT_EKS_VERSION = "1.36"
 """Newest version in standard support.
 
 AWS has node images for it: awslabs/amazon-eks-ami 81fec2e, CHANGELOG.md:59-80 (AL2023 standard and NVIDIA, v20260714).
-EKS chooses the versions of its add-ons. Which it offers for 1.36 only `aws eks describe-addon-versions` tells.
+EKS chooses the versions of its add-ons. Only `aws eks describe-addon-versions` lists those for 1.36.
 """
 
 STANDARD_PRICE, EXTENDED_PRICE = 0.10, 0.60
-"""US dollars per cluster and hour: https://aws.amazon.com/eks/pricing/"""
+"""US dollars for each cluster and hour: https://aws.amazon.com/eks/pricing/"""
 
 
 def unsupported(version: str, today: date) -> str | None:
-    """Return what is wrong with a version for a cluster with upgrade policy STANDARD, else None.
+    """Return an error if EKS does not support a version with upgrade policy STANDARD, else None.
 
-    EKS upgrades such a cluster by itself when standard support ends:
+    EKS upgrades such a cluster automatically when standard support ends:
     https://docs.aws.amazon.com/eks/latest/userguide/disable-extended-support.html
     """
     supported = [name for name, each in EKS_VERSIONS.items() if today <= each.standard_ends]

@@ -1,4 +1,4 @@
-"""GCE machine types: CPU families, N1 that take GPUs, GPU and TPU machines, and the zones that have them. Pure."""
+"""GCE machine types: CPU families, N1 with attached GPUs, and GPU and TPU machines. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _CPU_FAMILIES: Mapping[str, tuple[float, tuple[int, ...]]] = {
     "c3-standard": (4, (4, 8, 22, 44, 88, 176)),
     "c4-standard": (3.75, (2, 4, 8, 16, 24, 32, 48, 96, 192)),
 }
-"""Family -> GiB a vCPU, numbers of vCPUs. https://cloud.google.com/compute/docs/general-purpose-machines"""
+"""GiB for each vCPU, and allowed numbers of vCPUs, of each CPU family.
+
+https://cloud.google.com/compute/docs/general-purpose-machines
+"""
 
 _GPU_MACHINES = (
     # family, GPU, (name, GPUs, vCPUs, GiB, local SSDs); https://cloud.google.com/compute/docs/accelerator-optimized-machines
@@ -46,7 +49,7 @@ _GPU_MACHINES = (
 )
 
 _TPU_MACHINES: Mapping[str, tuple[int, float]] = {
-    # name -> vCPUs, GiB; https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+    # vCPUs and GiB of each machine type; https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
     "ct4p-hightpu-4t": (240, 407),
     "ct5lp-hightpu-1t": (24, 48),
     "ct5lp-hightpu-4t": (112, 192),
@@ -77,31 +80,31 @@ def _machines() -> Iterator[MachineType]:
 
 
 GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType({machine.name: machine for machine in _machines()})
-"""Every machine type, by name."""
+"""GCE machine types by name."""
 
 
 def gce_machine(name: str) -> MachineType:
-    """Return the machine type of that name. Raises HardwareError for one that is not in the table."""
+    """Return the machine type of that name. Raises HardwareError if it is not in the table."""
     return find(name, GCE_MACHINES, SOURCE)
 
 
 def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[str | None, int]:
-    """Return model and number of a node's GPUs. Raises HardwareError with the key to change and what is allowed.
+    """Return model and number of a node's GPUs. Raises HardwareError with the key to change and the allowed values.
 
-    N1 takes T4 or V100 in given numbers; a machine type with GPUs of its own takes no others; other families take none.
-    Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
+    N1 supports T4 or V100 in fixed numbers. A machine type with built-in GPUs supports no other GPUs. Other families
+    support none. Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
     if gpu is not None and gpu not in GPUS:
         raise HardwareError("accelerator", what_is_one(gpu))
     if machine.gpu is not None:
         if gpu not in (None, machine.gpu):
             raise HardwareError(
-                "machine_type", f"{machine.name} carries {machine.gpu}; write that or leave the accelerator out"
+                "machine_type", f"{machine.name} has {machine.gpu}; write that or remove the accelerator"
             )
         if count not in (None, machine.gpus):
             raise HardwareError(
                 "accelerators_per_node",
-                f"{machine.name} carries exactly {machine.gpus} GPUs; write {machine.gpus} or leave it out",
+                f"{machine.name} has exactly {machine.gpus} GPUs; write {machine.gpus} or remove it",
             )
         return machine.gpu, machine.gpus
     if gpu is None:
@@ -109,10 +112,12 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     attachment = GPUS[gpu].attachment
     if attachment is None:
         carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"
-        raise HardwareError("machine_type", f"{machine.name} takes no {gpu}; it comes with {carriers}")
+        raise HardwareError(
+            "machine_type", f"{machine.name} does not support {gpu}, which is available with {carriers}"
+        )
     if machine.family != "n1":
         raise HardwareError(
-            "machine_type", f"{machine.name} takes no GPUs; {gpu} goes on the N1 family, such as n1-standard-8"
+            "machine_type", f"{machine.name} does not support GPUs; {gpu} needs the N1 family, such as n1-standard-8"
         )
     number = 1 if count is None else count
     if number not in attachment.largest_machine:

@@ -1,4 +1,4 @@
-"""MachineType: what a virtual machine of a cloud has, and what of it a node's pods can have. Pure."""
+"""MachineType: CPUs, memory, accelerators and disks of a cloud's virtual machine. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from infra.hardware.capacity import Capacity
 GIBIBYTE = 2**30
 
 HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
-"""A setting of a node pool that chooses hardware."""
+"""Key of a node pool's hardware settings."""
 
 
 class HardwareError(ValueError):
-    """Hardware that does not exist or does not go together. `key` is the setting to change."""
+    """Invalid hardware or combination of hardware. `key` is the setting to change."""
 
     def __init__(self, key: HardwareKey, message: str) -> None:
         super().__init__(message)
@@ -25,24 +25,24 @@ class HardwareError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineType:
-    """A machine type of GCE or an instance type of EC2."""
+    """GCE machine type or EC2 instance type."""
 
     name: str
-    """The cloud's name."""
+    """Name in the cloud."""
     family: str
-    """Machine family. Its members share quota, capacity options and network."""
+    """Machine family. Its members have the same quota, provisioning models and network."""
     vcpus: int
     """Virtual CPUs."""
     memory_gib: float
     """Memory in GiB."""
     gpu: str | None = None
-    """Model of the GPUs that it carries by itself, a key of `GPUS`."""
+    """Model of the built-in GPUs, a key of `GPUS`."""
     gpus: int = 0
-    """Number of those GPUs."""
+    """Number of built-in GPUs."""
     tpu_chips: int = 0
-    """Number of TPU chips that it carries."""
+    """Number of TPU chips."""
     local_ssds: int = 0
-    """Local NVMe disks that come with it."""
+    """Number of built-in local NVMe disks."""
 
     @property
     def capacity(self) -> Capacity:
@@ -51,18 +51,22 @@ class MachineType:
 
     @property
     def accelerators(self) -> int:
-        """GPUs or TPU chips that it carries by itself."""
+        """Number of built-in GPUs or TPU chips."""
         return self.gpus + self.tpu_chips
 
 
 def kept_cpu(vcpus: int) -> int:
-    """Return the reserved millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of two, 0.25 % of the others."""
+    """Return the reserved millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of the
+    rest."""
     second, next_two, others = min(vcpus - 1, 1), min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
     return 60 + second * 10 + next_two * 5 + others * 5 // 2
 
 
 def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineType:
-    """Return the machine type of that name. Raises HardwareError with similar names and the page that lists all."""
+    """Return the machine type of that name.
+
+    Raises HardwareError with similar names and the page that lists all types.
+    """
     if name in table:
         return table[name]
     near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
@@ -71,7 +75,7 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
 
 
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:
-    """Return some names of the same family, by the prefix of the cloud's names."""
+    """Return up to eight names of the same family, by the prefix of the name."""
     family = name.replace(".", "-").partition("-")[0]
     return [each for each in table if each.replace(".", "-").partition("-")[0] == family][:8]
 

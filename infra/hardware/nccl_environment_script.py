@@ -1,4 +1,4 @@
-"""NcclEnvironmentScript: a folder on a node whose script says how the libraries between GPUs are set there. Pure."""
+"""NcclEnvironmentScript: a host folder with a script that sets NCCL's environment. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class NcclEnvironmentScript:
-    """A folder of libraries on the host. Pods use a claim, because they may not mount host paths."""
+    """Folder of libraries on the host. Pods mount a claim, because they may not mount host paths."""
 
     claim: str
     """Name of the claim in the jobs' namespace."""

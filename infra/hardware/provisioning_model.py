@@ -1,4 +1,4 @@
-"""ProvisioningModel: how a cloud provides the nodes of a pool, from `capacity` in the settings. No Pulumi."""
+"""ProvisioningModel: how a cloud provides a pool's nodes, parsed from `capacity` in the settings. No Pulumi."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _KINDS: dict[str, ModelKind] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ProvisioningModel:
-    """A provisioning model: https://cloud.google.com/compute/docs/instances/provisioning-models."""
+    """Provisioning model: https://cloud.google.com/compute/docs/instances/provisioning-models."""
 
     kind: ModelKind
-    """Kind of the model, as the settings write it."""
+    """Kind of the model, as in the settings."""
     reservation: str | None = None
-    """Name or id of the reservation or capacity block that the nodes come from."""
+    """Name or id of the reservation or capacity block of the nodes."""
 
     @classmethod
     def parse(cls, text: str) -> ProvisioningModel:
-        """Return the model of `KIND` or `KIND:RESERVATION` in the settings. Raises KeyError for another kind."""
+        """Return the model of `KIND` or `KIND:RESERVATION`. Raises KeyError for an unknown kind."""
         kind, _, reservation = text.partition(":")
         return cls(kind=_KINDS[kind], reservation=reservation or None)
 
@@ -36,7 +36,7 @@ class ProvisioningModel:
 
     @property
     def is_spot(self) -> bool:
-        """True if the cloud may take the nodes away at any time."""
+        """True if the cloud can reclaim the nodes at any time."""
         return self.kind == "spot"
 
     @property
@@ -56,5 +56,5 @@ class ProvisioningModel:
 
     @property
     def is_capacity_block(self) -> bool:
-        """True if the nodes come from a capacity block of EC2."""
+        """True if the nodes come from an EC2 capacity block."""
         return self.kind == "capacity-block"

@@ -1,4 +1,4 @@
-"""The names of Google Cloud's quotas, by what counts against each: https://cloud.google.com/compute/resource-usage."""
+"""Names of Google Cloud's quotas: https://cloud.google.com/compute/resource-usage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GPU_QUOTAS: Mapping[str, str] = MappingProxyType(
         "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
     }
 )
-"""GPU model -> quota of its own; newer ones share GPUS_PER_GPU_FAMILY, one for each family."""
+"""Quota of each GPU model. Newer models share GPUS_PER_GPU_FAMILY, which has a limit for each family."""
 _GPU_FAMILIES: Mapping[str, str] = MappingProxyType(
     {
         "nvidia-h100-80gb": "NVIDIA_H100",
@@ -24,23 +24,23 @@ _GPU_FAMILIES: Mapping[str, str] = MappingProxyType(
     }
 )
 GCE_GPUS = frozenset(_GPU_QUOTAS) | frozenset(_GPU_FAMILIES)
-"""The GPU models that have a quota."""
+"""GPU models with a quota."""
 _TPU_FAMILIES: Mapping[str, str] = MappingProxyType(
     {"v4": "CT4P", "v5e": "CT5LP", "v5p": "CT5P", "v6e": "CT6E", "v7x": "TPU7X"}
 )
 _CPU_QUOTAS: Mapping[str, str] = MappingProxyType(
     {"n1": "CPUS", "e2": "CPUS", "n2": "N2_CPUS", "n2d": "N2D_CPUS", "c2": "C2_CPUS"}
 )
-"""Family -> quota of its vCPUs; newer ones share CPUS_PER_VM_FAMILY; machines with accelerators are not counted."""
+"""vCPU quota of each family. Newer families share CPUS_PER_VM_FAMILY. Machines with accelerators do not count."""
 
 
 def gpu_quota(gpu: str) -> str:
-    """Return a GPU model's quota. The spot quota has the prefix PREEMPTIBLE_."""
+    """Return the quota of a GPU model. The spot quota has the prefix PREEMPTIBLE_."""
     return _GPU_QUOTAS.get(gpu) or f"GPUS_PER_GPU_FAMILY (gpu_family: {_GPU_FAMILIES[gpu]})"
 
 
 def tpu_quota(generation: str) -> str:
-    """Return a TPU generation's chip quota. The spot quota has the prefix PREEMPTIBLE_.
+    """Return the chip quota of a TPU generation. The spot quota has the prefix PREEMPTIBLE_.
 
     Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota.
     """
@@ -53,5 +53,5 @@ def cpu_quota(family: str) -> str:
 
 
 def disk_quota(disk_type: str) -> str:
-    """Return a disk type's quota, except for pd-standard, whose quota is never the limit."""
+    """Return the quota of a disk type, except pd-standard, whose quota is never the limit."""
     return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"

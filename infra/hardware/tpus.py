@@ -1,4 +1,4 @@
-"""TPU generations and slices: chips, hosts, machine type and labels, computed from a type or a topology. Pure."""
+"""TPU generations and slices: chips, hosts, machine type and labels of an accelerator type or topology. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from types import MappingProxyType
 from infra.hardware.machines import HardwareError
 
 RESOURCE = "google.com/tpu"
-"""Kubernetes resource that a pod requests: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+"""Kubernetes resource of TPU chips: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 
 _SMALL_2D = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
 _SMALL_3D = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 _CUBE = 4
-"""Edge of the cube of chips that larger slices consist of."""
+"""Edge of the cubes of chips that larger slices consist of."""
 _TYPE = re.compile(r"(?P<prefix>[a-z0-9]+)-(?P<count>[1-9]\d*)")
 _TOPOLOGY = re.compile(r"[1-9]\d*(x[1-9]\d*){1,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TpuGeneration:
-    """Properties that all slices of a generation share.
+    """Properties of all slices of a generation.
 
     Source: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus (read 2026-11)
     """
@@ -32,35 +32,35 @@ class TpuGeneration:
     name: str
     """Name, such as `v5e`."""
     type_prefix: str
-    """Prefix of this generation's accelerator types, such as `v5litepod`."""
+    """Prefix of the generation's accelerator types, such as `v5litepod`."""
     cores_in_type: int
-    """TensorCores of a chip where the number in an accelerator type counts them; 1 where it counts chips."""
+    """TensorCores of a chip if accelerator types count TensorCores, or 1 if they count chips."""
     gke_accelerator: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
     machine_types: Mapping[int, str]
-    """Chips of a host -> machine type."""
+    """Machine type by the number of chips of a host."""
     dimensions: int
-    """2 or 3: number of axes of a topology."""
+    """Number of axes of a topology, 2 or 3."""
     most_cubes: int
-    """Three axes: the most cubes of 4x4x4 chips in a slice."""
+    """Maximum number of cubes of 4x4x4 chips in a slice, for three axes."""
     sorted_axes: bool
-    """Three axes: True if they must be in ascending order."""
+    """True if axes must be in ascending order, for three axes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TpuSlice:
-    """Chips that are connected to each other, and the hosts that carry them."""
+    """Connected TPU chips and their hosts."""
 
     generation: str
     """Name of the generation, such as `v4`."""
     topology: tuple[int, ...]
     """Chips along each axis."""
     chips: int
-    """Chips in all."""
+    """Total number of chips."""
     hosts: int
-    """Hosts, which are nodes and pods too."""
+    """Number of hosts, each of which is a node and runs one pod."""
     chips_per_host: int
-    """Chips of each host: its pod's `google.com/tpu` request."""
+    """Chips of each host, the `google.com/tpu` request of its pod."""
     machine_type: str
     """GCE machine type of each host."""
     gke_accelerator: str
@@ -73,7 +73,7 @@ class TpuSlice:
 
     @property
     def accelerator_type(self) -> str:
-        """The slice's type as Cloud TPU names it, such as `v4-32`."""
+        """Accelerator type, under Cloud TPU's name, such as `v4-32`."""
         row = GENERATIONS[self.generation]
         return f"{row.type_prefix}-{self.chips * row.cores_in_type}"
 
@@ -135,16 +135,18 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
         )
     }
 )
-"""Every generation, by name."""
+"""TPU generations by name."""
 
 
 def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     """Return the slice of an accelerator type (`v4-32`), or of a generation (`v4`) with a topology (`2x2x4`).
 
-    An accelerator type alone gets the most compact topology of its chips. The number in `v4-32`, `v5p-8` and `tpu7x-8`
-    counts TensorCores, two a chip; in `v5litepod-16` and `v6e-16` it counts chips. Raises HardwareError with the
-    key to change and what is allowed. Rules: https://cloud.google.com/tpu/docs/v4, https://cloud.google.com/tpu/docs/v5p,
-    https://cloud.google.com/tpu/docs/v5e, https://cloud.google.com/tpu/docs/v6e, https://cloud.google.com/tpu/docs/tpu7x
+    An accelerator type alone gets its most compact topology. The number in `v4-32`, `v5p-8` and `tpu7x-8` counts
+    TensorCores, two per chip. In `v5litepod-16` and `v6e-16` it counts chips.
+
+    Raises HardwareError with the key to change and the allowed values. Rules: https://cloud.google.com/tpu/docs/v4,
+    https://cloud.google.com/tpu/docs/v5p, https://cloud.google.com/tpu/docs/v5e, https://cloud.google.com/tpu/docs/v6e,
+    https://cloud.google.com/tpu/docs/tpu7x
     """
     row, chips = _parse_accelerator(accelerator)
     if topology is None:
@@ -162,19 +164,19 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
 
 
 def is_tpu(accelerator: str) -> bool:
-    """Return True if a name is a TPU generation, or an accelerator type of any size."""
+    """Return True if a name is a TPU generation or has the prefix of an accelerator type."""
     return any(accelerator == row.name or accelerator.startswith(f"{row.type_prefix}-") for row in GENERATIONS.values())
 
 
 def parse_topology(topology: str) -> tuple[int, ...]:
-    """Return the chips along each axis. Raises HardwareError for a text that is not a topology."""
+    """Return the chips along each axis. Raises HardwareError for an invalid topology."""
     if not _TOPOLOGY.fullmatch(topology):
         raise HardwareError("topology", "must be chips along two or three axes; write for example 4x4 or 2x2x4")
     return tuple(map(int, topology.split("x")))
 
 
 def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
-    """Return the generation, and the chips if the name has them."""
+    """Return the generation, and the number of chips if the name has one."""
     if accelerator in GENERATIONS:
         return GENERATIONS[accelerator], None
     match = _TYPE.fullmatch(accelerator)
@@ -191,7 +193,7 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
-    """Return True if the generation has slices of this shape."""
+    """Return True if the generation has slices of this topology."""
     if row.dimensions == 2:
         return axes in _SMALL_2D
     if axes in _SMALL_3D or (axes == (1, 1, 1) and 1 in row.machine_types):
@@ -203,7 +205,7 @@ def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
 
 
 def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
-    """Yield the possible shapes of `chips` chips. Axes ascend, except in 2x2x1."""
+    """Yield the possible topologies of `chips` chips. Axes ascend, except in 2x2x1."""
     small = _SMALL_2D if row.dimensions == 2 else ((1, 1, 1), *_SMALL_3D)
     yield from (axes for axes in small if math.prod(axes) == chips and _is_possible(row, axes))
     if row.dimensions == 3 and chips % _CUBE**3 == 0 and chips // _CUBE**3 <= row.most_cubes:
@@ -216,7 +218,7 @@ def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
 
 
 def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int, ...]:
-    """Return the shape with the shortest longest axis."""
+    """Return the topology with the shortest longest axis."""
     shapes = list(_shapes(row, chips))
     if not shapes:
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
@@ -226,7 +228,7 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
 
 def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
     chips = math.prod(axes)
-    # A slice that fits on one host is one host; larger ones are made of hosts of four chips.
+    # A slice that fits on one host has one host. Larger slices have hosts of four chips.
     chips_per_host = chips if chips in row.machine_types else 4
     return TpuSlice(
         generation=row.name,
@@ -240,7 +242,7 @@ def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
 
 
 def _allowed(row: TpuGeneration) -> str:
-    """Return the allowed values, for an error message."""
+    """Return the allowed values for an error message."""
     if row.dimensions == 2:
         return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
     small = [*(((1, 1, 1),) if 1 in row.machine_types else ()), *_SMALL_3D]

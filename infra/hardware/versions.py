@@ -1,4 +1,4 @@
-"""Versions of Kubernetes that GKE offers for new clusters, and the dates when their standard support ends. Pure."""
+"""Kubernetes versions that GKE offers for new clusters, and the end dates of standard support. Pure."""
 
 from __future__ import annotations
 
@@ -9,33 +9,38 @@ from types import MappingProxyType
 GKE_MINORS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {"RAPID": (34, 37), "REGULAR": (34, 36), "STABLE": (34, 35), "EXTENDED": (31, 36)}
 )
-"""Release channel -> its oldest and its newest minor version: https://cloud.google.com/kubernetes-engine/docs/release-notes,
-its table of current versions after the updates of September 2026."""
+"""Oldest and newest minor version of each release channel.
+
+Source: https://cloud.google.com/kubernetes-engine/docs/release-notes, table of current versions after the updates of
+September 2026.
+"""
 
 GKE_STANDARD_ENDS: Mapping[int, date] = MappingProxyType(
     {31: date(2026, 1, 16), 32: date(2026, 4, 11), 33: date(2026, 8, 3), 34: date(2026, 10, 1), 35: date(2027, 4, 11)}
 )
-"""Minor version -> day on which GKE's standard support ends, in GKE's own words an estimate:
+"""Estimated end date of GKE's standard support of each minor version.
+
 https://cloud.google.com/kubernetes-engine/docs/release-schedule, as read in endoflife-date/endoflife.date,
-products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's own page could not be read, and that
-file has no dates of 1.36 and 1.37: GKE supports a version for 14 months after the Regular channel has it
-(https://cloud.google.com/kubernetes-engine/versioning)."""
+products/google-kubernetes-engine.md at commit 00fa52a3d91f (February 2026). GKE's page could not be read.
+
+The file has no dates of 1.36 and 1.37. GKE supports a version for 14 months after its release to the Regular channel
+(https://cloud.google.com/kubernetes-engine/versioning).
+"""
 
 GKE_VERSIONS_CHECKED = date(2026, 11, 25)
-"""Day of the last search for newer dates."""
+"""Date of the last search for newer dates."""
 
 EXTENDED = "EXTENDED"
-"""Channel in which GKE supports a version for about ten months more, for an additional fee:
-https://cloud.google.com/kubernetes-engine/pricing"""
+"""Channel with about ten months of additional support, for a fee: https://cloud.google.com/kubernetes-engine/pricing"""
 
 
 def minor_of(version: str) -> int:
-    """Return 34 for `1.34` and for `1.34.1-gke.100`."""
+    """Return the minor version: 34 for `1.34` and for `1.34.1-gke.100`."""
     return int(version.split(".")[1])
 
 
 def unoffered(version: str, channel: str, today: date) -> str | None:
-    """Return why a release channel does not offer a version for new clusters, else None."""
+    """Return an error if a release channel does not offer a version for new clusters, else None."""
     oldest, newest = GKE_MINORS[channel]
     minor = minor_of(version)
     offered = [each for each in range(oldest, newest + 1) if channel == EXTENDED or is_in_standard_support(each, today)]

@@ -1,4 +1,4 @@
-"""Zones of Google Cloud that have an accelerator, as documented in 2026-11. Pure."""
+"""Google Cloud zones of each accelerator, as documented in 2026-11. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 
 def _zones(text: str) -> frozenset[str]:
-    """Return the zones of a text such as `region letter letter, region letter`."""
+    """Parse a list of zones such as `region letter letter, region letter`."""
     rows = [row.split() for row in text.split(",")]
     return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 
@@ -24,12 +24,12 @@ TPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
         "v7x": _zones("us-central1 ai1a c"),
     }
 )
-"""TPU generation -> zones, those for single tenants included: https://cloud.google.com/tpu/docs/regions-zones"""
+"""Zones of each TPU generation, including single-tenant zones: https://cloud.google.com/tpu/docs/regions-zones"""
 
 TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
     {"v5e": _zones("us-west4 a"), "v5p": _zones("us-east5 a"), "v6e": _zones("asia-northeast1 b, us-east5 a b")}
 )
-"""TPU generation -> zones with flex-start. v4 and v7x have no flex-start.
+"""Zones with flex-start of each TPU generation. v4 and v7x have no flex-start.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/dws
 """
@@ -77,10 +77,10 @@ GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
         ),
     }
 )
-"""GPU model -> zones.
+"""Zones of each GPU model.
 
-https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, as far as machine types and GPUs have a price there in
-https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp
+Source: https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
+https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp.
 """
 
 _THREE = (
@@ -97,9 +97,9 @@ GCP_ZONES = frozenset[str]().union(
     *TPU_ZONES.values(),
     *GPU_ZONES.values(),
 )
-"""Every zone: https://cloud.google.com/compute/docs/regions-zones, and those of accelerators alone."""
+"""All zones, including those with accelerators only: https://cloud.google.com/compute/docs/regions-zones"""
 GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
-"""Every region; sources as above."""
+"""All regions, from the same sources."""
 
 NO_E2_ZONES = _zones("us-central2 b")
-"""Zones of TPUs that lack the E2 family: https://github.com/keras-team/kinetic/issues/305"""
+"""TPU zones without the E2 family: https://github.com/keras-team/kinetic/issues/305"""

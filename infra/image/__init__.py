@@ -1,1 +1,1 @@
-"""The images that jobs run: where they come from and how a cloud's registry gets them."""
+"""Images of jobs: their sources, builds and references."""

@@ -1,4 +1,4 @@
-"""The images that Trainyard builds beside the trainer's, for jobs whose software does not go with it. Pure."""
+"""Builtin images, for jobs whose software is incompatible with the trainer image. Pure."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, kw_only=True)
 class OwnImage:
-    """One image of Trainyard's own."""
+    """Image that Trainyard builds."""
 
     folder: str
-    """Folder of its sources, in the project."""
+    """Folder of the sources, relative to the project."""
     dockerfile: str
-    """Its Dockerfile, in the project."""
+    """Path of the Dockerfile, relative to the project."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """Build arguments of this image."""
+    """Build arguments."""
     everywhere: bool = False
-    """Whether the clouds' platforms build it too, as a variant of the trainer's image."""
+    """True if the cloud platforms also build it, as a variant of the trainer image."""
 
 
 BUILT_HERE = "trainyard.local/"
-"""Beginning of the names of images that platform `local` builds: no registry has them."""
+"""Name prefix of the images that platform `local` builds. No registry has them."""
 TRAINER = "trainer"
-"""The image of jobs that name none."""
+"""Image of jobs that do not set `image`."""
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
         "cuda12": OwnImage(
@@ -39,16 +39,19 @@ OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
         "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
     }
 )
-"""By the name that a job's `image` gives: the trainer on CUDA 12, which a job on V100s has by itself; the etcd of a
-job's own; TensorFlow and MXNet with Horovod over OpenMPI; an object store for recipes; the trainer on PyTorch/XLA,
-which a job on XLA has by itself."""
+"""Builtin images by the name in a job's `image`.
+
+`cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `horovod`: TensorFlow and MXNet
+with Horovod over OpenMPI. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the default on
+XLA.
+"""
 
 
 def own_images(images: Iterable[str | None]) -> frozenset[str]:
-    """Those of the jobs' images that are Trainyard's own."""
+    """Return the builtin images among the jobs' images."""
     return frozenset(image for image in images if image is not None and image in OWN_IMAGES)
 
 
 def built_everywhere(images: frozenset[str]) -> frozenset[str]:
-    """Those of Trainyard's own images that the clouds' platforms build too."""
+    """Return the builtin images that the cloud platforms also build."""
     return frozenset(name for name in images if name == TRAINER or OWN_IMAGES[name].everywhere)

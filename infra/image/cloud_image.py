@@ -1,4 +1,4 @@
-"""TrainerImage: the trainer image built with buildx and pushed to a cloud's registry, or one that is there already."""
+"""TrainerImage: the trainer image, built with buildx and pushed to a cloud's registry."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from infra.local.trainer_image import digits_folder, trainer_sources
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
-"""What the build may read: the trainer's sources and the digits, nothing else of this checkout."""
+"""Build context. It contains only the trainer's sources and the digits."""
 
 X86_ALONE: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerImageArgs:
-    """What the image is made from."""
+    """Arguments of the trainer image."""
 
     name: pulumi.Input[str]
     """Name of the image with its registry, without a tag."""
     config: ImageConfig
     """Settings."""
     variant: str = ""
-    """Which of Trainyard's own images is built in the trainer's place, as a tag of its own; empty for the trainer's."""
+    """Name of the builtin image to build with a separate tag. Empty for the trainer image."""
 
 
 class TrainerImage(pulumi.ComponentResource):
-    """The trainer image for every architecture that is asked for, named by its digest.
+    """Trainer image for every requested architecture, referenced by its digest.
 
-    It is pushed with the credentials that Docker has on this machine; the stack's state holds none.
+    Docker's credentials on this machine push it. The stack's state contains no credentials.
     """
 
     reference: pulumi.Output[str]
-    """Name, tag and digest, known when the registry has the image."""
+    """Name, tag and digest, known after the push."""
 
     def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
@@ -47,7 +47,7 @@ class TrainerImage(pulumi.ComponentResource):
         tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
         own = OWN_IMAGES.get(args.variant)
         dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
-        # PyTorch/XLA is published for x86-64 alone, and the GPUs that CUDA 13 left are in x86-64 machines.
+        # PyTorch/XLA is published only for x86-64. The GPUs that CUDA 13 dropped are only in x86-64 machines.
         platforms = X86_ALONE if own else config.platforms
         prepare_context()
         image = docker.Image(
@@ -61,7 +61,7 @@ class TrainerImage(pulumi.ComponentResource):
             },
             platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
-            # A preview needs neither Docker nor a registry.
+            # A preview then needs neither Docker nor a registry.
             build_on_preview=False,
             opts=pulumi.ResourceOptions(
                 parent=self, custom_timeouts=pulumi.CustomTimeouts(create="120m", update="120m")
@@ -74,7 +74,7 @@ class TrainerImage(pulumi.ComponentResource):
 def trainer_images(
     name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str]
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """The trainer's image, empty where it is none of them, and by name the others of Trainyard's own."""
+    """Return the trainer image, empty if `variants` lacks it, and the other builtin images by name."""
     first: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
         first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
@@ -87,7 +87,7 @@ def trainer_images(
 
 
 def prepare_context() -> None:
-    """Bring the build's folder to the sources as they are now. Raises ValueError where set-up has not run."""
+    """Copy the current sources to the build context. Raises ValueError if set-up has not run."""
     if not digits_folder().is_dir():
         raise ValueError("the digits for the trainer image are missing: run `make setup`")
     shutil.rmtree(CONTEXT, ignore_errors=True)

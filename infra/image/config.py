@@ -1,4 +1,4 @@
-"""ImageConfig: where the trainer image of a cloud platform comes from and goes to. No Pulumi."""
+"""ImageConfig: build and registry settings of a cloud platform's trainer image. No Pulumi."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ def _branch(value: str) -> str:
 
 def _prebuilt(value: str) -> str:
     if "@sha256:" not in value:
-        raise ValueError("must name the image by its digest; write for example 'example.com/team/trainer@sha256:...'")
+        raise ValueError("must have a digest; write for example 'example.com/team/trainer@sha256:...'")
     return value
 
 
 def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
     if not value or len(set(value)) != len(value):
-        raise ValueError("must name one or more architectures, each once; write for example 'linux/amd64'")
+        raise ValueError("must be one or more different architectures; write for example 'linux/amd64'")
     return value
 
 
 class ImageConfig(Section):
-    """The trainer image: built with buildx from this checkout and pushed, or one that is there already."""
+    """Trainer image: built with buildx from this checkout and pushed, or prebuilt."""
 
     name: Annotated[str, AfterValidator(_name)] = "sh22-dist-gpu"
     """Name of the image in the registry."""
     git_branch: Annotated[str, AfterValidator(_branch)] = "main"
-    """Git branch that the checkout is on: it becomes the image's tag, `/` in it becomes `-`."""
+    """Git branch of the checkout, used as the image's tag with `/` replaced by `-`."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
-    """Python in the image; the walk-through's 3.8 is older than what PyTorch still supports."""
+    """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""
     platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_some), ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
-    """Processor architectures that the image is built for."""
+    """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
-    """The trainer's image by its digest: with it nothing is built and pushed, and a job on XLA names its own."""
+    """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""

@@ -1,4 +1,4 @@
-"""What the settings of a cloud platform's image may not say together, whichever cloud it is. No Pulumi."""
+"""Validation of the image settings of every cloud platform. No Pulumi."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
 
 
 def image_problems(image: ImageConfig) -> Iterator[Problem]:
-    """Keys of a build beside an image that is there already, and a build that no node can run."""
+    """Yield problems: build keys together with `prebuilt`, and architectures that no node can run."""
     if image.prebuilt:
         for key in OF_A_BUILD:
             if key in image.model_fields_set:
-                message = "says how the image is built, and with `prebuilt` none is; remove one of the two"
+                message = "is for a build, and `prebuilt` disables the build; remove one of the two"
                 value = getattr(image, key)
                 yield Problem(
                     "image.prebuilt.build_key",

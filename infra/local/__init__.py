@@ -1,1 +1,1 @@
-"""The Kubernetes cluster on this machine: nodes as namespaces, a control plane, and Pulumi resources for both."""
+"""Kubernetes cluster on this machine: nodes as namespaces, a control plane, and their Pulumi resources."""

@@ -20,18 +20,19 @@ JSON = "application/json"
 
 
 class ApiUnavailable(RuntimeError):
-    """Error for an API server that does not answer (yet) or answers with an error."""
+    """Error for an API server that does not answer or answers with an error."""
 
 
 class NotFound(ApiUnavailable):
-    """Error for an object that does not exist (any more)."""
+    """Error for an object that does not exist."""
 
 
 class Client:
-    """An API client that keeps one connection open per thread and reads the keys once, when it is created."""
+    """API client with one open connection per thread. It reads the keys once, when it is created."""
 
     def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
-        """Connect to `server`, the API server's address inside the cluster's network, or to this machine's port."""
+        """Configure the connection to `server`, the API server's address in the cluster's network, or to this
+        machine's port."""
         self._address = urlsplit(server or f"https://127.0.0.1:{settings.open_port}").netloc
         self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
         self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
@@ -39,8 +40,9 @@ class Client:
         self._opened: list[HTTPSConnection] = []
 
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
-        """Send one request and return the decoded answer. Raise ApiUnavailable without an answer and for each server
-        error.
+        """Send one request and return the decoded answer.
+
+        Raise ApiUnavailable if there is no answer or the server reports an error.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})

@@ -1,7 +1,7 @@
 """API proxy: forwards a port on this machine's loopback to the API server in the cluster's namespace.
 
-This port is the only way into the cluster. The listening socket is opened outside the namespace and inherited.
-Connections to the API server are made inside.
+This port is the only way into the cluster. The proxy inherits the listening socket, which was opened outside the
+namespace. It connects to the API server inside the namespace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CHUNK_BYTES = 65536
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until its end; a broken connection closes both directions."""
+    """Copy one direction until its end. A broken connection closes both directions."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
@@ -29,7 +29,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Connect one caller to the API server. While that restarts, the caller sees a closed connection and retries."""
+    """Connect one client to the API server. While that restarts, the client sees a closed connection and retries."""
     try:
         inner_reader, inner_writer = await asyncio.open_connection(CONTROL_PLANE_ADDRESS, API_PORT)
     except OSError:

@@ -1,4 +1,4 @@
-"""The trainer's base image: the official Python image, or a Debian root file system built on this machine."""
+"""Base image of the trainer: the official Python image, or a Debian root file system built on this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REGISTRY = "registry-1.docker.io"
 DEBIAN = "bookworm"
 MADE_HERE = f"trainyard.local/base:{DEBIAN}-1"
 MOUNT_FOLDER = Path("/run/mount")
-"""The folder where `mount` keeps its data about mounts.
+"""Folder where `mount` keeps its data about mounts.
 
-`mount` creates the folder whenever it is missing, even if it then stays empty.
+`mount` creates the folder if it is missing, even if it stays empty.
 """
 
 

@@ -1,4 +1,4 @@
-"""The Kubernetes objects that every local cluster starts with: its DNS service and the DNS server's permissions."""
+"""Kubernetes objects that every local cluster starts with: its DNS service and the DNS server's permissions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Objects = list[tuple[str, dict[str, Any]]]
 
 
 def base_objects() -> Objects:
-    """Return the address and body of each object."""
+    """Return the path and body of each object."""
     return [*_dns_rights(), *_dns_service()]
 
 

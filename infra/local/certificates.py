@@ -1,4 +1,4 @@
-"""The local cluster's certificate authorities, certificates and kubeconfigs."""
+"""Certificate authorities, certificates and kubeconfigs of a local cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIFETIME = datetime.timedelta(days=365)
 
 
 class Authority:
-    """A certificate authority whose certificate and key are in `folder` as `<name>.crt` and `<name>.key`."""
+    """Certificate authority. Its certificate and key are in `folder` as `<name>.crt` and `<name>.key`."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder

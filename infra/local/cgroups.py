@@ -1,6 +1,6 @@
-"""The cgroups of a local cluster: created for its nodes' kubelets, found and removed afterwards.
+"""Cgroups of a local cluster: their creation for the nodes' kubelets, listing and removal.
 
-Version 1 has one hierarchy per controller; version 2 has one for all. Standard library only (see traces.py).
+Version 1 has one hierarchy per controller. Version 2 has a single hierarchy. Standard library only (see leftovers.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ END_SECONDS = 20.0
 
 
 def hierarchies() -> list[Path]:
-    """Return the root folders of all hierarchies. Next to those of version 1, a version 2 root can exist; runc uses it
-    too.
+    """Return the root folders of all hierarchies.
+
+    With version 1, a version 2 root can also exist. runc uses both.
     """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
     found = [Path(where) for _, where, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
@@ -35,7 +36,7 @@ def make_cgroup(cgroup: str) -> None:
             child.mkdir(exist_ok=True)
             for setting in ("cpuset.cpus", "cpuset.mems"):
                 inherited = folder / setting
-                # Version 1 rejects tasks in a cpuset whose processors and memory nodes are not set.
+                # Version 1 rejects tasks in a cpuset without processors and memory nodes.
                 if root != CGROUPS and inherited.exists():
                     (child / setting).write_text(inherited.read_text(encoding="ascii"), encoding="ascii")
             folder = child
@@ -68,7 +69,7 @@ def empty_cgroups(cgroup: str) -> None:
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    # 0 stands for a process of another namespace; `kill` would take it as this process group.
+                    # 0 is a process of another namespace. `kill` would interpret it as the own process group.
                     if pid != "0":
                         os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()

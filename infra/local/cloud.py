@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Local(Cloud):
-    """A cluster on this machine that the stack provisions."""
+    """Cluster on this machine that the stack provisions."""
 
     has_accelerators = False
     pulls_images = False
@@ -51,7 +51,7 @@ class Local(Cloud):
         from infra.platform import PROJECT
 
         machine = build_machine(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)
-        # The cluster's provider starts on one core while another imports Kubernetes' types, which takes longest.
+        # The provider starts on one core while this thread imports Kubernetes' types, the slowest import.
         await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
         from infra.local.platform import build_local
 

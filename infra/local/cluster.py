@@ -1,4 +1,4 @@
-"""The LocalCluster component: the Kubernetes cluster on this machine, for the platform `local`."""
+"""The LocalCluster component: the Kubernetes cluster on this machine, for platform `local`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from infra.local.provider import LocalClusterProvider, NodeImagesProvider
 
 @dataclass(frozen=True, kw_only=True)
 class LocalClusterArgs:
-    """The arguments of a local cluster."""
+    """Arguments of a local cluster."""
 
     owner: str
     """Folder of the checkout that owns the cluster."""
     stack: str
     """Name of the stack that owns the cluster."""
     name: pulumi.Input[str] = "local"
-    """Prefix of the nodes' names, and the cluster's name in kubeconfigs."""
+    """Prefix of the nodes' names, and name of the cluster in kubeconfigs."""
     nodes: pulumi.Input[int] = 2
     """Number of nodes."""
     port: pulumi.Input[int] = 0
@@ -31,7 +31,7 @@ class LocalClusterArgs:
 
 
 class _ClusterProcesses(dynamic.Resource):
-    """The processes of the cluster, started and stopped by LocalClusterProvider."""
+    """Processes of the cluster, started and stopped by LocalClusterProvider."""
 
     uid: pulumi.Output[str]
     kubeconfig: pulumi.Output[str]
@@ -45,29 +45,29 @@ class _ClusterProcesses(dynamic.Resource):
 
 
 class _NodeImages(dynamic.Resource):
-    """The images of the nodes, loaded by NodeImagesProvider."""
+    """Images of the nodes, loaded by NodeImagesProvider."""
 
     def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
         super().__init__(NodeImagesProvider(), name, props, opts)
 
 
 class LocalCluster(pulumi.ComponentResource):
-    """A Kubernetes cluster on this machine: each node has its own network namespace, kubelet and containerd."""
+    """Kubernetes cluster on this machine. Each node has its own network namespace, kubelet and containerd."""
 
     kubeconfig: pulumi.Output[str]
-    """The administrator's kubeconfig (secret)."""
+    """Kubeconfig of the administrator (secret)."""
     kubeconfig_path: pulumi.Output[str]
-    """Path of the same kubeconfig on this machine, readable by its owner alone."""
+    """Path of the same kubeconfig on this machine, readable only by its owner."""
     uid: pulumi.Output[str]
-    """Identity of the cluster's data; it changes only when all data of the cluster is gone."""
+    """Id of the cluster's data. It changes only if all data of the cluster is lost."""
     bucket_path: pulumi.Output[str]
-    """The folder of this machine that pods mount as their bucket."""
+    """Folder of this machine that pods mount as their bucket."""
     node_names: pulumi.Output[list[str]]
     """Names of the nodes in order."""
     processes: dynamic.Resource
-    """The resource whose deletion ends everything in the cluster; pass it as `deleted_with`."""
+    """Resource whose deletion ends everything in the cluster. Pass it as `deleted_with`."""
     images: dynamic.Resource
-    """The resource that exists once every node has its images; resources that start pods depend on it."""
+    """Resource that exists once every node has its images. Resources that start pods depend on it."""
 
     def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:local:LocalCluster", name, None, opts)

@@ -1,4 +1,4 @@
-"""The command lines of the control plane and of a node, and the configuration files that they read."""
+"""Command lines of the control plane and of a node, and their configuration files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from infra.operators.room import reserved
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
 NODE_ROOT = Path("/run/trainyard")
-"""The folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
+"""Folder in a node's mount namespace with its data (`data`), the programs (`bin`), the keys and the bucket."""
 NODE_KUBERNETES = NODE_ROOT / "bin" / "kubernetes"
 BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
@@ -126,7 +126,7 @@ def scheduler(programs: Path, keys: Path) -> list[str]:
 
 
 def coredns(programs: Path, keys: Path) -> list[str]:
-    """Return the command of CoreDNS. It runs next to the control plane, so DNS survives the loss of any node."""
+    """Return the command of CoreDNS. It runs in the control plane's namespace, so DNS survives the loss of any node."""
     return [f"{programs}/coredns", "-conf", f"{keys}/Corefile"]
 
 
@@ -152,7 +152,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """Return containerd's configuration in a node: all files in the node's own folders, no AppArmor, no oom_score."""
+    """Return containerd's configuration in a node: all files in the node's folders, no AppArmor, no oom_score."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
@@ -181,7 +181,7 @@ oom_score = 0
 
 
 def in_node(program: str) -> str:
-    """Return the path in a node of a program that runs containers."""
+    """Return the path in a node of a container runtime program."""
     return f"{NODE_ROOT}/bin/{RUNTIME_PROGRAMS[program]}"
 
 
@@ -261,7 +261,7 @@ def kubelet(settings: ClusterSettings, index: int) -> list[str]:
 
 
 def kube_proxy(settings: ClusterSettings, index: int) -> list[str]:
-    """Return the command of kube-proxy of node `index`, which uses iptables of the node's own network namespace."""
+    """Return the command of kube-proxy of node `index`, which uses iptables of the node's network namespace."""
     return [
         f"{NODE_KUBERNETES}/kube-proxy",
         f"--kubeconfig={NODE_ROOT}/keys/kube-proxy.kubeconfig",

@@ -16,15 +16,16 @@ def _cluster_name(value: str) -> str:
 
 
 class LocalConfig(Section):
-    """A Kubernetes cluster on this machine that belongs to the stack: other stacks and checkouts have their own."""
+    """Kubernetes cluster on this machine that belongs to the stack; other stacks and checkouts have separate
+    clusters."""
 
     kind: Literal["local"]
-    """A cluster on this machine."""
+    """Cluster on this machine."""
     name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] | None = None
     """Prefix of the nodes' names and name in kubeconfigs; by default the stack's name."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""
     port: Annotated[int, Field(ge=1024, le=65535)] | None = None
-    """Port on 127.0.0.1 where the cluster's API server answers; by default a free one, which the cluster keeps."""
+    """Port of the API server on 127.0.0.1; by default a free port, which the cluster keeps."""
     namespace: NamespaceName = "training"
-    """Kubernetes namespace of the jobs, made and removed by the stack."""
+    """Kubernetes namespace of the jobs, created and deleted by the stack."""

@@ -1,4 +1,4 @@
-"""Process 1 of a local cluster's namespaces: its network, its control plane, and the processes of its nodes."""
+"""Process 1 of a local cluster's namespaces. It runs the network, the control plane and the nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 
 UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
-"""The command that starts a program in separate namespaces.
+"""Command that starts a program in separate namespaces.
 
-When either of the two processes dies, everything inside the namespaces dies too.
+If either of the two processes dies, everything inside the namespaces dies too.
 """
 
 
@@ -55,7 +55,7 @@ def control_plane(settings: ClusterSettings, binaries: Path, listener: int) -> l
 
 
 def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
-    """Return the program of node `index`: it runs in separate namespaces and joins the cluster's bridge."""
+    """Return the program of node `index`. It runs in separate namespaces and joins the cluster's bridge."""
     return Program(
         name=settings.node_names[index],
         argv=[*UNSHARE, sys.executable, "-m", "infra.local.node", str(settings.folder), str(binaries), str(index)],
@@ -66,7 +66,7 @@ def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
 
 
 def main(folder: Path, binaries: Path, listener: int) -> None:
-    """Run the cluster whose settings lie in `folder` until this process ends."""
+    """Run the cluster with the settings in `folder` until this process ends."""
     os.umask(0o022)
     settings = ClusterSettings.load(folder)
     print(time.strftime("%H:%M:%S"), f"cluster {settings.name} starts", file=sys.stderr, flush=True)

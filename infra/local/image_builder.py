@@ -1,4 +1,4 @@
-"""Image builds with the tool that this machine has (docker, podman or buildah), and archives of the built images."""
+"""Image builds with docker, podman or buildah, and archives of the built images."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from infra.local.settings import cache_folder
 
 ANSWER_SECONDS = 10
 PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
-"""The command prefix that makes buildah's mounts vanish with it, no matter how it ends."""
+"""Command prefix that limits buildah's mounts to the lifetime of its process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """An image build."""
+    """Image build."""
 
     reference: str
-    """Name and tag of the result."""
+    """Name and tag of the image."""
     context: Path
-    """Folder that COPY reads from."""
+    """Folder of the files for COPY."""
     dockerfile: Path
-    """The Dockerfile."""
+    """Path of the Dockerfile."""
     arguments: Mapping[str, str]
     """Build arguments."""
     mounts: Mapping[Path, str]
-    """Paths of this machine that RUN steps can see, with their mount points; they never become part of a layer."""
+    """Paths of this machine that RUN steps can see, with their mount points. They never become part of a layer."""
 
 
 class EngineBuilder:
-    """A builder for docker or podman, which accept the same commands."""
+    """Builder for docker or podman, which accept the same commands."""
 
     def __init__(self, program: str) -> None:
         self.program = program
 
     def build(self, build: Build) -> None:
-        """Build with the engine. The engine has its own network and caches, so it ignores `mounts`."""
+        """Build with the engine. It has its own network and caches, so it ignores `mounts`."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         _run(
             [self.program, "build", "-t", build.reference, "-f", str(build.dockerfile), *arguments, str(build.context)]
@@ -82,7 +82,7 @@ class EngineBuilder:
 
 
 class BuildahBuilder:
-    """A builder for buildah, with a storage folder that only Trainyard uses."""
+    """Builder for buildah, with a storage folder that only Trainyard uses."""
 
     def __init__(self) -> None:
         images = cache_folder() / "images"
@@ -92,10 +92,10 @@ class BuildahBuilder:
         images.mkdir(parents=True, exist_ok=True)
 
     def build(self, build: Build) -> None:
-        """Build with cached layers. Each RUN step runs in a chroot, so it needs no privileges beyond root."""
+        """Build with cached layers. Each RUN step runs in a chroot and needs no privileges beyond root."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
-        # Remove what an interrupted build left behind: no other build uses this storage at the same time.
+        # Remove the leftovers of an interrupted build. No other build uses this storage at the same time.
         _run([*self.command, "rm", "--all"])
         words = ["build", "--isolation", "chroot", "--layers", *mounts, *arguments]
         _run([*self.command, *words, "-t", build.reference, "-f", str(build.dockerfile), str(build.context)])
@@ -122,8 +122,9 @@ class BuildahBuilder:
         oci_layout.write_archive(self.layout, reference, target)
 
     def chains_left_out(self, reference: str) -> set[str]:
-        """Return the chain ids (containerd's names) of the unpacked layers that a node needs before it imports the
-        archive.
+        """Return the chain ids (containerd's names) of the unpacked layers that the archive omits.
+
+        A node needs these layers before it imports the archive.
         """
         self._lay_out(reference)
         return oci_layout.chains_left_out(self.layout, reference)
@@ -151,8 +152,9 @@ Builder = EngineBuilder | BuildahBuilder
 
 
 def find_builder() -> Builder:
-    """Return the first of docker, podman and buildah that works here. Raise RuntimeError, naming all three, if none
-    does.
+    """Return the first of docker, podman and buildah that works here.
+
+    Raise RuntimeError, with all three names, if none works.
     """
     for program in ("docker", "podman"):
         if shutil.which(program) and _succeeds([program, "info"], seconds=ANSWER_SECONDS):

@@ -1,4 +1,4 @@
-"""Changes to the image store, carried out by a short-lived containerd in separate namespaces."""
+"""Changes to the image store, made by a short-lived containerd in separate namespaces."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _program(name: str) -> str:
 
 
 def main(store: str, orders: str) -> None:
-    """Carry out `orders` (JSON) on the containerd root `store`.
+    """Execute `orders` (JSON) on the containerd root `store`.
 
-    Import an image from standard input if ordered, then remove images and delete blobs.
+    If ordered, import an image from standard input. Then remove images and delete blobs.
     """
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
@@ -48,7 +48,7 @@ def main(store: str, orders: str) -> None:
     for digest in what["forget"]:
         ctr("content", "delete", digest)
     if what["forget"]:
-        # containerd deletes blobs from the disk when it collects garbage; a synchronous lease deletion waits for that.
+        # containerd deletes blobs when it collects garbage. A synchronous deletion of a lease waits for that.
         ctr("leases", "create", "--id", "collect")
         ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()

@@ -1,6 +1,7 @@
-"""The images that nodes start with: imported once into a store on disk, which every node clones by hard links.
+"""Store of the images that nodes start with. Each image is imported once, and every node clones the store by hard
+links.
 
-The store is a containerd root folder. Image layers never change, so a clone costs directory entries but no space.
+The store is a containerd root folder. Image layers never change, so a clone needs directory entries but no disk space.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from infra.local.control_plane import UNSHARE
 from infra.local.settings import cache_folder
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
-"""The files that containerd changes in place: each clone gets its own copies."""
+"""Files that containerd changes in place. Each clone gets its own copies."""
 UNFINISHED = "io.containerd.content.v1.content/ingest"
-"""The folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
+"""Folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
 PROJECT = Path(__file__).resolve().parents[2]
 
 Writer = Callable[[IO[bytes]], None]
-"""A function that writes an image archive to a stream."""
+"""Function that writes an image archive to a stream."""
 
 
 def store_folder() -> Path:
@@ -56,7 +57,7 @@ def change_store(
 ) -> None:
     """Import the archive of `reference` that `write` writes, remove the images `remove`, and delete the blobs `forget`.
 
-    A deleted blob stays unpacked: containers run from it, but the image cannot be pushed or exported again.
+    A deleted blob stays unpacked. Containers still run from it, but the image cannot be pushed or exported.
     """
     with _alone():
         _change_store(reference, write, remove, forget)

@@ -1,4 +1,4 @@
-"""The files in a cluster's `keys` folder: required certificates and keys, and the kubeconfigs built from them.
+"""Files in a cluster's `keys` folder: certificates, keys, and the kubeconfigs built from them.
 
 Standard library only: each `make up` checks these files, and the certificate library is slow to import.
 """
@@ -22,13 +22,13 @@ CERTIFICATES = (
     "coredns",
     "kube-proxy",
 )
-"""Names of the certificates that each cluster has, regardless of its nodes."""
+"""Names of the certificates that every cluster has, independent of its nodes."""
 INSIDE = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
 """Address of the API server in the cluster's own network."""
 
 
 def has_keys(settings: ClusterSettings) -> bool:
-    """Return True if no certificate or key that the cluster's programs read is missing or empty."""
+    """Return True if the cluster has every certificate and key that its programs read."""
     kubelets = [f"kubelet-{index}{role}" for index in range(settings.nodes) for role in ("", "-server")]
     files = ["ca.crt", "etcd-ca.crt", "service-account.key", "service-account.pub"]
     files += [f"{name}.{end}" for name in (*CERTIFICATES, *kubelets) for end in ("crt", "key")]
@@ -36,7 +36,7 @@ def has_keys(settings: ClusterSettings) -> bool:
 
 
 def has_kubeconfigs(settings: ClusterSettings) -> bool:
-    """Return True if each kubeconfig is as `write_kubeconfigs` writes it."""
+    """Return True if each kubeconfig has the content that `write_kubeconfigs` writes."""
     return all(_is_text(path, text) for path, text in _kubeconfigs(settings).items())
 
 
@@ -48,7 +48,7 @@ def write_kubeconfigs(settings: ClusterSettings) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that its owner alone can read."""
+    """Write a file that only its owner can read."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_bytes(content)

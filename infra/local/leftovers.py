@@ -1,6 +1,6 @@
-"""The traces of a local cluster on this machine: processes, cgroups, mounts and files, and the end of its processes.
+"""Leftovers of a local cluster on this machine: processes, cgroups, mounts and files. Also ends its processes.
 
-Standard library only: `make down` can search and clean with any Python 3.11, before setup and after its removal.
+Standard library only: `make down` can search and clean with any Python 3.11, before set-up and after its removal.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from infra.local.cgroups import cgroup_folders
 
 MARK = "TRAINYARD_CLUSTER"
-"""Environment variable that holds the cluster's folder in every process of a cluster."""
+"""Environment variable with the cluster's folder in every process of a cluster."""
 END_SECONDS = 20.0
 
 
@@ -39,7 +39,7 @@ def marked_processes() -> list[tuple[int, str]]:
 
 
 def environment_value(pid: int, name: str) -> str | None:
-    """Return the value of environment variable `name` in process `pid`; None if it is unset or the process ended."""
+    """Return the value of environment variable `name` in process `pid`, or None if it is unset or the process ended."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -59,7 +59,7 @@ def is_namespace_init(pid: int) -> bool:
 
 
 def node_process(folder: Path, index: int) -> int | None:
-    """Return process 1 of node `index`, by its id outside the node; None if the node does not run."""
+    """Return process 1 of node `index`, by its id outside the node, or None if the node does not run."""
     for pid in processes(folder):
         if environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index) and is_namespace_init(pid):
             return pid
@@ -67,7 +67,7 @@ def node_process(folder: Path, index: int) -> int | None:
 
 
 def node_program(folder: Path, index: int, name: str) -> int | None:
-    """Return the id of a program of node `index`, running or stopped; None if there is none."""
+    """Return the id of a program of node `index`, running or stopped, or None."""
     for pid in processes(folder):
         try:
             named = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
@@ -79,7 +79,7 @@ def node_program(folder: Path, index: int, name: str) -> int | None:
 
 
 def end_processes(folder: Path) -> None:
-    """Kill every process of the cluster; the containers, mounts and interfaces end with the namespaces."""
+    """Kill every process of the cluster. Containers, mounts and interfaces end with the namespaces."""
     deadline = time.monotonic() + END_SECONDS
     while pids := processes(folder):
         for pid in pids:
@@ -93,7 +93,7 @@ def end_processes(folder: Path) -> None:
 
 
 def find(folder: Path, cgroup: str) -> list[str]:
-    """Return all traces of the cluster on this machine, one line each; empty after a complete stop."""
+    """Return all leftovers of the cluster on this machine, one line each. Empty after a complete stop."""
     found = [f"process {pid}" for pid in processes(folder)]
     found += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Start, stop and health checks of a local cluster. Each call can be repeated after a crash at any moment."""
+"""Start, stop and health checks of a local cluster. Each function can be repeated after a crash."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, built_pr
 
 START_SECONDS = 120.0
 PORTS = range(16443, 16743)
-"""Ports for clusters whose settings have no port.
+"""Ports for clusters without a port in their settings.
 
 They are below the ports that Linux uses for outgoing connections (32768 and above).
 """
@@ -32,11 +32,11 @@ PROJECT = Path(__file__).resolve().parents[2]
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Handles of the started clusters. Clusters outlive this process; without the handles Python would warn about them."""
+"""Handles of the started clusters. Clusters outlive this process, and without the handles Python would warn."""
 
 
 def programs_folder() -> Path:
-    """Return the folder where setup linked the Kubernetes programs. Raise RuntimeError if programs are missing."""
+    """Return the folder in which set-up linked the Kubernetes programs. Raise RuntimeError if programs are missing."""
     folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
@@ -46,7 +46,7 @@ def programs_folder() -> Path:
 
 @contextmanager
 def only_one(settings: ClusterSettings) -> Iterator[None]:
-    """Hold the cluster's lock: a second start or stop waits for the first."""
+    """Hold the cluster's lock. A second start or stop waits for the first."""
     clusters_folder().mkdir(parents=True, exist_ok=True)
     while True:
         with settings.lock_file.open("w", encoding="ascii") as lock:
@@ -54,11 +54,11 @@ def only_one(settings: ClusterSettings) -> Iterator[None]:
             if _is_file(lock.fileno(), settings.lock_file):
                 yield
                 return
-            # A stop removed the file while this process waited for the lock.
+            # A stop removed the file while this process waited for the lock, so try again.
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    """Return True if the path still names the open file."""
+    """Return True if the path still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -74,7 +74,7 @@ def identity(settings: ClusterSettings) -> str | None:
 
 
 def is_running(settings: ClusterSettings) -> bool:
-    """Return True if the cluster runs with these settings and keys, its API server answers and every node is ready."""
+    """Return True if the cluster runs with these settings and keys, and its API server and nodes are ready."""
     if identity(settings) is None or not leftovers.processes(settings.folder):
         return False
     if saved_settings(settings.folder) != settings or not has_keys(settings):
@@ -86,7 +86,7 @@ def is_running(settings: ClusterSettings) -> bool:
 
 
 def saved_settings(folder: Path) -> ClusterSettings | None:
-    """Return the settings of the cluster in a folder; None if they are missing or damaged."""
+    """Return the settings of the cluster in a folder, or None if they are missing or damaged."""
     try:
         return ClusterSettings.load(folder)
     except (OSError, ValueError):
@@ -107,10 +107,10 @@ def start(
     program: str = "infra.local.control_plane",
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Start the cluster, or keep it if it already runs. If a part died, restart everything; keep the data.
+    """Start the cluster, or keep it if it already runs. If a part died, restart everything and keep the data.
 
     `program` is the module that becomes process 1 of its namespaces. `check` raises if the caller no longer waits for
-    the cluster; no process starts after that.
+    the cluster. No process starts after that.
     """
     with only_one(settings):
         if is_running(settings):
@@ -124,12 +124,13 @@ def start(
                 _make_folders(settings, listener.getsockname()[1])
                 check()
                 _launch(settings, program, listener)
-        # Wait even if the cluster runs: the process that started it can have died before the start was complete.
+        # Wait even if the cluster runs, because the process that started it can have died before the start was
+        # complete.
         _wait(settings, progress, check)
 
 
 def stop(settings: ClusterSettings) -> bool:
-    """Stop the cluster and remove all its traces from this machine. Return False if there were none."""
+    """Stop the cluster and remove all its leftovers from this machine. Return False if there were none."""
     if not find_leftovers(settings):
         return False
     with only_one(settings):
@@ -143,15 +144,13 @@ def stop(settings: ClusterSettings) -> bool:
 
 
 def find_leftovers(settings: ClusterSettings) -> list[str]:
-    """Return all traces of the cluster on this machine, one line each: processes, cgroups, mounts, folder and lock
-    file.
-    """
+    """Return all leftovers of the cluster on this machine: processes, cgroups, mounts, folder and lock file."""
     found = leftovers.find(settings.folder, settings.cgroup)
     return found + [f"lock {path}" for path in (settings.lock_file,) if path.exists()]
 
 
 def _remove_data(settings: ClusterSettings) -> None:
-    """Remove the folder, its id first, so that the next start keeps no data of an interrupted removal."""
+    """Remove the folder, its id first, so that the next start does not keep data of an interrupted removal."""
     (settings.folder / "uid").unlink(missing_ok=True)
     if settings.folder.exists():
         shutil.rmtree(settings.folder)
@@ -208,7 +207,7 @@ def _launch(settings: ClusterSettings, program: str, listener: socket.socket) ->
 
 
 def _listen(settings: ClusterSettings) -> socket.socket:
-    """Open the configured port, or else the port of the last start, or else the first free one."""
+    """Open the configured port, else the port of the last start, else the first free port."""
     if settings.port:
         return listen(settings.port)
     last = settings.last_port
@@ -223,8 +222,9 @@ def _listen(settings: ClusterSettings) -> socket.socket:
 
 
 def listen(port: int) -> socket.socket:
-    """Return a socket that listens on 127.0.0.1:`port`. Raise RuntimeError with the key to change if the port is in
-    use.
+    """Return a socket that listens on 127.0.0.1:`port`.
+
+    Raise RuntimeError with the key to change if the port is in use.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -241,7 +241,7 @@ def listen(port: int) -> socket.socket:
 
 
 def _holder(port: int) -> str:
-    """Return the owner of the port: stack and checkout of another cluster, or else a command that finds the owner."""
+    """Return the owner of the port, another cluster's stack and checkout, or else a command that finds it."""
     for folder in sorted({marked for _, marked in leftovers.marked_processes()}):
         found = saved_settings(Path(folder))
         if found and found.open_port == port:
@@ -284,7 +284,7 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
 
 
 def _forget_other_nodes(settings: ClusterSettings) -> None:
-    """Remove the nodes, and their folders, that an earlier and larger size of the cluster had."""
+    """Remove nodes, and their folders, that the cluster no longer has since it became smaller."""
     for node in request(settings, "GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
         if name not in settings.node_names:

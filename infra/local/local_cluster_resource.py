@@ -1,4 +1,4 @@
-"""The parts of a local stack outside its Kubernetes API: the cluster with its nodes, and the images on them."""
+"""Parts of a local stack outside its Kubernetes API: the cluster with its nodes, and their images."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from infra.operators.releases import needed_releases
 
 @dataclass(frozen=True, kw_only=True)
 class LocalMachine:
-    """The cluster and images that the rest of the platform uses."""
+    """Cluster and images for the rest of the platform."""
 
     cluster: LocalCluster
-    """The cluster with its nodes."""
+    """Cluster with its nodes."""
     context: str
     """Name of the context in the cluster's kubeconfig."""
     image: str
-    """Reference of the trainer's image."""
+    """Reference of the trainer image."""
     operator_images: Mapping[str, str]
     """References of the operators' images, by operator name."""
     own_images: Mapping[str, str]
-    """References of Trainyard's other built-in images, by the names that jobs use."""
+    """References of the other builtin images, by their names in jobs."""
 
 
 def build_machine(settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
-    """Provision the cluster with the images of `operators` and Trainyard's built-in `images`.
+    """Provision the cluster with the images of `operators` and the builtin images `images`.
 
-    Raise ValueError, one problem a line, if this machine cannot run the cluster.
+    Raise ValueError, with one problem per line, if this machine cannot run the cluster.
     """
     if problems := preflight.check_machine(settings):
         raise ValueError("\n".join(problems))

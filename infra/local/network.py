@@ -1,7 +1,7 @@
-"""The network of a local cluster: a bridge in the cluster's namespace, a pair of interfaces for each node, routes.
+"""Network of a local cluster: a bridge in the cluster's namespace, an interface pair for each node, and routes.
 
 Every command runs in a namespace of the cluster. The machine's own interfaces, routes and packet filter stay unchanged.
-The cluster's namespace has no route out, so packets to pod or service addresses cannot leave the machine.
+The cluster's namespace has no route to the outside, so packets to pods or Services cannot leave the machine.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def attach_node(pid: int, index: int) -> None:
 def join_cluster(index: int, nodes: int) -> None:
     """Wait for `eth0` inside a node, set the node's address, and add routes to the pods of the other nodes.
 
-    The default route ends at the control plane's namespace, which forwards nothing. It exists because a local packet to
-    a service needs a route before the packet filter can rewrite its address.
+    The default route ends at the control plane's namespace, which does not forward packets. It exists because a local
+    packet to a Service needs a route before the packet filter can rewrite its address.
     """
     deadline = time.monotonic() + NODE_WAIT_SECONDS
     while not Path("/proc/self/net/dev").read_text(encoding="ascii").count("eth0:"):

@@ -1,7 +1,7 @@
 """Process 1 of one node: its mounts, its network, and its containerd, kubelet and kube-proxy.
 
-The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. Its mount namespace
-vanishes with the node's last process. The node mounts nothing outside of it and writes only to its own folders there.
+The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. Its mount namespace ends
+with its last process. The node mounts only inside this namespace and writes only to its own folders.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ CONTAINERD_CONFIG = f"{NODE_ROOT}/data/containerd.toml"
 
 
 def mount(*words: str) -> None:
-    """Run one `mount` command in the node's namespace. With -n it creates no folder of its own on the machine."""
+    """Run one `mount` command in the node's namespace. With -n it does not create a folder on the machine."""
     subprocess.run(["mount", "-n", *words], check=True)
 
 
 def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
-    """Mount the node's folders under one fixed path, whatever their outside paths, and hide the machine's own state."""
+    """Mount the node's folders under one fixed path, and hide the state of the machine."""
     sources = {
         "data": settings.node_folder(index),
         "bin": binaries.parent,
@@ -51,7 +51,7 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
 def hide_name_servers() -> None:
     """Make name lookups in the node fail at once, because it cannot reach the machine's name servers.
 
-    containerd repeats each lookup: a pull from a registry took 50 s to fail and kept its pod from being deleted.
+    containerd repeats each lookup. A pull from a registry took 50 s to fail and delayed its pod's deletion.
     """
     configuration = Path("/etc/resolv.conf").resolve()
     if configuration.exists():
@@ -76,8 +76,8 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
-    # Remove the cgroups of containers that died with this node earlier. Otherwise the kubelet searches each of them for
-    # so long that it stops itself.
+    # Remove the cgroups of containers that died with this node earlier. Otherwise the kubelet searches each of them
+    # until its own watchdog stops it.
     empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"

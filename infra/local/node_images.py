@@ -1,4 +1,4 @@
-"""The built images of running nodes: find the ones that nodes lack, and load them."""
+"""Images of running nodes that were built here: find those that nodes lack, and load them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 
 Missing = list[tuple[int, str]]
-"""Pairs of a node's index and the reference of an image that the node lacks."""
+"""Index of a node and reference of an image that it lacks, as pairs."""
 
 
 def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
@@ -42,7 +42,7 @@ def _images(settings: ClusterSettings, index: int) -> set[str]:
     if leftovers.node_process(settings.folder, index) is None:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
-    # A container runtime that does not answer prints nothing, so its node counts as lacking all images.
+    # A container runtime that does not answer prints an empty list, so its node counts as lacking all images.
     return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
 

@@ -1,7 +1,7 @@
-"""An OCI image layout on disk (image-spec v1.1) that frees the space of layers which every node has unpacked.
+"""OCI image layout on disk (image-spec v1.1) that frees the space of layers which every node has unpacked.
 
-The digests of those layers are kept in the layout's folder. Archives omit these layers, even if the tool that writes
-the layout makes the same layer again for a later image.
+The layout's folder keeps the digests of those layers. Archives omit them, even if the tool that writes the layout
+creates the same layer again for a later image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str,
 
 
 def has(layout: Path, reference: str) -> bool:
-    """Return True if the layout has an image called `reference`."""
+    """Return True if the layout has the image `reference`."""
     try:
         manifest_of(layout, reference)
     except (KeyError, FileNotFoundError):
@@ -51,11 +51,11 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which nodes must have unpacked; return those that were not known before.
+    """Remove the image's large layers, which nodes must have unpacked. Return those that were not known before.
 
-    An empty sparse file, named after the layer's uncompressed content, replaces each layer. The tool that writes the
-    layout (containers/image, `TryReusingBlob`) looks for that name first. It then assumes that the layer is written,
-    and uses that name in the next image that has the layer.
+    An empty sparse file replaces each layer. Its name is that of the layer's uncompressed content. The tool that writes
+    the layout (containers/image, `TryReusingBlob`) first looks for that name. It then assumes that the layer is
+    written, and uses that name in the next image with the layer.
     """
     _, manifest = manifest_of(layout, reference)
     config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))

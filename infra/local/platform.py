@@ -1,4 +1,4 @@
-"""The platform `local`: the objects in the cluster on this machine, and the values that jobs get."""
+"""Platform `local`: the objects in the cluster on this machine, and the values that jobs use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArg
 from infra.platform import CLAIM_URL, Platform
 
 BUCKET_SIZE = "20Gi"
-"""Nominal size: the volume is a folder of this machine, without a limit."""
+"""Nominal size. The volume is a folder of this machine without a limit."""
 
 
 def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:

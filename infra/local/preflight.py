@@ -1,4 +1,4 @@
-"""Checks of this machine before a local cluster starts. Each error says what to do."""
+"""Checks of this machine before a local cluster starts. Each error contains a remedy."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from infra.make_command import make_command
 
 MACHINES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
-"""Free disk space in bytes that setup needs at its peak: Go and Python caches, the trainer image while it builds."""
+"""Peak of the free disk space that set-up needs, for Go and Python caches and the build of the trainer image."""
 RUN_BYTES = 2_000_000_000
-"""Free disk space in bytes that a cluster needs once its images exist."""
+"""Free disk space that a cluster needs once its images exist."""
 
 
 def check_machine(settings: ClusterSettings) -> list[str]:
-    """Return every reason why this machine cannot run the cluster, one line each."""
+    """Return the reasons for which this machine cannot run the cluster, one line each."""
     if platform.system() != "Linux" or platform.machine() not in MACHINES:
         return [
             f"platform.kind local: this machine is {platform.system()} on {platform.machine()}; the local cluster "

@@ -22,12 +22,12 @@ PROJECT = Path(__file__).resolve().parents[2]
 MODULES = PROJECT / "setup" / "go"
 PREFIX = "trainyard.local/operator-"
 USER = 65532
-"""The user id that the program runs as."""
+"""User id of the program."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def program_reference(name: str) -> str:
-    """Return the image name of the program with the Go module setup/go/<name>; equal sources have equal names."""
+    """Return the image name of the program in the Go module setup/go/<name>. Equal sources have equal names."""
     digest = hashlib.sha256()
     for path in sorted((MODULES / name).glob("*")):
         digest.update(path.name.encode() + path.read_bytes())
@@ -35,13 +35,14 @@ def program_reference(name: str) -> str:
 
 
 def is_program(reference: str) -> bool:
-    """Return True if this module makes the image."""
+    """Return True if this module creates the image."""
     return reference.startswith(PREFIX)
 
 
 def stored_writer(reference: str) -> Writer:
-    """Return the function that writes a stored image as an archive. Raise RuntimeError if setup has not made this
-    image.
+    """Return the function that writes a stored image as an archive.
+
+    Raise RuntimeError if set-up has not created this image.
     """
     name = reference.removeprefix(PREFIX).partition(":")[0]
     program = cache_folder() / "bin" / name / name
@@ -58,7 +59,7 @@ def is_stored(name: str) -> bool:
 
 
 def store_program(name: str, program: Path) -> None:
-    """Put the image of the built `program` into the image store, and remove its earlier images."""
+    """Add the image of the built `program` to the image store, and remove its earlier images."""
     reference = program_reference(name)
     with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -102,7 +103,7 @@ def _repository(name: str) -> str:
 
 
 def _layer(program: Path) -> bytes:
-    """Return a layer with the one file; its bytes depend only on the program's name and bytes."""
+    """Return a layer with one file. Its bytes depend only on the program's name and content."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as layer:
         _add(layer, program.name, program.read_bytes(), mode=0o755)

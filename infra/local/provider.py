@@ -1,9 +1,9 @@
-"""The local cluster as two dynamic Pulumi resources: its processes, and the images on its nodes.
+"""Dynamic Pulumi resources of the local cluster: its processes, and the images on its nodes.
 
-A changed resource has no known outputs in a preview. If the images were an input of the processes, every edit of the
-trainer would preview as a new cluster with everything in it.
+A changed resource has no known outputs in a preview. With images as an input of the processes, the preview of every
+trainer change would show a new cluster with all its objects.
 
-The providers have no state of their own. All their state is in the inputs and outputs that the engine keeps.
+The providers are stateless. The engine keeps their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGED_IN_PLACE = ("name", "nodes", "port")
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
-    """Return the settings in a resource's inputs (numbers arrive as floats)."""
+    """Return the settings in a resource's inputs, in which numbers are floats."""
     return ClusterSettings(
         owner=properties["owner"],
         stack=properties["stack"],
@@ -54,7 +54,7 @@ def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
 
 
 def say(text: str) -> None:
-    """Print one line of progress; the engine shows a provider's output."""
+    """Print one line of progress. The engine shows a provider's output."""
     print(f"local cluster: {text}", flush=True)
 
 
@@ -66,14 +66,14 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.CreateResult(f"local/{props['name']}", self._bring_up(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
-        """Restart a cluster with dead parts, or with other nodes or another port; keep its data."""
+        """Restart a cluster with dead parts, other nodes or another port. Keep its data."""
         return dynamic.UpdateResult(self._bring_up(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
-        """Report changed inputs, a cluster that does not run and a lost kubeconfig.
+        """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
 
         Raise RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
-        it: it closes the Kubernetes provider before the deletions that need it
+        it, because it closes the Kubernetes provider before the deletions that need it
         (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
@@ -84,7 +84,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or not is_whole, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
-        """Return the current cluster; a cluster whose data is gone no longer exists."""
+        """Return the current cluster. A cluster that lost its data no longer exists."""
         settings = settings_of(props)
         if lifecycle.identity(settings) != props.get("uid"):
             return dynamic.ReadResult("", {})
@@ -103,7 +103,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
 
 
 def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
-    """Return why the cluster in a stack's state cannot start again, and what to do; empty if it can."""
+    """Return an error with a remedy if the cluster in a stack's state cannot start again, else an empty text."""
     owner, stack = known["owner"], known["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         return (
@@ -119,19 +119,19 @@ def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
 
 
 class Engine:
-    """The `pulumi` process that this provider works for."""
+    """Nearest `pulumi` process above this provider."""
 
     def __init__(self) -> None:
         self._pid = engine_above(os.getpid())
 
     def check(self) -> None:
-        """Raise RuntimeError if the engine has ended: no later command would know about processes that start now."""
+        """Raise RuntimeError if the engine has ended. No later command would know about processes that start now."""
         if self._pid is None or engine_above(os.getpid()) != self._pid:
             raise RuntimeError("the `pulumi` that asked for this cluster has ended; nothing more is started")
 
 
 def engine_above(pid: int) -> int | None:
-    """Return the id of the nearest `pulumi` above a process; None if there is none or it has ended."""
+    """Return the id of the nearest `pulumi` process above a process, or None if it does not exist."""
     while pid > 1:
         try:
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
@@ -144,7 +144,7 @@ def engine_above(pid: int) -> int | None:
 
 
 class NodeImagesProvider(dynamic.ResourceProvider):
-    """Dynamic provider that loads images built here into every node of a running cluster; they end with the cluster."""
+    """Dynamic provider that loads images built here into every node of a running cluster."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
         """Load the images that nodes lack."""

@@ -1,11 +1,12 @@
-"""Repair of a node that stopped answering: mark it out of service and kill its remaining processes, as clouds do.
+"""Repair of a node that stopped answering: mark it out of service and kill its processes, as clouds do.
 
-By then Kubernetes has asked its pods to terminate, but only the node could report that they have ended. No kind of job
+Kubernetes has then asked its pods to terminate, but only the node could report that they have ended. No kind of job
 recreates a host's pod before that. Once the machine is certain to be off, this module reports the end instead. It sets
 the taint `out-of-service`
 (https://kubernetes.io/docs/concepts/cluster-administration/node-shutdown/#non-graceful-node-shutdown). It also removes
-the terminating pods, as Kubernetes' pod garbage collector would within 20 seconds. The cluster then restarts the node.
-The taint is removed when the node answers.
+the terminating pods, as Kubernetes' pod garbage collector would within 20 seconds.
+
+The cluster then restarts the node. When the node answers, this module removes the taint.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from infra.local.settings import ClusterSettings
 from infra.local.supervisor import say
 
 SILENT_SECONDS = 31.0
-"""Longest time without an answer from a node whose kubelet runs: the 30 s that jobs tolerate, plus a margin."""
+"""Maximum time without an answer from a node whose kubelet runs: the 30 s that jobs tolerate, plus a margin."""
 EVERY_SECONDS = 2.0
 TAINT: Mapping[str, str] = {
     "key": "node.kubernetes.io/out-of-service",
@@ -38,9 +39,9 @@ Step = Literal["take out of service", "take in again", "nothing"]
 
 
 def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], bool]) -> Step:
-    """Return the step for a node, given the API server's description of it.
+    """Return the repair step for a node, given its API object.
 
-    If its kubelet does not run, the node cannot answer, so waiting is pointless.
+    A node without a running kubelet cannot answer, so do not wait for it.
     """
     conditions = {each["type"]: each for each in node["status"].get("conditions", [])}
     ready = conditions.get("Ready")
@@ -56,26 +57,26 @@ def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], b
 
 
 def is_out(node: Mapping[str, Any]) -> bool:
-    """Return True if a node has been taken out of service."""
+    """Return True if a node is out of service."""
     return any(each["key"] == TAINT["key"] for each in node["spec"].get("taints", []))
 
 
 def kubelet_runs(settings: ClusterSettings, name: str) -> bool:
-    """Return True if a node has a kubelet process, even a stopped one."""
+    """Return True if a node has a kubelet process, running or stopped."""
     return leftovers.node_program(settings.folder, settings.node_names.index(name), "kubelet") is not None
 
 
 def end_machine(settings: ClusterSettings, name: str) -> None:
-    """Kill process 1 of a node that still runs, and thereby everything inside."""
+    """Kill process 1 of a node that still runs. This ends all its other processes."""
     process = leftovers.node_process(settings.folder, settings.node_names.index(name))
     if process is not None:
         os.kill(process, signal.SIGKILL)
 
 
 def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
-    """Mark each terminating pod of a node without a machine as failed, and remove its object.
+    """Mark each terminating pod of a node without a machine as failed, and remove the pod.
 
-    The failure is a disruption, as Kubernetes' pod garbage collector reports it, so it does not count against a job's
+    The failure is a disruption, as Kubernetes' pod garbage collector reports it. It does not count against a job's
     restarts.
     """
     since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -103,7 +104,7 @@ def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
 
 
 def look(settings: ClusterSettings, server: str) -> None:
-    """Check each node once and take the necessary step."""
+    """Check each node once and take the necessary repair step."""
     for node in request(settings, "GET", "/api/v1/nodes", server=server)["items"]:
         name = node["metadata"]["name"]
         if name not in settings.node_names:

@@ -1,4 +1,4 @@
-"""The settings of a local cluster (plain values), and its paths on this machine and addresses in its own network."""
+"""Settings of a local cluster, its paths on this machine, and the addresses in its network."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ PROGRAMS = (
     "kubectl",
     "coredns",
 )
-"""The names under which setup links its one Kubernetes binary."""
+"""Names under which set-up links its single Kubernetes binary."""
 RUNTIME_PROGRAMS = {
     "containerd": "containerd/containerd",
     "ctr": "containerd/ctr",
     "containerd-shim-runc-v2": "containerd-shim/containerd-shim-runc-v2",
     "runc": "runc/runc",
 }
-"""The programs that run containers, with their paths in the folder of built programs."""
+"""Container runtime programs, with their paths in the folder of built programs."""
 CONTAINERD_CONFIG_VERSION = 4
 """Version of containerd's configuration: https://github.com/containerd/containerd/blob/v2.4.2/version/version.go"""
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-"""containerd's default socket, in the mount namespace of a node or an import."""
+"""Default socket of containerd, in the mount namespace of a node or an import."""
 
 NODE_NETWORK = ipaddress.IPv4Network("10.64.0.0/24")
-"""Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's own network namespace."""
+"""Addresses of the control plane (.1) and the nodes (.11, .12, ...), inside the cluster's network namespace."""
 POD_NETWORK = ipaddress.IPv4Network("10.65.0.0/16")
-"""Addresses of the pods; node i has the i-th /24."""
+"""Addresses of the pods. Node i has the i-th /24."""
 SERVICE_NETWORK = ipaddress.IPv4Network("10.66.0.0/16")
-"""Addresses of services; they exist only in the nodes' own packet filters."""
+"""Addresses of Services. They exist only in the nodes' packet filters."""
 
 CONTROL_PLANE_ADDRESS = str(NODE_NETWORK[1])
 DNS_SERVICE_ADDRESS = str(SERVICE_NETWORK[10])
@@ -50,15 +50,15 @@ ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
 LONGEST_NAME = 32
-"""Most characters of a cluster's name: the names of its nodes and their pods are longer."""
+"""Maximum length of a cluster's name. It is a prefix of the longer names of nodes and pods."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
-"""Environment variable that all commands set to "true"; the local cluster's Kubernetes provider maps it to its own
+"""Environment variable that all commands set to "true". The local cluster's Kubernetes provider maps it to its own
 name.
 
-That provider then takes fields over from other field managers.
+That provider then takes over fields from other field managers.
 """
 BUCKET_UID = 1000
-"""The user id of job pods, which must be able to write to the bucket's folder."""
+"""User id of job pods, which must be able to write to the bucket's folder."""
 
 
 def cache_folder() -> Path:
@@ -76,15 +76,16 @@ def built_programs() -> Path:
 
 
 def clusters_folder() -> Path:
-    """Return the folder with a folder and a lock file for each cluster of this machine."""
+    """Return the folder that contains a folder and a lock file for each cluster of this machine."""
     return cache_folder() / "clusters"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """The inputs of one local cluster; equal settings mean the same cluster.
+    """Inputs of a local cluster. Equal settings mean the same cluster.
 
-    A cluster belongs to one stack of one checkout, and a stack has at most one. Name, nodes and port can change.
+    A cluster belongs to one stack of one checkout, and a stack has at most one cluster. Name, nodes and port can
+    change.
     """
 
     owner: str = ""
@@ -92,41 +93,41 @@ class ClusterSettings:
     stack: str = "local"
     """Name of the stack that owns the cluster."""
     name: str = "local"
-    """Prefix of the nodes' names, and the cluster's name in kubeconfigs."""
+    """Prefix of the nodes' names, and name of the cluster in kubeconfigs."""
     nodes: int = 2
-    """Number of nodes, each a network namespace with its own kubelet and containerd."""
+    """Number of nodes. Each is a network namespace with its own kubelet and containerd."""
     port: int = 0
-    """Port on 127.0.0.1 for the API server; with 0, the start chooses a free one."""
+    """Port of the API server on 127.0.0.1. With 0, the start chooses a free one."""
 
     @property
     def folder(self) -> Path:
-        """The folder with all files of this cluster; removed when the cluster is deleted."""
+        """Folder with all files of this cluster. It is removed when the cluster is deleted."""
         digest = hashlib.sha256(f"{self.owner}\0{self.stack}".encode()).hexdigest()[:10]
         return clusters_folder() / f"{label(self.stack)}-{digest}"
 
     @property
     def lock_file(self) -> Path:
-        """The file that a start or stop locks; removed when the cluster is deleted."""
+        """Lock file of each start and stop. It is removed when the cluster is deleted."""
         return self.folder.with_suffix(".lock")
 
     @property
     def keys(self) -> Path:
-        """The folder of certificates and kubeconfigs."""
+        """Folder of certificates and kubeconfigs."""
         return self.folder / "keys"
 
     @property
     def bucket(self) -> Path:
-        """The folder that every node offers to its pods as the bucket's volume."""
+        """Folder that every node provides to its pods as the bucket's volume."""
         return self.folder / "bucket"
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, the only credentials for users."""
+        """Kubeconfig of the administrator, the only credentials for users."""
         return self.keys / "admin.kubeconfig"
 
     @property
     def last_port(self) -> int:
-        """The port that the last start opened; 0 before the first one."""
+        """Port that the last start opened, or 0 before the first start."""
         try:
             return int((self.folder / "port").read_text(encoding="ascii"))
         except (FileNotFoundError, ValueError):
@@ -134,7 +135,7 @@ class ClusterSettings:
 
     @property
     def open_port(self) -> int:
-        """The port of the API server."""
+        """Port of the API server."""
         return self.port or self.last_port
 
     @property
@@ -149,7 +150,7 @@ class ClusterSettings:
 
     @property
     def cgroup(self) -> str:
-        """The parent cgroup of all containers, in every hierarchy; clusters in other cache folders use another one."""
+        """Parent cgroup of all containers, in every hierarchy. It differs between cache folders."""
         digest = hashlib.sha256(str(self.folder).encode()).hexdigest()[:10]
         return f"/trainyard/{label(self.stack)}-{digest}"
 
@@ -164,7 +165,7 @@ class ClusterSettings:
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Return the settings that `save` wrote. Raise OSError without a file, ValueError for a damaged one."""
+        """Return the settings that `save` wrote. Raise OSError without a file, or ValueError if it is damaged."""
         text = (folder / "settings.json").read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))
@@ -175,12 +176,12 @@ class ClusterSettings:
 def stack_cluster(
     owner: str, stack: str, *, name: str | None = None, nodes: int = 2, port: int | None = None
 ) -> ClusterSettings:
-    """Return the settings of a stack's cluster; its name defaults to the stack's, its port to a free one."""
+    """Return the settings of a stack's cluster. The name defaults to the stack's, and the port to a free one."""
     return ClusterSettings(owner=owner, stack=stack, name=name or label(stack), nodes=nodes, port=port or 0)
 
 
 def label(stack: str) -> str:
-    """Return the stack's name as a DNS label that is short enough to prefix the nodes' names."""
+    """Return the stack's name as a DNS label, short enough as a prefix of the nodes' names."""
     found = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")
     found = found if found[:1].isalpha() else f"stack-{found}"
     return found[:LONGEST_NAME].strip("-")

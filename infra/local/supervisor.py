@@ -1,4 +1,4 @@
-"""A supervisor for programs: starts them in order, restarts the ones that die, and reaps orphans as process 1."""
+"""Supervisor of programs. It starts them in order, restarts those that die, and reaps orphans as process 1."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LONGEST_RESTART_SECONDS = 5.0
 
 @dataclasses.dataclass(kw_only=True)
 class Program:
-    """A program to keep running."""
+    """Program to keep running."""
 
     name: str
     argv: Sequence[str]
     log: Path
     ready_url: str = ""
-    """HTTPS address that must answer 200 before the program starts; empty to start at once."""
+    """HTTPS URL that must answer 200 before the program starts. Empty to start at once."""
     ready_authority: Path | None = None
     """Certificate authority for `ready_url`."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -61,7 +61,7 @@ class Program:
             self.on_start(self.process.pid)
 
     def has_ended(self, status: int) -> None:
-        """Schedule the restart of a program that ended. After a run of over 10 s the delay starts small again."""
+        """Schedule the restart of a program that ended. A run of over 10 s resets the delay."""
         lived = time.monotonic() - self.started
         self.delay = FIRST_RESTART_SECONDS if lived > 10 else min(self.delay * 2, LONGEST_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
@@ -107,7 +107,7 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
 
 
 def reap(programs: Sequence[Program]) -> None:
-    """Reap every child that has ended: a program is scheduled for restart, an orphan is dropped."""
+    """Reap every child that has ended. Schedule a program's restart, and ignore orphans."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -1,4 +1,4 @@
-"""The built images of the local cluster, tagged with a hash of their sources: the jobs' images and the pause image."""
+"""Images of the local cluster, built here and tagged with a hash of their sources: job images and the pause image."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NAME = f"{BUILT_HERE}trainer"
 KEPT = 3
 """Number of trainer images that the store keeps, including the newest."""
 KEPT_OWN = 1
-"""Number of images that the store keeps of each other built-in image: these change seldom."""
+"""Number of images that the store keeps of each other builtin image. They change rarely."""
 
 Progress = Callable[[str], None]
 
 
 def digits_folder() -> Path:
-    """Return the folder where setup put the handwritten digits."""
+    """Return the folder of the handwritten digits, which set-up creates."""
     return cache_folder() / "datasets" / "digits"
 
 
@@ -37,12 +37,12 @@ def trainer_sources() -> list[Path]:
 
 
 def trainer_image_reference() -> str:
-    """Return the name of the trainer image for the current sources; equal sources have equal names."""
+    """Return the name of the trainer image for the current sources. Equal sources have equal names."""
     return _reference(NAME, trainer_sources())
 
 
 def own_image_reference(name: str) -> str:
-    """Return the name of the built-in image that jobs call `name`, for its current sources."""
+    """Return the name of the builtin image `name` for its current sources."""
     return _reference(f"{BUILT_HERE}{name}", _own_sources(name))
 
 
@@ -68,17 +68,16 @@ def _reference(name: str, sources: list[Path]) -> str:
 
 
 def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[str]] = frozenset) -> Writer:
-    """Make sure that the image store has `reference`, building it if necessary; return a function that writes its
-    archive.
+    """Build `reference` unless the image store has it. Return a function that writes its archive.
 
-    `present` returns the layers that the node has unpacked. A node cloned from the store before the image came into it
-    lacks layers that archives normally omit. It gets an archive with every layer.
+    `present` returns the layers that the node has unpacked. A node that was cloned before the store had the image lacks
+    layers that archives normally omit. It gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
     images.mkdir(parents=True, exist_ok=True)
     with (images / "lock").open("w", encoding="ascii") as lock:
-        # The lock makes two stacks that want the same image build it once.
+        # The lock makes two stacks that need the same image build it once.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if reference not in stored_references():
             if reference == PAUSE_IMAGE:
@@ -109,7 +108,7 @@ def _build_pause(builder: Builder) -> None:
 
 
 def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
-    """Build the trainer's image or another built-in one, and keep it and the last few of the same repository."""
+    """Build the trainer image or another builtin image. Keep it and the last few of the same repository."""
     from infra.local.base_image import base_image
 
     repository = reference.partition(":")[0]
@@ -136,7 +135,7 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
 
 
 def forget_stale(builder: Builder, repository: str) -> None:
-    """Free the builder's space of images of `repository` that the store no longer keeps."""
+    """Free the builder's space of images of `repository` that the store no longer has."""
     kept = stored_references()
     if stale := [each for each in builder.images() if each.startswith(f"{repository}:") and each not in kept]:
         builder.remove(stale)
@@ -158,7 +157,7 @@ def _context(sources: list[Path]) -> Path:
 
 
 def _build_mounts() -> dict[Path, str]:
-    """Return this machine's package cache and certificates, which build steps can see and no layer contains."""
+    """Return this machine's package cache and certificates, which build steps can see but no layer contains."""
     packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
     packages.mkdir(parents=True, exist_ok=True)
     mounts = {packages: "/uv-cache"}

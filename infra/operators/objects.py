@@ -1,4 +1,4 @@
-"""The Kubernetes objects of an operator that its project generates, as set-up left them in the cache. No Pulumi."""
+"""Generated Kubernetes objects of an operator's release, cached by set-up. No Pulumi."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from infra.make_command import make_command
 from infra.operators.release import Release
 
 FORMAT = 1
-"""Raised when the file of an unchanged release is written in another way."""
+"""Version of the file format. Increase it when the objects of an unchanged release are written differently."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorObjects:
-    """What is taken from an operator's release; everything else about it is Trainyard's own."""
+    """Objects from an operator's release. Trainyard defines all other objects of the operator."""
 
     definitions: list[dict[str, Any]]
-    """Its CustomResourceDefinitions."""
+    """CustomResourceDefinitions."""
     rules: list[dict[str, Any]]
-    """Rules of the ClusterRole that it needs."""
+    """Rules of the operator's ClusterRole."""
     webhooks: dict[str, list[dict[str, Any]]]
-    """The webhooks of each configuration, by its name."""
+    """Webhooks of each configuration, by its name."""
 
 
 def objects_file(release: Release) -> Path:
-    """Where set-up writes the objects of a release; another release, or another use of it, is another file."""
+    """Return the path of a release's objects. The path contains a hash of the release and the file format."""
     content = json.dumps([FORMAT, asdict(release)], default=sorted)
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     return cache_folder() / "operators" / release.name / release.version / f"{digest}.json"
 
 
 def save_objects(release: Release, objects: OperatorObjects) -> None:
-    """Write the objects; the file is whole as soon as it is there."""
+    """Write the objects atomically."""
     file = objects_file(release)
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".new")
@@ -45,7 +45,7 @@ def save_objects(release: Release, objects: OperatorObjects) -> None:
 
 
 def load_objects(release: Release) -> OperatorObjects:
-    """Read the objects; ValueError with the remedy where set-up has not written them."""
+    """Read the objects. Raises ValueError with the remedy if set-up has not written them."""
     try:
         return OperatorObjects(**json.loads(objects_file(release).read_text(encoding="utf-8")))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The Operator component: one controller with its CRDs, webhooks and rights, awaited until its webhooks answer."""
+"""The Operator component: one controller with its CRDs, webhooks and permissions."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ CONFIGURATIONS = {
     "ValidatingWebhookConfiguration": ValidatingWebhookConfiguration,
 }
 CERTIFIED = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
-"""The operator has made its certificate and told the API server whom to trust."""
+"""Annotation that waits until the operator has written its certificate authority into the webhook configuration."""
 ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
-"""The API server serves the kind."""
+"""Annotation that waits until the API server serves the kind."""
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
-"""The Deployment is awaited; its pods' addresses are in the Service by then."""
+"""Annotation that skips waiting for the Service. Pulumi already waits for the Deployment."""
 SETTLE_SECONDS = 2
-"""How long a pod must be ready to count: until every API server and proxy knows its address."""
+"""Seconds that a pod must be ready, so that every API server and proxy learns its address."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorArgs:
-    """Which operator, and where."""
+    """Arguments of an operator."""
 
     release: Release
-    """The operator and its version."""
+    """Release to install."""
     image: pulumi.Input[str]
-    """Its image."""
+    """Image of the operator."""
     namespace: pulumi.Input[str]
-    """Namespace of its pod."""
+    """Namespace of the pod."""
     after: Sequence[pulumi.Resource] = ()
-    """What must be there before its pod starts, the operators that it requires among it."""
+    """Resources that must exist before the pod starts, including the required operators."""
 
 
 class Operator(pulumi.ComponentResource):
-    """One operator. The CRDs, rules and webhooks are its project's own, the rest is made here."""
+    """Operator with the CRDs, rules and webhooks of its project and Trainyard's other objects."""
 
     version: pulumi.Output[str]
     """Version of the operator, known when it works."""
@@ -117,9 +117,9 @@ class Operator(pulumi.ComponentResource):
         ]
 
     def _with_conversion(self, spec: Any) -> Any:
-        """Return a definition with the conversion webhook that its operator must write its certificate into.
+        """Return a definition's spec, with a conversion webhook if the operator writes its certificate into one.
 
-        The API server never calls it: each definition has one version.
+        The API server never calls the conversion webhook, because each definition has one version.
         """
         webhooks = self._args.release.webhooks
         if webhooks is None or spec["names"]["plural"] not in webhooks.conversions:
@@ -150,7 +150,10 @@ class Operator(pulumi.ComponentResource):
         return SubjectArgs(kind="ServiceAccount", name=self._args.release.name, namespace=self._args.namespace)
 
     def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
-        """Grant the Secret of the certificate; no name can restrict a list, so the namespace's are listed."""
+        """Grant access to the certificate's Secret.
+
+        RBAC cannot restrict a list by name, so allow all of the namespace.
+        """
         name = self._args.release.name
         rules = [
             PolicyRuleArgs(api_groups=[""], resources=["secrets"], resource_names=[secret], verbs=["get", "update"]),
@@ -174,7 +177,7 @@ class Operator(pulumi.ComponentResource):
         return [ConfigMap(f"{self._name}-files", metadata=self._metadata(), data=data, opts=self._child)]
 
     def _webhook_entrance(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
-        """The Secret that the operator fills, and the Service by which the API server reaches its webhooks."""
+        """Create the Secret for the operator's certificate and the Service of its webhooks."""
         secret = Secret(f"{self._name}-certificate", metadata=self._metadata(webhooks.secret), opts=self._child)
         service = Service(
             f"{self._name}-webhooks",
@@ -216,7 +219,7 @@ class Operator(pulumi.ComponentResource):
             metadata=self._metadata(),
             spec=DeploymentSpecArgs(
                 replicas=1,
-                # Two at once would work on the same jobs.
+                # Two controllers would reconcile the same jobs.
                 strategy=DeploymentStrategyArgs(type="Recreate"),
                 min_ready_seconds=None if release.webhooks is None else SETTLE_SECONDS,
                 selector=LabelSelectorArgs(match_labels=self._selector()),

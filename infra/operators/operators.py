@@ -1,4 +1,4 @@
-"""The Operators component: the controllers that some kinds of job need, with their CRDs, webhooks and rights."""
+"""The Operators component: job controllers with their CRDs, webhooks and permissions."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ NAMESPACE = OPERATORS_NAMESPACE
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsArgs:
-    """Which operators there are to be."""
+    """Arguments of the operators."""
 
     needed: frozenset[str]
-    """Names of the operators that the jobs need; those that they require come with them."""
+    """Names of the operators that the jobs need. Operators that these require are added."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Images by the operator's name; for others the one that its project publishes."""
+    """Images by the operator's name. The default is the image that the project publishes."""
     after: Sequence[pulumi.Resource] = ()
-    """What must be there before a pod can start."""
+    """Resources that must exist before a pod can start."""
 
 
 class Operators(pulumi.ComponentResource):
-    """The operators in a namespace of their own that enforces the `restricted` Pod Security Standard.
+    """The operators, in a separate namespace that enforces the `restricted` Pod Security Standard.
 
-    Everything of one operator is there, and its webhooks answer, before what depends on this component is made; and
-    it goes after that is gone, the controller first and its CRDs last.
+    Dependents of this component are created after every webhook answers. On destroy they are deleted first, then the
+    controllers, and the CRDs last.
     """
 
     versions: pulumi.Output[Mapping[str, str]]

@@ -1,4 +1,4 @@
-"""The pod of an operator: it satisfies the `restricted` Pod Security Standard and is ready when its webhooks answer."""
+"""Pod of an operator. It meets the `restricted` Pod Security Standard. It is ready when its webhooks answer. Pure."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from infra.operators.releases import REQUEST
 
 WEBHOOK_PORT = 9443
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
-"""Where controller-runtime looks for the certificate of its webhooks."""
+"""Folder in which controller-runtime looks for the certificate of its webhooks."""
 USER = 65532
 MEMORY_LIMIT = "2Gi"
-"""An operator keeps all pods of the cluster in its memory."""
+"""Memory limit of an operator, which caches all pods of the cluster."""
 START_SECONDS = 300
-"""A kubelet may take a minute and a half to hand a changed Secret to a pod that mounts it."""
+"""Seconds until the startup probe fails. A kubelet may need 90 s to pass a changed Secret to a pod that mounts it."""
 
 
 def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str, str]) -> PodTemplateSpecArgs:
-    """The pod of one operator; its service account has the operator's name.
+    """Return the pod of one operator. Its service account has the operator's name.
 
-    Empty lists are left out, as the API server does: they would be a change in every update.
+    Leave out empty lists, as the API server does. Otherwise every update would contain a change.
     """
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels=labels),
@@ -72,7 +72,7 @@ def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
         image=image,
         image_pull_policy="IfNotPresent",
         args=list(release.arguments) or None,
-        # The namespace of its own Secret, for those that do not read it from the service account.
+        # Namespace of the Secret, for operators that do not read it from the service account.
         env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=here)],
         resources=ResourceRequirementsArgs(requests=requests, limits={"memory": MEMORY_LIMIT}),
         security_context=SecurityContextArgs(
@@ -92,7 +92,7 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
 
 
 def _startup(release: Release) -> ProbeArgs:
-    """Started is an operator whose last webhook is registered: asked without a review, it answers that it got none."""
+    """Probe the webhook that the operator registers last. Without a review, it answers with an error review."""
     probed = _health(release, release.ready_path)
     if release.webhooks is not None:
         probed = HTTPGetActionArgs(port=WEBHOOK_PORT, path=release.webhooks.last_path, scheme="HTTPS")

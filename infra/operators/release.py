@@ -1,67 +1,69 @@
-"""The types of an operator's release: what of it is used, and how it runs. Pure."""
+"""Types of an operator's release: the parts that Trainyard uses, and how the operator runs. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 HEALTH_PORT = 8081
-"""Where a controller-runtime manager answers its health checks unless told otherwise."""
+"""Default port of a controller-runtime manager's health checks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Webhooks:
-    """An operator's admission webhooks; it makes and renews their certificate itself."""
+    """Admission webhooks of an operator, which creates and renews their certificate itself."""
 
     manifest: str
-    """The generated manifest, in the module."""
+    """Path of the generated manifest in the module."""
     configurations: tuple[tuple[str, str], ...]
-    """Kind and name of each configuration: the operator looks for them by these names.
+    """Kind and name of each configuration. The operator looks for them by these names.
 
-    Empty if no webhook is installed: the operator then uses the Service and Secret of an operator that it requires."""
+    Empty if no webhook is installed. The operator then uses the Service and Secret of an operator that it requires.
+    """
     service: str
-    """Name of the Service that the certificate is made for."""
+    """Name of the Service in the certificate."""
     secret: str
-    """Name of the Secret that holds the certificate."""
+    """Name of the Secret with the certificate."""
     last_path: str
-    """Path of the webhook that the operator registers last: when it answers, all do."""
+    """Path of the webhook that the operator registers last. When it answers, all do."""
     conversions: frozenset[str] = frozenset()
-    """CustomResourceDefinitions, by plural name, whose conversion webhook must get the certificate before it starts."""
+    """Plural names of the CustomResourceDefinitions whose conversion webhook needs the certificate before the pod
+    starts."""
     others: frozenset[str] = frozenset()
-    """Resources of others, such as pods, that webhooks are asked about where they carry `label`; no webhook for any
-    further resource of others is installed."""
+    """Resources of other projects, such as pods. Their webhooks are installed and select only objects with `label`.
+    Webhooks for further resources of other projects are not installed."""
     label: str | None = None
-    """That label: what does not carry it is not theirs."""
+    """Label that selects objects of other projects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """One operator at one version."""
+    """Release of an operator."""
 
     name: str
-    """Name of the operator, of its folder below setup/go and of its objects."""
+    """Name of the operator, of its folder in setup/go and of its objects."""
     module: str
-    """Go module that it is released as."""
+    """Go module of the operator."""
     version: str
-    """Version of the module; its checksum is in setup/go/<name>/go.sum."""
+    """Version of the module. Its checksum is in setup/go/<name>/go.sum."""
     image: str
-    """The image that the project publishes of this version."""
+    """Image that the project publishes for this version."""
     definitions: tuple[str, ...]
-    """Files of its CustomResourceDefinitions, in the module."""
+    """Paths of the CustomResourceDefinitions in the module."""
     role: str
-    """File of the ClusterRole that it needs, in the module."""
+    """Path of the operator's ClusterRole in the module."""
     unneeded: frozenset[str] = frozenset()
-    """Resources in that role which it uses for kinds that are not installed."""
+    """Resources of that role that the operator uses only for kinds that are not installed."""
     arguments: tuple[str, ...] = ()
     """Command line of the operator."""
     health_port: int = HEALTH_PORT
     """Port of its health check."""
     ready_path: str = "/readyz"
-    """Path of the health check that says when it works."""
+    """Path of the readiness check."""
     webhooks: Webhooks | None = None
-    """Its admission webhooks; None where it has none."""
+    """Admission webhooks, or None."""
     files: tuple[tuple[str, str], ...] = ()
-    """Path and content of configuration files that it reads."""
+    """Path and content of each configuration file."""
     requires: frozenset[str] = frozenset()
-    """Operators that it hands work to."""
+    """Operators that this operator delegates work to."""
     follows: frozenset[str] = frozenset()
-    """Operators after which it starts where they are installed: it looks for their kinds."""
+    """Operators that must start first if they are installed, because this operator looks for their kinds."""

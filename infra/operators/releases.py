@@ -1,4 +1,4 @@
-"""The operators that Trainyard installs: release, what of it is used, and what its pod asks of a node. Pure."""
+"""Releases of the operators that Trainyard installs, and the resource requests of their pods. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from infra.naming import QUEUE_LABEL
 from infra.operators.release import HEALTH_PORT, Release, Webhooks
 
 REQUEST = Capacity(millicores=20, memory=64 * MEBIBYTE)
-"""What the pod of one operator asks of its node."""
+"""Resource requests of an operator's pod."""
 
 CERTIFICATE_SERVICE, CERTIFICATE_SECRET = "training-operator", "training-operator-webhook-cert"
 """Service and Secret of both training-operators.
 
-Each version writes its authority into the webhook configuration of one fixed name. Two authorities would replace each
-other there without end, so the two share one.
+Both versions write their certificate authority into a webhook configuration of the same name. With two authorities,
+each version would overwrite the other's without end.
 """
 
 
 def _parts(*kinds: str) -> frozenset[str]:
-    """Return each resource with those below it that rules of a role name."""
+    """Return each resource with its subresources that a role's rules name."""
     return frozenset(f"{kind}{part}" for kind in kinds for part in ("", "/finalizers", "/status"))
 
 
-# Only their MPIJob uses these. Secrets: see Operator, which grants the one that holds the certificate.
+# Only MPIJob uses these. `Operator` grants access to the certificate's Secret.
 _MPI_ALONE = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
 
 TRAINING_OPERATOR = Release(
@@ -44,14 +44,14 @@ TRAINING_OPERATOR = Release(
         secret=CERTIFICATE_SECRET,
         last_path="/validate-kubeflow-org-v1-pytorchjob",
     ),
-    # No init container in workers: torch itself waits for the master's name, and the default one's image and lack of
-    # a security context are refused by clusters without Docker Hub and by namespaces that enforce `restricted`.
+    # The default init container needs an image from Docker Hub and violates the `restricted` Pod Security Standard.
+    # Workers need none: torch waits until the master's name resolves.
     files=(("/etc/config/initContainer.yaml", "[]\n"),),
 )
 TRAINING_OPERATOR_MXJOB = Release(
     name="training-operator-mxjob",
     module="github.com/kubeflow/training-operator",
-    # The last that has MXJob: https://github.com/kubeflow/trainer/issues/1996.
+    # v1.8.1 is the last release with MXJob: https://github.com/kubeflow/trainer/issues/1996.
     version="v1.8.1",
     image="docker.io/kubeflow/training-operator:v1-04f9f13",
     definitions=("manifests/base/crds/kubeflow.org_mxjobs.yaml",),
@@ -62,7 +62,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     arguments=("--enable-scheme=mxjob", "--metrics-bind-address=0"),
     webhooks=Webhooks(
         manifest="manifests/base/webhook/manifests.yaml",
-        # MXJob's webhook checks nothing: it warns that the kind is deprecated.
+        # MXJob's webhook only warns that the kind is deprecated.
         configurations=(),
         service=CERTIFICATE_SERVICE,
         secret=CERTIFICATE_SECRET,
@@ -77,7 +77,7 @@ MPI_OPERATOR = Release(
     image="docker.io/mpioperator/mpi-operator:0.8.2",
     definitions=("manifests/base/kubeflow.org_mpijobs.yaml",),
     role="manifests/base/cluster-role.yaml",
-    # Its code uses none of these.
+    # The operator's code uses none of these.
     unneeded=frozenset({"customresourcedefinitions", "endpoints", "pods/exec"}),
     arguments=("-logtostderr", "-lock-namespace=$(MY_POD_NAMESPACE)", "-kube-api-qps=50", "-kube-api-burst=100"),
     health_port=8080,
@@ -119,7 +119,7 @@ TRAINER = Release(
         for kind in ("clustertrainingruntimes", "trainingruntimes", "trainjobs")
     ),
     role="manifests/base/rbac/role.yaml",
-    # It elects no leader.
+    # The configuration does not enable leader election.
     unneeded=frozenset({"leases"}),
     arguments=("--config=/etc/trainer/configuration.yaml",),
     webhooks=Webhooks(
@@ -142,7 +142,7 @@ QUEUED_KINDS = {
     "pytorchjobs": "kubeflow.org/pytorchjob",
     "trainjobs": "trainer.kubeflow.org/trainjob",
 }
-"""Resources that Kueue admits to a queue, and its names for them; it waits for those that are not installed."""
+"""Resources that Kueue queues, with its names for them. Kueue waits for kinds that are not installed."""
 WITHOUT_FEATURES = (
     "ElasticJobsViaWorkloadSlices",
     "KueueDRAIntegration",
@@ -160,9 +160,10 @@ WITHOUT_FEATURES = (
     "TopologyAwareScheduling",
     "VisibilityOnDemand",
 )
-"""Features of Kueue that are on by default and read nodes, pods, devices or other clusters.
+"""Kueue features that are on by default and read nodes, pods, devices or other clusters.
 
-Those of topology-aware scheduling (TAS) are refused without it."""
+Kueue rejects the TAS* features without TopologyAwareScheduling (TAS).
+"""
 KUEUE_CONFIGURATION = f"""\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -199,7 +200,7 @@ KUEUE = Release(
         )
     ),
     role="config/components/rbac/role.yaml",
-    # Kinds that are not installed or not queued by themselves, and what its features need that are off.
+    # Kinds that are not installed, kinds that are not queued directly, and resources of disabled features.
     unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayclusters", "rayjobs", "rayservices")
     | _parts("leaderworkersets", "multikueueclusters", "sparkapplications", "tfjobs", "topologies", "xgboostjobs")
     | {"deployments", "multikueueconfigs", "replicasets", "statefulsets"}
@@ -226,16 +227,16 @@ RELEASES = {
     release.name: release
     for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUEUE)
 }
-"""Every operator by its name, each after those that it requires or follows."""
+"""Operators by name, each after those that it requires or follows."""
 
 ROOM = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
-"""What all operators together ask, should they meet on one node."""
+"""Resource requests of all operators together, for the case that they run on one node."""
 
 
 def needed_releases(names: Iterable[str]) -> list[Release]:
-    """The operators called `names` and those that they require, each after what it requires.
+    """Return the operators called `names` and those that they require, each after its requirements.
 
-    Raises ValueError for a name that is none.
+    Raises ValueError for an unknown name.
     """
     wanted = set(names)
     if unknown := wanted - RELEASES.keys():

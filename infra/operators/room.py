@@ -1,4 +1,4 @@
-"""The room that operators have on the nodes of one machine, beside or within the jobs' share. Pure."""
+"""Capacity of the operators on nodes that share one machine, outside or inside the jobs' share. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from infra.operators.releases import REQUEST, ROOM
 
 
 def reserved(machine: Capacity, num_nodes: int) -> Capacity:
-    """What each of `num_nodes` equal nodes on one machine does not offer: the others' shares, less room for operators.
+    """Return the capacity that each of `num_nodes` equal nodes on one machine must not offer.
 
-    Operators run beside the jobs' shares, as the control plane does. A single node has no more than the machine: there
-    they take their room from the jobs.
+    It is the other nodes' shares, less the capacity of all operators. Operators then run outside the jobs' shares, as
+    the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
     """
     kept = kept_for_other_nodes(machine, num_nodes)
     return Capacity(millicores=max(0, kept.millicores - ROOM.millicores), memory=max(0, kept.memory - ROOM.memory))
 
 
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
-    """What each node has for jobs when `num_operators` operators run, all on that node at worst."""
+    """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
     share = node_share(machine, num_nodes)
     kept, withheld = kept_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
     beside = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)

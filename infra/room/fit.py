@@ -17,7 +17,7 @@ from infra.settings.problem import Problem
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """A pod group: N identical pods of a job, its hosts or others, and what each requests."""
+    """Pod group: N identical pods of a job and the requests of each. A job's hosts are such a group."""
 
     job: int
     """Index of the job."""
@@ -26,34 +26,34 @@ class Ask:
     per_host: Capacity
     """CPUs and memory of each pod."""
     accelerator: str | None
-    """GPU model, TPU type or generation; None for a job on CPU."""
+    """GPU model, TPU type or TPU generation, or None for CPU pods."""
     topology: str | None
     """Topology of the TPU slice."""
     accelerators: int
     """GPUs or TPU chips of each host."""
     queue: bool = False
-    """True if a queue admits it. It may then wait until earlier jobs are done."""
+    """True if a queue admits the job, which can then wait for earlier jobs."""
     suspended: bool = False
-    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
+    """True if the job is suspended. It must fit on an empty platform, but not together with other jobs."""
     key: str = "hosts"
-    """Key of the job that sets the number of pods."""
+    """Key of the job's settings that sets the number of pods."""
     beside: str = ""
-    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+    """Name of pods that are not hosts, such as `parameter servers`. Empty for hosts.
 
-    These pods may be on any node without accelerators, also in several pools.
+    These pods can run on any nodes without accelerators, also in several pools.
     """
 
 
 def misfits(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[Problem]:
-    """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
+    """Return a problem for each job that does not fit on a cloud platform, alone or with earlier jobs."""
     return [each for each in places(offers, asks) if isinstance(each, Problem)]
 
 
 def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem | None]:
-    """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
+    """Return each pod group's pool or problem. None stands for a platform without pools, or for pods of any pool.
 
-    A job is in one pool: the pool with the smallest nodes that has capacity. If a pool can be provisioned in several
-    ways, count its nodes once. A queued job must fit next to jobs without a queue; it may wait for queued jobs. A
+    A job gets the pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count
+    its nodes once. A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A
     suspended job must fit on an empty platform.
     """
     if not offers:
@@ -67,7 +67,7 @@ def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem |
         place, left = _settled(ask, offers, free)
         if ask.suspended:
             by_itself, alone[ask.job] = _settled(ask, offers, alone.get(ask.job) or _whole(offers))
-            # If it fits next to the others, it gets that pool, so that it can resume there.
+            # Prefer the pool in which the job also fits together with the others, so that it can resume there.
             found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
         elif isinstance(place, Problem):
             found[index] = _settled(ask, offers, running)[0]
@@ -78,9 +78,9 @@ def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem |
 
 
 def rooms(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[PoolRoom]:
-    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
+    """Return each pool's remaining capacity for queued jobs, after jobs without a queue.
 
-    A pod without a pool, such as mpirun's, gets the first allowed pool with enough capacity.
+    The system pool comes first.
     """
     _, left = _running(offers, asks)
     found = []
@@ -106,7 +106,7 @@ def rooms(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[PoolRoom]:
 
 
 def _problem(code: str, ask: Ask, key: str, message: str) -> Problem:
-    """Return a problem of a job that does not fit, at the key to change."""
+    """Return the problem of a job that does not fit, at the key to change."""
     return Problem(code, ("jobs", ask.job, *key.split(".")), message)
 
 
@@ -116,7 +116,7 @@ def _whole(offers: Sequence[Offer]) -> list[Nodes]:
 
 
 def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Problem | None], list[Nodes]]:
-    """Place the jobs that are neither queued nor suspended. Return places and remaining nodes per offer."""
+    """Assign the jobs that are neither queued nor suspended. Return pools and remaining nodes per offer."""
     found: dict[int, int | Problem | None] = {}
     free = _whole(offers)
     for index, ask in enumerate(asks):
@@ -126,7 +126,7 @@ def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, in
 
 
 def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Problem | None, list[Nodes]]:
-    """Return a job's place, None for several pools, and the remaining nodes of each offer."""
+    """Assign a pod group. Return its offer or problem, None for several pools, and the remaining nodes per offer."""
     if ask.beside:
         return _spread(ask, offers, free)
     place = _place(ask, offers, free)
@@ -136,9 +136,9 @@ def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int 
 
 
 def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
-    """Place pods without a pool. Return a problem or None, and the remaining nodes of each offer.
+    """Assign pods of any pool. Return a problem or None, and the remaining nodes per offer.
 
-    The pods are spread over all allowed nodes. No node gets more than one pod above the node with the fewest.
+    The pods are spread over all allowed nodes. The number of pods per node differs by at most one.
     """
     plain_nodes = [
         nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
@@ -160,7 +160,7 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Probl
 
 
 def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
-    """Return the index of a job's offer, or why the job does not fit."""
+    """Return the index of a job's offer, or its problem."""
     matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
     if not matching:
         return _problem("capacity.job.accelerator_not_in_pools", ask, "accelerator", _none_has(ask, offers))
@@ -185,7 +185,7 @@ def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Pr
 
 
 def _after(nodes: Nodes, ask: Ask) -> Nodes:
-    """Return the remaining nodes after each host goes to the emptiest node, as the scheduler spreads them."""
+    """Return the remaining nodes after each host goes to the emptiest node, as the scheduler does."""
     left, hosts = Counter(nodes), ask.hosts
     while hosts:
         state = max(state for state, count in left.items() if count and _hosts_on(state, ask))
@@ -216,7 +216,7 @@ def _hosts_on(state: NodeState, ask: Ask) -> int:
 
 
 def _suits(offer: Offer, ask: Ask) -> bool:
-    """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
+    """Return True if the nodes have the job's accelerators, or no accelerators for a CPU job."""
     if ask.accelerator is None:
         return offer.plain
     if is_tpu(ask.accelerator):
@@ -232,7 +232,7 @@ def _accelerators(offers: Sequence[Offer]) -> str:
 
 
 def _forgotten(ask: Ask, offers: Sequence[Offer]) -> str:
-    """Return a hint to add `accelerator` to a job without one, if pools have accelerators."""
+    """Return a hint to set `accelerator`, for a job without one on a platform with accelerators."""
     known = "" if ask.accelerator else _accelerators(offers)
     hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
     return hint if known else ""
@@ -268,7 +268,7 @@ def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Problem:
 
 
 def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Problem:
-    """Return why pods of a job that are not hosts do not fit."""
+    """Return the problem of pods that are not hosts."""
     if not _hosts_on(largest.whole, ask):
         node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
         message = f"{ask.beside} of {ask.per_host} each do not fit on {node}; ask for less, or take larger nodes"
@@ -285,7 +285,10 @@ def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Problem:
 
 
 def _without_queue(offer: Offer) -> str:
-    """https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+    """Return the message for a missing queue.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    """
     return (
         f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "
         "write `queue: NAME`, and it does before the job starts, or give the pool another capacity"

@@ -1,4 +1,4 @@
-"""Offer: the identical nodes of a pool that a cloud platform has for jobs. No Pulumi."""
+"""Offer: identical nodes of a cloud platform's pool for jobs. No Pulumi."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from infra.hardware.eks_nodes import MOST_PODS
 from infra.hardware.tpus import TpuSlice
 
 KEPT_FOR_DAEMONS = Capacity(millicores=300, memory=512 * 2**20)
-"""Estimated requests of a cloud's agents (network, logs, metrics, devices) on a node. Not yet measured."""
+"""Estimated requests of a cloud's agents (network, logs, metrics, devices) on a node. Not measured."""
 
 SYSTEM = "system"
-"""Pool of the nodes that every cluster has."""
+"""Name of the pool that every cluster has."""
 
 PODS_OF_DAEMONS = 10
-"""Pods of such agents on a node; EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
+"""Number of agent pods on a node. EKS has up to eight: network, proxy, identity, disks, health, DCGM, GPUs, EFA."""
 
 NodeState = tuple[int, int, int, int]
 """Remaining capacity of a node: accelerators, millicores, bytes of memory, pods."""
@@ -35,20 +35,20 @@ class Offer:
     gpus: int = 0
     tpu: TpuSlice | None = None
     adapters: int = 0
-    """Elastic Fabric Adapters of each node that pods request as devices."""
+    """Elastic Fabric Adapters of each node, which pods request as devices."""
     queued: bool = False
-    """True if a queue must request the nodes."""
+    """True if nodes are created only when a queue requests them."""
     pods: int = MOST_PODS
-    """Maximum pods of each node."""
+    """Maximum number of pods of each node."""
 
     @property
     def plain(self) -> bool:
-        """True if the nodes have no accelerators, and so no taint that keeps pods away."""
+        """True if the nodes have no accelerators, and therefore no taint."""
         return self.gpu is None and self.tpu is None
 
     @property
     def open(self) -> bool:
-        """True if pods without a node selector may run there."""
+        """True if pods without a node selector can run on the nodes."""
         return self.plain and not self.queued
 
     @property
@@ -59,5 +59,5 @@ class Offer:
 
 
 def without_daemons(node: Capacity, kept: Capacity = KEPT_FOR_DAEMONS) -> Capacity:
-    """Return a node's capacity minus the requests of the cloud's agents."""
+    """Return a node's capacity without the requests of the cloud's agents."""
     return Capacity(millicores=node.millicores - kept.millicores, memory=node.memory - kept.memory)

@@ -1,4 +1,4 @@
-"""PoolRoom: the total capacity of a pool's nodes for queued jobs. Pure."""
+"""PoolRoom: total capacity of a pool's nodes for queued jobs. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from infra.hardware import Capacity
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRoom:
-    """Total capacity of identical nodes, minus the requests of jobs without a queue."""
+    """Total capacity of identical nodes, without the requests of jobs without a queue."""
 
     pool: str
     """Name of the pool."""
     room: Capacity
     """CPUs and memory."""
     devices: Mapping[str, int] = field(default_factory=dict)
-    """Accelerators and network adapters by Kubernetes' names."""
+    """Accelerators and network adapters, by Kubernetes resource."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes, with which pods select this pool."""
+    """Labels of the nodes, by which pods select this pool."""
     on_request: bool = False
     """True if nodes are created only on request, all nodes of a job at once."""
     taint: str | None = None
-    """Key of the taint that keeps other pods away."""
+    """Key of the taint that keeps other pods off the nodes."""

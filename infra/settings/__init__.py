@@ -1,1 +1,1 @@
-"""How settings are read, checked and refused, whatever they are of."""
+"""Parsing and validation of settings."""

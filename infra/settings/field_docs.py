@@ -1,4 +1,4 @@
-"""The sentence below each field of a section of the settings, read from the source when somebody asks. Pure."""
+"""Docstrings below the fields of settings sections, parsed from the source on demand. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 
 def field_sentences(section: type[BaseModel]) -> dict[str, str]:
-    """Field -> the sentence below it, of a section and of those that it builds on.
+    """Return the docstring of each field of a section and of its base classes.
 
-    Pydantic can do the same (`use_attribute_docstrings`), but does so at each start of the program, for a quarter of
-    the time that the settings take to import; only a refusal and the reference need them.
+    Pydantic's `use_attribute_docstrings` parses the source at each import. That adds a quarter to the import time of
+    the settings. Only error messages and the reference need these texts.
     """
     found: dict[str, str] = {}
     for each in reversed(section.__mro__):

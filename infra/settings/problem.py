@@ -50,5 +50,5 @@ class Problem:
 
 
 def _shown(key: str) -> str:
-    """Return the key, or dots for one with a secret in it, such as `DB_PASSWORD:hunter2`, which lacks a blank."""
+    """Return the key, or dots if it contains a secret. `DB_PASSWORD:hunter2`, without a space, is such a key."""
     return "..." if is_in(key.replace(":", ": ")) else key

@@ -1,4 +1,4 @@
-"""Turns what is wrong with a configuration into lines that say key, value, what is allowed and what to do."""
+"""Conversion of pydantic's errors to messages that name the key, the value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infra.settings.problem import Path, Problem
 from infra.settings.suggestions import unknown_key
 
 SKIPPED = "; `check_availability: false` of the platform skips this"
-"""Ends a message that rests on what a cloud was known to offer."""
+"""Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"
 """Key of the settings whose values are never shown."""
@@ -36,20 +36,20 @@ BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", 
 
 MAPPINGS = {
     "environment": "names of variables, as in `NCCL_DEBUG: INFO` or `A: '1'`",
-    "flags": "flags of the trainer without their dashes, those of docs/config.md, as in `epochs: 2`",
+    "flags": "flags of the trainer without dashes, listed in docs/config.md, as in `epochs: 2`",
     "secrets": "names of variables, as in `WANDB_API_KEY: wandb`",
 }
-"""What the keys are of mappings that have no fields."""
+"""Descriptions of the keys of mappings that have no fields."""
 
 DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
-"""A time with its unit."""
+"""Duration with its unit."""
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UNITS = {"seconds": 1, "hours": 3600}
-"""Of the keys that end so."""
+"""Seconds of each unit that can end a key."""
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be used; the message has one line for each problem."""
+    """Invalid configuration; the message has one line for each problem."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -59,22 +59,22 @@ class ConfigError(ValueError):
 def problems_of(
     error: ValidationError, model: type[BaseModel], written: Mapping[Path, str] = MappingProxyType({})
 ) -> list[Problem]:
-    """The problems that pydantic found in a configuration of type `model`, in the order of its fields.
+    """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
 
-    `written` has how numbers are written, where that is known.
+    `written` has the source text of numbers, where it is known.
     """
     errors = error.errors(include_url=False)
-    # A default that follows from other fields cannot be had where those are wrong, which is said already.
+    # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
     return [_problem(each, model, written) for each in errors if each["type"] != "default_factory_not_called"]
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path, str]) -> Problem:
-    """One problem, in our words."""
+    """Convert one pydantic error to a problem."""
     place = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     code = f"settings.{CODES.get(kind, kind)}"
     if SECRETS in place.path:
-        # Whoever writes a secret in the place of its name should not find it in a log as well.
+        # The value may be a secret instead of its name, and must not reach a log.
         value = PydanticUndefined
     if kind == "missing":
         return Problem(code, place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
@@ -90,25 +90,25 @@ def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path,
         return Problem(code, place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
     message = _allowed(kind, str(error["msg"]), context, place, value)
     if error["loc"][-1] == "[key]":
-        # What is wrong with a key says the path; the value is another.
+        # The path contains the invalid key. The value belongs to another error.
         return Problem(f"settings.key.{CODES.get(kind, kind)}", place.path, f"the name {message}")
     return Problem(code, place.path, message, value)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in the model an error is."""
+    """Position of an error in the model."""
 
     path: Path
     field: FieldInfo | None
     siblings: tuple[str, ...]
     sections: tuple[type[BaseModel], ...]
     owner: type[BaseModel] | None = None
-    """The section that has the field."""
+    """Section that contains the field."""
 
 
 def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
-    """Follow pydantic's location, which has the tags of unions between the keys, through the model."""
+    """Return the place of a pydantic location, which has the tags of unions between the keys."""
     sections: tuple[type[BaseModel], ...] = (model,)
     place = _Place((), None, (), sections)
     for part in location:
@@ -126,7 +126,7 @@ def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models inside a type."""
+    """Yield the models inside a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for argument in get_args(annotation):
@@ -134,20 +134,20 @@ def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _tag(section: type[BaseModel]) -> str | None:
-    """The `kind` that singles out a section of a union."""
+    """Return the `kind` that selects a section of a union."""
     field = section.model_fields.get("kind")
     return str(get_args(field.annotation)[0]) if field else None
 
 
 def _sentence(place: _Place) -> str:
-    """What the field is for, as its section says below it."""
+    """Return the docstring of the field."""
     sentences = field_sentences(place.owner) if place.owner else {}
     key = next((part for part in reversed(place.path) if part in sentences), "")
     return sentences.get(str(key), "").rstrip(".").replace("\n", " ")
 
 
 def _example(place: _Place) -> str:
-    """The key with a value that is right: the field's example, else its default, else its least."""
+    """Return the key with a valid value: the field's example, default or minimum."""
     key, field = place.path[-1], place.field
     if field is None:
         return f"`{key}`"
@@ -163,7 +163,7 @@ def _example(place: _Place) -> str:
 
 
 def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, value: object) -> str:
-    """What may stand there instead of a value."""
+    """Return the message for an invalid value."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
@@ -177,14 +177,14 @@ def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, va
         return _quoted(place, "")
     if kind in ("model_type", "dict_type"):
         keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields)
-        keys = keys or MAPPINGS.get(str(place.path[-1]), "yours to choose")
+        keys = keys or MAPPINGS.get(str(place.path[-1]), "any names")
         if len(place.sections) > 1:
-            keys = f"kind, which is one of {', '.join(filter(None, map(_tag, place.sections)))}, and those of the kind"
-        return f"must be a mapping, one `key: value` a line; keys: {keys}"
+            keys = f"kind (one of {', '.join(filter(None, map(_tag, place.sections)))}) and the keys of that kind"
+        return f"must be a mapping, one `key: value` per line; keys: {keys}"
     if kind.startswith("bool_"):
         return f"must be true or false, without quotes; write {_example(place)}"
     if kind == "tuple_type":
-        return "must be a list; begin each entry with `- `"
+        return "must be a list; start each entry with `- `"
     return f"is not allowed: {message}; {_sentence(place)}"
 
 
@@ -193,7 +193,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_of(text: str, value: object) -> bool:
-    """Whether a number is the one that a text says."""
+    """Return True if a text is written for this number."""
     try:
         return float(text) == value
     except ValueError:
@@ -201,13 +201,13 @@ def _is_of(text: str, value: object) -> bool:
 
 
 def _quoted(place: _Place, text: str) -> str:
-    """Asks for a string: the text, or else an example."""
+    """Ask for a string: the text, or else an example."""
     example = f"`{place.path[-1]}: '{text}'`" if text and isinstance(place.path[-1], str) else _example(place)
-    return f"must be a string, in quotes where YAML sees something else; write {example}"
+    return f"must be a string, in quotes if YAML reads another type; write {example}"
 
 
 def _meant(expected: str, value: object) -> str:
-    """The legal values, of pydantic's list of them, and where quotes alone are wrong, the value as it is right."""
+    """Format pydantic's list of legal values. Add the value itself if only its quotes are wrong."""
     legal = expected.replace(" or ", ", ").split(", ")
     values = "one of " + ", ".join(legal).replace("'", "")
     if f"'{value}'" in legal:
@@ -216,7 +216,7 @@ def _meant(expected: str, value: object) -> str:
 
 
 def _nearest(place: _Place, value: object) -> str:
-    """The key with the number in its range that is the nearest to what is there, or else an example."""
+    """Return the key with the valid number nearest to the value, or else an example."""
     above, least, most = _bounds(place.field)
     key = str(place.path[-1])
     unit, time = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -235,14 +235,14 @@ def _nearest(place: _Place, value: object) -> str:
 
 
 def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float | None]:
-    """The number that a field is above, its least and its most; None where it has no such bound."""
+    """Return a field's exclusive minimum, minimum and maximum. Each is None if unset."""
     bounds: dict[type, Any] = {type(bound): bound for bound in _constraints(field)}
     above, least, most = (getattr(bounds.get(kind), name, None) for kind, name in ((Gt, "gt"), (Ge, "ge"), (Le, "le")))
     return above, least, most
 
 
 def _range(field: FieldInfo | None) -> str:
-    """The numbers that a field takes."""
+    """Describe the range of numbers that a field accepts."""
     above, least, most = _bounds(field)
     if above is not None:
         return f"a number above {above}" + (f" and at most {most}" if most is not None else "")
@@ -252,7 +252,7 @@ def _range(field: FieldInfo | None) -> str:
 
 
 def _constraints(field: FieldInfo | None) -> Iterator[object]:
-    """The bounds of a field, those inside an optional type included."""
+    """Yield the constraints of a field, including those inside an optional type."""
     if field is not None:
         yield from field.metadata
         for member in get_args(field.annotation):

@@ -1,4 +1,4 @@
-"""What to write in the place of a key that there is not. Pure."""
+"""Suggestions for unknown keys. Pure."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ OUR_KEYS = {
     "timeout": "deadline_seconds",
     "wandb": "flags.wandb",
 }
-"""Our keys by what Kubernetes, torchrun, the clouds and other launchers call the same; a dot is before a key of a part.
+"""Trainyard's keys by their names in Kubernetes, torchrun, the clouds and other launchers.
 
-`ttl` is of the stack; in a job it may be its deadline, for a job that is deleted after its end is made again.
+`section.key` is a key inside a section. `TIME_TO_LIVE` has the keys for `ttl`: the stack's TTL
+or a job's deadline. Jobs have no TTL, because `pulumi up` would recreate a deleted job.
 """
 TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
 def unknown_key(key: str, allowed: Sequence[str]) -> str:
-    """What is wrong with a key beside which those of `allowed` may stand."""
+    """Return the error message for an unknown key, with the nearest key of `allowed`."""
     return f"unknown key; {_remedy(key, allowed)}; allowed here: {', '.join(allowed)}"
 
 

@@ -1,4 +1,4 @@
-"""The base of every config section, and the named scalar types that their fields have. No Pulumi."""
+"""Base class of every settings section, and the scalar types of their fields. No Pulumi."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _IMAGE = re.compile(
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LONGEST_SECRET_NAME = 32
-"""Shorter than the keys that services give, so that a key in the place of its name is noticed."""
+"""Maximum length of a secret's name. API keys are longer, so a key in place of its name is rejected."""
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 OPERATORS_NAMESPACE = "trainyard-operators"
-"""Where the operators are."""
+"""Namespace of the operators."""
 SYSTEMS_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
-"""Those that Kubernetes and GKE have for themselves; what runs there may be taken for a part of the cluster."""
-BARE_BUCKET = "no dots, no gs:// and no s3://; write for example 'team-checkpoints'"
-"""Ends the message about a bucket's name."""
+"""Namespaces of Kubernetes and GKE. Workloads in them can be mistaken for system components."""
+BARE_BUCKET = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
+"""Ending of the error message for an invalid bucket name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
 
 class Section(BaseModel):
-    """A part of the stack's configuration: immutable, no unknown key, no silent conversion."""
+    """Section of the stack's configuration: immutable, strict, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def matched(pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
-    """A check that refuses, with `message`, what `pattern` does not match as a whole or is longer than `limit`."""
+    """Return a validator that rejects values longer than `limit` or not fully matched by `pattern`."""
 
     def check(value: str) -> str:
         if len(value) > limit or not pattern.fullmatch(value):
@@ -46,7 +46,7 @@ def matched(pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterV
 
 
 def _cpu(value: object) -> object:
-    """Accept numbers beside strings; leave other types to the type check."""
+    """Normalise strings and numbers. Leave other types to the type check."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return format_cpu(parse_cpu(str(value)))
     return value
@@ -68,11 +68,9 @@ def _image(value: str) -> str:
 
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
-        raise ValueError("must be letters, digits and '_', first no digit; write for example 'NCCL_DEBUG'")
+        raise ValueError("must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'")
     if value.startswith(("PET_", "TRAINYARD_")):
-        raise ValueError(
-            "is set by Trainyard itself: remove it; any name without the prefix PET_ or TRAINYARD_ is allowed"
-        )
+        raise ValueError("is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it")
     return value
 
 
@@ -111,17 +109,17 @@ def _cidr(value: str) -> str:
             raise ValueError("has no prefix length")
         network = IPv4Network(value, strict=False)
     except ValueError as error:
-        raise ValueError("must be a range of IPv4 addresses; write for example '10.0.0.0/20'") from error
+        raise ValueError("must be an IPv4 address range; write for example '10.0.0.0/20'") from error
     address = value.partition("/")[0]
     if address != str(network.network_address):
         raise ValueError(
-            f"must be a range of IPv4 addresses, and {address} is inside one: write the range itself, '{network}'"
+            f"must be an IPv4 address range, and {address} is an address in one; write the range, '{network}'"
         )
     return str(network)
 
 
 def _reaching(value: str) -> str:
-    """Accept a range; say how one address is written where it is one that is meant."""
+    """Return a valid range. For a single address, suggest both its network and its /32 range."""
     try:
         return _cidr(value)
     except ValueError as error:
@@ -130,18 +128,18 @@ def _reaching(value: str) -> str:
             alone = IPv4Network(address)
         except ValueError:
             raise error from None
-        raise ValueError(f"{error}, or '{alone}' for this address alone") from error
+        raise ValueError(f"{error}, or '{alone}' for this address only") from error
 
 
 def _one_or_many(value: object) -> object:
-    """One value as a list of one."""
+    """Return a single value as a tuple."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
 def not_made_here(value: str) -> str | None:
-    """Why a stack may not make a namespace, and remove it; None where it may."""
+    """Return an error if a stack may not create and delete this namespace, else None."""
     if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
-        return "must be a namespace of the stack's own, which goes when the stack goes; write for example 'training'"
+        return "must be a namespace that the stack can create and delete; write for example 'training'"
     return None
 
 
@@ -154,35 +152,35 @@ def _namespace(value: str) -> str:
 def _given_namespace(value: str) -> str:
     if value == OPERATORS_NAMESPACE or value in SYSTEMS_NAMESPACES or value.startswith("gke-managed-"):
         owner = "Trainyard's operators" if value == OPERATORS_NAMESPACE else "the cluster itself"
-        raise ValueError(f"is the namespace of {owner}, where no jobs belong; write for example 'training'")
+        raise ValueError(f"is the namespace of {owner} and not for jobs; write for example 'training'")
     return value
 
 
 ONE_OR_MANY = BeforeValidator(_one_or_many)
-"""Of a tuple that may be written as a single value."""
+"""Validator of a tuple that can be written as a single value."""
 DnsLabel = Annotated[str, AfterValidator(check_label)]
-"""A name that Kubernetes accepts for a Service, a host and a label."""
+"""Valid Kubernetes name for a Service, a host and a label."""
 Cpu = Annotated[str, BeforeValidator(_cpu)]
-"""A number of CPUs, as Kubernetes writes it."""
+"""Number of CPUs in Kubernetes notation."""
 Memory = Annotated[str, BeforeValidator(_memory)]
-"""A size of memory or storage, as Kubernetes writes it."""
+"""Size of memory or storage in Kubernetes notation."""
 Image = Annotated[str, AfterValidator(_image)]
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
-"""Name of an environment variable that is free to set."""
+"""Name of an environment variable that Trainyard does not set."""
 SecretName = Annotated[str, AfterValidator(_secret)]
 """Name of a secret of the stack's configuration."""
 FlagName = Annotated[str, AfterValidator(_flag)]
 """Name of a trainer flag."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
-"""A range of IPv4 addresses."""
+"""IPv4 address range."""
 ReachingCidr = Annotated[str, AfterValidator(_reaching)]
-"""A range of IPv4 addresses that reach something, which may well be one address."""
+"""IPv4 address range of clients. It can be a single address."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 """Value of a trainer flag."""
 Text = Annotated[str, PlainValidator(_text)]
 """Value of an environment variable."""
 NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
-"""A namespace that a stack may make, change and remove."""
+"""Namespace that a stack can create, change and delete."""
 GivenNamespaceName = Annotated[DnsLabel, AfterValidator(_given_namespace)]
-"""A namespace of a cluster of the user's, which a stack may make or be given."""
+"""Namespace of an existing cluster, created by the stack or already there."""

@@ -1,4 +1,4 @@
-"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack in the environment's STACK."""
+"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack in the environment variable STACK."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(PROJECT))
 
-from pulumi_policy import (  # noqa: E402  (the engine runs this file alone: the project is put on the path first)
+from pulumi_policy import (  # noqa: E402  (the engine runs this file by itself, so the project must be on the path first)
     EnforcementLevel,
     PolicyPack,
     ReportViolation,
@@ -32,11 +32,11 @@ LEVELS = {
 
 
 UNKNOWN = "(not known before the update)"
-"""What stands for a value that another resource gives only when it is there."""
+"""Placeholder for a value that is unknown before the update."""
 
 
 def plain(found: Any) -> Any:
-    """The engine's view of inputs as dictionaries and lists, which is what rules read."""
+    """Return the engine's proxies of inputs as dictionaries and lists, which the rules read."""
     if isinstance(found, Mapping):
         return {key: _known(found, key) for key in found}
     if isinstance(found, Sequence) and not isinstance(found, str):
@@ -52,7 +52,7 @@ def _known(found: Any, key: Any) -> Any:
 
 
 def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationArgs, ReportViolation], None]:
-    """The rule as the engine calls it."""
+    """Return the rule as a validation function for the engine."""
 
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
         excused = (rule.name, args.name) in settings.exceptions

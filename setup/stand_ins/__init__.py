@@ -1,1 +1,1 @@
-"""Stand-ins for the Python language host and the launcher of dynamic resources, which the CLI's module lacks."""
+"""Stand-ins for the Python language host and the launcher of dynamic resources, which the CLI's Go module lacks."""

@@ -1,4 +1,4 @@
-"""Makes the messages in `pulumi.runtime.proto` importable one by one, without the SDK, which costs a start 0.3 s."""
+"""Makes single modules of `pulumi.runtime.proto` importable without the SDK, whose import takes 0.3 s."""
 
 import importlib.util
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def install() -> None:
-    """Put bare packages in the place of the SDK's, in a process that uses nothing else of it."""
+    """Replace the SDK's packages by empty ones, in a process that needs no other parts of the SDK."""
     specification = importlib.util.find_spec("pulumi")
     if specification is None or not specification.submodule_search_locations:
         raise ImportError("the Pulumi SDK is not installed in this environment")

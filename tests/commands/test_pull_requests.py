@@ -84,7 +84,7 @@ def test_raise_a_count_beyond_quota() -> None:
 def test_open_a_bucket() -> None:
     found = text(changed(), program={"gke-dist-bucket": {"publicAccessPrevention": "inherited"}})
     assert "fails" in found.splitlines()[0]
-    assert "- **gke-dist-bucket: may be made public (private-buckets)**" in found
+    assert "- **gke-dist-bucket: can be made public (private-buckets)**" in found
     assert "- `gke-dist-bucket`: publicAccessPrevention" in found
 
 

@@ -64,7 +64,7 @@ def test_another_text_has_another_name(tmp_path: Path) -> None:
         (None, "is not a file of"),
         (b"\xff\xfe", "is no text in UTF-8; save it as that"),
         (b"#" * (MOST_BYTES + 1), "go into a pod; build an image with it"),
-        (b"key = 'AKIA" + b"Q" * 16 + b"'", "has an access key of AWS in clear"),
+        (b"key = 'AKIA" + b"Q" * 16 + b"'", "contains an access key of AWS in clear"),
     ],
 )
 def test_what_cannot_go_is_refused(

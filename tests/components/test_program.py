@@ -220,7 +220,7 @@ def test_a_secret_of_the_stack_reaches_the_jobs_secret_and_nothing_else(cluster:
 
 
 def test_a_secret_in_clear_ends_the_program(cluster: dict[str, Any]) -> None:
-    with pytest.raises(pulumi.RunError, match="have secrets:wandb in clear") as caught:
+    with pytest.raises(pulumi.RunError, match="contain secrets:wandb in clear") as caught:
         program(cluster, SECRET_JOB, clear=("wandb",))
     assert "canary" not in str(caught.value)
 

@@ -83,7 +83,7 @@ def test_levels_and_exceptions_of_the_stack() -> None:
 
 def test_the_stack_names_rules_that_exist() -> None:
     values = {"platform": {"kind": "local", "nodes": 1}, "jobs": [], "policy": {"levels": {"limits": "advisory"}}}
-    with pytest.raises(ConfigError, match="is no rule"):
+    with pytest.raises(ConfigError, match="is not a rule"):
         parse(values)
     values["policy"] = {"exceptions": [{"rule": "limits-set", "resource": "a", "reason": "short"}]}
     with pytest.raises(ConfigError, match="reason"):

@@ -82,7 +82,7 @@ def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str],
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["Pulumi.none.yaml"]) == 1
     said = capsys.readouterr().err
-    assert "Pulumi.none.yaml: no such file; the stacks that have one are dev, eks, gke-tpu" in said
+    assert "Pulumi.none.yaml: no such file; stacks with a file: dev, eks, gke-tpu" in said
 
 
 def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> None:
@@ -120,14 +120,17 @@ def test_nobody_else_reads_pulumis_configuration() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("platform: {kind: local}", r"platform: nobody reads that at the left margin; indent it under `config:`"),
-        ("trainyard:platform: {kind: local}\ntrainyard:jobs: []", r"trainyard:platform, trainyard:jobs: nobody reads"),
-        ("config: {platform: {kind: local}, jobs: []}\ntrainyard:budget: -5", r"trainyard:budget: .* left margin"),
+        ("platform: {kind: local}", r"platform: top-level key is ignored; move it under `config:`"),
+        ("trainyard:platform: {kind: local}\ntrainyard:jobs: []", r"trainyard:platform, trainyard:jobs: top-level key"),
+        (
+            "config: {platform: {kind: local}, jobs: []}\ntrainyard:budget: -5",
+            r"trainyard:budget: top-level key is ignored",
+        ),
         ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
         ("config: &a\n  trainyard:jobs: [*a]", r"value of trainyard:jobs is an alias of what it is in"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
-            r"trainyrd:platform: nobody reads that; write trainyard:platform",
+            r"trainyrd:platform: unknown namespace; write trainyard:platform",
         ),
     ],
 )
@@ -157,7 +160,7 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
 
 def test_a_key_that_is_there_with_its_namespace_and_without(tmp_path: Path) -> None:
     text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
-    with pytest.raises(ValueError, match="jobs is there as trainyard:jobs too; write it once"):
+    with pytest.raises(ValueError, match="jobs is also there as trainyard:jobs; write it once"):
         load_file(write(tmp_path, text))
 
 
@@ -165,8 +168,8 @@ def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "Pulumi.bytes.yaml").write_bytes(b"\xff")
     assert main([str(tmp_path), str(tmp_path / "Pulumi.bytes.yaml")]) == 1
     folder, text = capsys.readouterr().err.splitlines()
-    assert folder == f"{tmp_path}: cannot be read (Is a directory); name a file that you may read"
-    assert text == "Pulumi.bytes.yaml: is no text in UTF-8; save it as that"
+    assert folder == f"{tmp_path}: cannot be read (Is a directory); use a readable file"
+    assert text == "Pulumi.bytes.yaml: is not UTF-8 text; save it as UTF-8"
 
 
 def test_a_check_of_nothing_passes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +183,7 @@ def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(
     monkeypatch.setenv("JOB", "typo")
     path = write(tmp_path, "config: {platform: {kind: local}, jobs: []}")
     assert main([str(path)]) == 1
-    assert capsys.readouterr().err.startswith(f"{path} with JOB=typo in the place of its jobs: 1 problem(s)\n")
+    assert capsys.readouterr().err.startswith(f"{path} with JOB=typo instead of its jobs: 1 problem(s)\n")
 
 
 def test_the_reference_is_current() -> None:

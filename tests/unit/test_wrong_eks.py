@@ -18,7 +18,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         eks(zones=["us-west-2a", "us-west-2z"]),
         ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
     ),
-    "zones that differ by account": (eks(region="us-west-1"), ("platform.zones", "write yours", "us-west-1c")),
+    "zones that differ by account": (eks(region="us-west-1"), ("platform.zones", "write two of yours", "us-west-1c")),
     "P5 where there is none": (
         eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
         ("pools[0].machine_type", "sa-east-1 has no p5", "us-east-1"),
@@ -50,15 +50,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "small VPC": (eks(network={"vpc": "10.0.0.0/24"}), ("network.vpc", "/16, /17 or /18")),
     "admin that is none": (eks(admins=["me"]), ("platform.admins[0]", "ARN")),
-    "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "S3 keeps for itself")),
+    "bucket with S3's own ending": (eks(bucket={"name": "abc-s3alias"}), ("bucket.name", "that S3 reserves")),
     "name too long for the bucket's": (eks(name="a" * 60), ("platform.name", "at most 48", "`bucket.name`")),
     "more nodes than addresses": (
         group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
-        ("network.vpc", "leaves 4091 addresses in each zone", "the 5001 nodes in us-west-2a hold 100020"),
+        ("network.vpc", "leaves 4091 addresses in each zone", "the 5001 nodes in us-west-2a need 100020"),
     ),
     "more nodes than their spare addresses leave": (
         group(machine_type="p5.48xlarge", nodes=41, zones="us-west-2a") | {"network": {"vpc": "10.0.0.0/18"}},
-        ("network.vpc", "leaves 4091 addresses in each zone", "hold 4120"),
+        ("network.vpc", "leaves 4091 addresses in each zone", "need 4120"),
     ),
     "version without quotes": (
         eks(kubernetes_version=1.36),
@@ -69,9 +69,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "flex-start on AWS": (group(**P5, capacity="flex-start"), ("capacity", "on-demand, spot, 'reservation:cr-")),
     "two capacities on AWS": (
         group(capacity=["spot", "on-demand"]),
-        ("pools[0].capacity", "has one", "`capacity: spot`, and a further pool"),
+        ("pools[0].capacity", "must be one of", "`capacity: spot`, and add a pool"),
     ),
-    "S3 bucket with dots": (eks(bucket={"name": "a.example.com"}), ("bucket.name", "no dots")),
+    "S3 bucket with dots": (eks(bucket={"name": "a.example.com"}), ("bucket.name", "without dots")),
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "one zone": (eks(zones=["us-west-2a"]), ("eks.zones.count", "platform.zones")),

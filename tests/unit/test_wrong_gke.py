@@ -34,9 +34,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "region that there is not": (gke(zone="us-centrel1-a"), ("platform.zone", "write one of us-central1-a")),
     "zone of a pool that there is not": (
         pool(machine_type="n2-standard-4", zones="us-central1-q"),
-        ("pools[0].zones", "us-central1-q is no zone", "us-central1-a"),
+        ("pools[0].zones", "us-central1-q is not a zone", "us-central1-a"),
     ),
-    "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "stack's own")),
+    "namespace of Kubernetes": (gke(namespace="kube-system"), ("platform.namespace", "that the stack can create")),
     "misspelt key of GKE": (
         gke(machine_type="x"),
         ("platform.machine_type", "unknown key", "allowed here: kind, proj"),
@@ -51,14 +51,14 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "bucket in capitals": (gke(bucket={"name": "Bucket"}), ("platform.bucket.name", "3 to 63 lower-case")),
     "registry elsewhere": (gke(registry={"host": "docker.io"}), ("platform.registry.host", "gcr.io")),
     "image with a tag": (gke(image={"name": "a:1"}), ("platform.image.name", "without registry and tag")),
-    "image not by digest": (gke(image={"prebuilt": "a/b:1"}), ("platform.image.prebuilt", "by its digest")),
+    "image not by digest": (gke(image={"prebuilt": "a/b:1"}), ("platform.image.prebuilt", "must have a digest")),
     "Python 3.8": (gke(image={"python_version": "3.8"}), ("image.python_version", "3.11, 3.12, 3.13")),
     "Python without quotes": (gke(image={"python_version": 3.12}), ("3.11, 3.12, 3.13, in quotes: '3.12'",)),
     "topology without quotes": (pool(topology=16), ("pools[0].topology = 16", "must be a string", "`topology: '16'`")),
-    "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "range of IPv4 addresses", "/20")),
+    "range that is none": (gke(network={"nodes": "10.0.0.0"}), ("network.nodes", "IPv4 address range", "/20")),
     "range with host bits": (
         gke(network={"nodes": "10.0.0.1/20"}),
-        ("nodes", "range of IPv4", "itself, '10.0.0.0/20'"),
+        ("nodes", "IPv4 address range", "the range, '10.0.0.0/20'"),
     ),
     "address for a range": (
         gke(authorized_networks=["203.0.113.7/24"]),
@@ -66,34 +66,40 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "project by its number": (
         gke(project=123456789012),
-        ("platform.project = 123456789012", "its id", "gcloud projects describe 123456789012 "),
+        ("platform.project = 123456789012", "the project's id", "gcloud projects describe 123456789012 "),
     ),
     "capacities in one text": (
         pool(capacity="spot,reservation:x"),
         ("capacity[0]", "list", "`capacity: [spot, reservation:x]`"),
     ),
-    "bucket with dots": (gke(bucket={"name": "a.example.com"}), ("bucket.name", "no dots", "'team-checkpoints'")),
-    "bucket with its scheme": (gke(bucket={"name": "gs://a"}), ("bucket.name", "no gs://")),
+    "bucket with dots": (gke(bucket={"name": "a.example.com"}), ("bucket.name", "without dots", "'team-checkpoints'")),
+    "bucket with its scheme": (gke(bucket={"name": "gs://a"}), ("bucket.name", "without dots, gs://")),
     "soft delete for a day": (gke(bucket={"soft_delete_days": 1}), ("soft_delete_days", "integer from 7 to 90")),
     "yes in quotes": (gke(regional="yes"), ('platform.regional = "yes"', "must be true or false")),
     "small disk": (pool(disk_size_gb=10), ("pools[0].disk_size_gb = 10", "integer from 15")),
     "unknown disk": (pool(disk_type="ssd"), ("pools[0].disk_type", "pd-ssd, pd-balanced")),
-    "unknown capacity": (pool(capacity="cheap"), ("pools[0].capacity", "write on-demand, spot, flex-start, queued")),
+    "unknown capacity": (
+        pool(capacity="cheap"),
+        ("pools[0].capacity", "must be one of on-demand, spot, flex-start, queued"),
+    ),
     "run of a month": (pool(max_run_hours=720), ("max_run_hours", "integer from 1 to 168", "`max_run_hours: 168`")),
     "no pool name": (gke(pools=[{}]), ("platform.pools[0].name: is missing", "add `name: gpus`")),
     "control plane /24": (gke(network={"control_plane": "172.16.0.0/24"}), ("network.control_plane", "must be a /28")),
     "subnet too small": (
         gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
-        ("network.nodes", "has 12 addresses, and up to 23 nodes take 23"),
+        ("network.nodes", "has 12 addresses, and up to 23 nodes need 23"),
     ),
     "pod range too small": (
         gke(network={"pods": "10.64.0.0/24"}),
-        ("network.pods", "has 256 addresses, and up to 5 nodes take 896"),
+        ("network.pods", "has 256 addresses, and up to 5 nodes need 896"),
     ),
-    "namespace of the operators": (gke(namespace="trainyard-operators"), ("platform.namespace", "stack's own")),
+    "namespace of the operators": (
+        gke(namespace="trainyard-operators"),
+        ("platform.namespace", "that the stack can create"),
+    ),
     "host of a TPU without its TPU": (
         pool(machine_type="ct5p-hightpu-4t"),
-        ('pools[0].machine_type = "ct5p-hightpu-4t"', "is a host of TPU v5p", "write `accelerator: v5p-...`"),
+        ('pools[0].machine_type = "ct5p-hightpu-4t"', "is a machine type of TPU v5p", "write `accelerator: v5p-...`"),
     ),
     "system pool of one CPU": (
         gke(system_pool={"machine_type": "n1-standard-1"}),
@@ -108,8 +114,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         gke(zone="us-central2-b", system_pool={"machine_type": "e2-standard-4"}, pools=[]),
         ("system_pool.machine_type", "has no E2"),
     ),
-    "too little maintenance": (gke(maintenance={"days": ["SA"], "hours": 4}), ("maintenance.days", "GKE asks for 48")),
-    "two pools of one name": (gke(pools=[{"name": "a"}, {"name": "a"}]), ("pools[1].name", "pools[0]", "must differ")),
+    "too little maintenance": (gke(maintenance={"days": ["SA"], "hours": 4}), ("maintenance.days", "GKE requires 48")),
+    "two pools of one name": (
+        gke(pools=[{"name": "a"}, {"name": "a"}]),
+        ("pools[1].name", "pools[0]", "must be unique"),
+    ),
     "pool name too long with suffix": (
         gke(pools=[{"name": "a" * 35, "capacity": ["reservation:r", "spot"], **A3}]),
         ("pools[0].name", "at most 40"),
@@ -121,9 +130,12 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("pools[0].machine_type", "at most 12 vCPUs"),
     ),
     "T4 on N2": (pool(machine_type="n2-standard-4", accelerator="nvidia-tesla-t4"), ("machine_type", "N1 family")),
-    "H100 on N1": (pool(accelerator="nvidia-h100-80gb"), ("pools[0].machine_type", "it comes with a3-highgpu-1g")),
+    "H100 on N1": (pool(accelerator="nvidia-h100-80gb"), ("pools[0].machine_type", "available with a3-highgpu-1g")),
     "four GPUs of an A3": (pool(**A3, accelerators_per_node=4), ("accelerators_per_node = 4", "exactly 8")),
-    "unknown GPU": (pool(accelerator="nvidia-t4"), ("pools[0].accelerator", "is no accelerator", "nvidia-tesla-t4")),
+    "unknown GPU": (
+        pool(accelerator="nvidia-t4"),
+        ("pools[0].accelerator", "is not an accelerator", "nvidia-tesla-t4"),
+    ),
     "unknown machine": (pool(machine_type="n1-standard-5"), ("machine_type", "n1-standard-4")),
     "V100 in a zone without": (
         pool(accelerator="nvidia-tesla-v100", platform_zone="us-east4-a"),
@@ -144,15 +156,15 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "secrets without a key": (gke(secrets_key="mine"), ("platform.secrets_key", "cryptoKeys")),
     "more at least than at most": (pool(min_nodes=3), ("min_nodes = 3", "at most the number of nodes, 2")),
-    "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "it is for GPUs of g2", "write on-demand, spot")),
+    "flex-start on N1": (pool(capacity="flex-start"), ("capacity", "which is for GPUs of g2", "write on-demand, spot")),
     "services of four addresses": (gke(network={"services": "10.32.0.0/30"}), ("network.services", "/16 to /27")),
     "an image for nothing": (gke(image={"platforms": []}), ("image.platforms", "one or more")),
-    "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "starts from 0")),
+    "flex-start with nodes that stay": (pool(**A3, capacity="flex-start", min_nodes=1), ("min_nodes", "scales from 0")),
     "flex-start on an old cluster": (
         pool(**A3, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"),
         ("capacity", "1.32 or newer"),
     ),
-    "compact N1": (pool(compact=True), ("pools[0].compact", "N1 takes no compact placement")),
+    "compact N1": (pool(compact=True), ("pools[0].compact", "N1 does not support compact placement")),
     "an image that no node runs": (gke(image={"platforms": "linux/arm64"}), ("image.platforms", "add linux/amd64")),
     "machine type of the other cloud": (pool(machine_type="p5.48xlarge"), ("machine_type", "families: a2-highgpu")),
     "machine type of a size that there is not": (
@@ -170,7 +182,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         tpu("v4-32", "us-central2-b", machine_type="ct5p-hightpu-4t"),
         ("machine_type", "ct4p-hightpu-4t"),
     ),
-    "flex-start v4": (tpu("v4-32", "us-central2-b", capacity="flex-start"), ("capacity", "v4 has no flex-start")),
+    "flex-start v4": (
+        tpu("v4-32", "us-central2-b", capacity="flex-start"),
+        ("capacity", "v4 does not support flex-start"),
+    ),
     "flex-start v5e elsewhere": (tpu("v5litepod-16", "us-west1-c", capacity="flex-start"), ("capacity", "us-west4-a")),
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {

@@ -147,5 +147,5 @@ def test_what_is_near_and_right(values: dict[str, Any]) -> None:
 
 
 def test_a_missing_key_is_said_with_what_it_is_for() -> None:
-    case = ({"platform": PLATFORM}, ("jobs: is missing: What runs there, all at once", "add `jobs: [{name: digits"))
+    case = ({"platform": PLATFORM}, ("jobs: is missing: Jobs that run at the same time", "add `jobs: [{name: digits"))
     assert_refused_in_one_line(case)

@@ -59,7 +59,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("./../outside.py", "is outside of "),
         ("../outside.py", "is outside of "),
         ("./link.py", "is outside of "),
-        ("train.py", "is a file of this checkout, and not of the image; write ./train.py"),
+        ("train.py", "is a file of this checkout, not of the image; write ./train.py"),
     ],
 )
 def test_a_script_is_refused(path: str, why: str) -> None:
@@ -71,7 +71,7 @@ def test_a_script_is_refused(path: str, why: str) -> None:
 def test_the_whole_path_of_a_file_of_the_checkout(checkout: Path) -> None:
     path = str(checkout / "deep" / "train_2.py")
     (line,) = refusals(script(path))
-    assert "is a file of this checkout, and not of the image; write ./deep/train_2.py" in line
+    assert "is a file of this checkout, not of the image; write ./deep/train_2.py" in line
     assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path
 
 

@@ -17,7 +17,7 @@ GKE = {"kind": "gke", "project": "some-project"}
 
 
 @pytest.mark.parametrize(
-    ("hours", "said"), [(1e300, "above 0 and at most 8760"), (8, "remove it, or `deletion_protection`")]
+    ("hours", "said"), [(1e300, "above 0 and at most 8760"), (8, "remove it, or the platform's `deletion_protection`")]
 )
 def test_a_time_to_live_that_cannot_be(hours: float, said: str) -> None:
     values: dict[str, Any] = {"platform": {**GKE, "deletion_protection": True}, "jobs": [], "ttl_hours": hours}

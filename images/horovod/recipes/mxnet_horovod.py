@@ -1,4 +1,4 @@
-"""Recipe `mxnet-horovod`: digits with MXNet, gradients averaged by Horovod; run by mpirun, one process a rank."""
+"""Recipe `mxnet-horovod`: digits with MXNet and gradients averaged by Horovod. mpirun starts one process per rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-# Horovod cannot send arrays in the layout of MXNet's oneDNN; read when MXNet is imported.
+# Horovod cannot send arrays in the layout of MXNet's oneDNN. MXNet reads the variables on import.
 os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="0")
 
 import horovod.mxnet as hvd
@@ -17,7 +17,7 @@ from recipes.mxnet_network import BATCH, accuracy, batches, network, train_step
 
 
 def main() -> None:
-    """Train and print a line an epoch on every rank."""
+    """Train and print a line per epoch on every rank."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=0.05)
@@ -25,7 +25,7 @@ def main() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
     train_images, train_labels, test_images, test_labels = load(rank, size)
-    # Equal on every rank, or the last batch of one would wait for the others for ever.
+    # Equal on every rank. Otherwise the last batch of one rank would wait for the others without end.
     steps = len(train_images) // BATCH if size == 1 else min(len(load(each, size)[0]) for each in range(size)) // BATCH
     net = network()
     hvd.broadcast_parameters(net.collect_params(), root_rank=0)
@@ -36,7 +36,7 @@ def main() -> None:
         losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
         rate = steps * BATCH / (time.monotonic() - begun)
         test = accuracy(net, test_images, test_labels)
-        # One write a line, which print makes two of: the ranks share mpirun's output.
+        # Write each line at once, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train epoch={epoch} step={steps}/{steps} loss={sum(losses) / steps:.4f} rate={rate:.1f} "
             f"global_rate={rate * size:.1f} rank={rank}/{size}\n"

@@ -1,11 +1,11 @@
-"""Recipe `mxnet-ps`: digits with MXNet's parameter servers; the operator says in DMLC_ROLE which part a pod plays."""
+"""Recipe `mxnet-ps`: digits with MXNet's parameter servers. The operator sets the role of each pod in DMLC_ROLE."""
 
 from __future__ import annotations
 
 import argparse
 import time
 
-# In a scheduler or a server the import serves until the workers are done, and then ends the process.
+# In a scheduler or a server, the import serves until the workers are done and then ends the process.
 import mxnet as mx
 from mxnet import gluon
 from recipes.digits import load
@@ -13,7 +13,7 @@ from recipes.mxnet_network import BATCH, accuracy, batches, network, train_step
 
 
 def main() -> None:
-    """Train and print a line an epoch on every worker."""
+    """Train and print a line per epoch on every worker."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--learning-rate", type=float, default=0.05)

@@ -1,4 +1,4 @@
-"""A small convolutional network for the digits in MXNet's Gluon, its training step and its accuracy."""
+"""Small convolutional network for the digits in MXNet's Gluon, its training step and its accuracy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH = 64
 
 
 def network() -> gluon.nn.HybridSequential:
-    """Two convolutions and two dense layers, with initial weights that every rank has alike."""
+    """Return a network with two convolutions and two dense layers, and the same initial weights on every rank."""
     mx.random.seed(0)
     net = gluon.nn.HybridSequential()
     for channels in (16, 32):
@@ -27,7 +27,7 @@ def network() -> gluon.nn.HybridSequential:
 def batches(
     images: np.ndarray, labels: np.ndarray, epoch: int, count: int
 ) -> Iterator[tuple[mx.nd.NDArray, mx.nd.NDArray]]:
-    """`count` batches in an order of the epoch's own."""
+    """Yield `count` batches in an order that depends on the epoch."""
     order = np.random.default_rng(epoch).permutation(len(images))
     for step in range(count):
         chosen = order[step * BATCH : (step + 1) * BATCH]
@@ -35,7 +35,7 @@ def batches(
 
 
 def train_step(net: gluon.Block, trainer: gluon.Trainer, images: mx.nd.NDArray, labels: mx.nd.NDArray) -> float:
-    """One step of stochastic gradient descent; returns the mean loss."""
+    """Run one step of stochastic gradient descent. Return the mean loss."""
     with autograd.record():
         loss = gluon.loss.SoftmaxCrossEntropyLoss()(net(images), labels)
     loss.backward()
@@ -44,6 +44,6 @@ def train_step(net: gluon.Block, trainer: gluon.Trainer, images: mx.nd.NDArray, 
 
 
 def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
-    """Percentage of the images that are classified right."""
+    """Return the percentage of correctly classified images."""
     found = net(mx.nd.array(images)).argmax(axis=1).asnumpy()
     return float((found == labels).mean() * 100)

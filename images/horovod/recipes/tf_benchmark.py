@@ -1,4 +1,4 @@
-"""Recipe `tf-horovod`: images a second of a Keras network on made images, with Horovod; run by mpirun."""
+"""Recipe `tf-horovod`: images per second of a Keras network on random images, with Horovod. mpirun starts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 
 def main() -> None:
-    """Run the iterations; rank 0 prints its own rate and that of all ranks."""
+    """Run the iterations. Rank 0 prints its own rate and that of all ranks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="ResNet50", help="name in tf.keras.applications")
     parser.add_argument("--image-size", type=int, default=224)
@@ -49,7 +49,7 @@ def main() -> None:
         for _ in range(options.batches):
             loss = step()
         rates.append(options.batch_size * options.batches / (time.monotonic() - begun))
-        # One write a line, which print makes two of: the ranks share mpirun's output.
+        # Write each line at once, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train step={iteration * options.batches} loss={float(loss):.4f} rate={rates[-1]:.1f} "
             f"rank={hvd.rank()}/{hvd.size()}\n"

@@ -1,1 +1,1 @@
-"""The stand-in of Pulumi's Python language host."""
+"""Stand-in for Pulumi's Python language host."""

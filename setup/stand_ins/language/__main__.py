@@ -1,4 +1,4 @@
-"""Starts the Python language host: the last argument is the engine's address."""
+"""Starts the Python language host. The last argument is the engine's address."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Runs a Pulumi program: its own process, in the program's own Python, so it imports nothing of this project."""
+"""Runs a Pulumi program in a separate process with the program's Python. It imports no modules of this project."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Imports make next to no garbage, and looking for it takes a tenth of their time.
+# Imports create almost no garbage, and its collection takes a tenth of their time.
 gc.disable()
 try:
     import pulumi
@@ -23,11 +23,11 @@ except ImportError:
 gc.enable()
 
 SHOWN_TO_THE_USER = 32
-"""Exit code by which the language host knows that the error was already printed."""
+"""Exit code that tells the language host that the error was already printed."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Read the command line that the language host writes."""
+    """Parse the command line of the language host."""
     parser = argparse.ArgumentParser()
     for name in ("monitor", "engine", "project", "root_directory", "stack", "pwd", "organization"):
         parser.add_argument(f"--{name}", default="")
@@ -39,7 +39,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def configure(options: argparse.Namespace) -> None:
-    """Hand the SDK its configuration and the addresses of this deployment."""
+    """Pass the configuration and the addresses of this deployment to the SDK."""
     pulumi.runtime.set_all_config(pulumi.runtime.get_config_env(), pulumi.runtime.get_config_secret_keys_env())
     pulumi.runtime.configure(
         pulumi.runtime.Settings(
@@ -56,7 +56,7 @@ def configure(options: argparse.Namespace) -> None:
 
 
 def program_traceback(error: BaseException, program: Path) -> str:
-    """Format the error from the program's first own frame on: what runs below it is of no use to its author."""
+    """Format the error from the program's first own frame. The frames before it do not help the program's author."""
     frames = traceback.extract_tb(error.__traceback__)
     main = program if program.suffix else program / "__main__.py"
     own = [index for index, frame in enumerate(frames) if Path(frame.filename).resolve() == main]
@@ -67,7 +67,7 @@ def program_traceback(error: BaseException, program: Path) -> str:
 
 
 def run(program: str) -> int:
-    """Run the program in a stack and return the exit code, its error already logged."""
+    """Run the program in a stack. Log its error and return the exit code."""
     location = Path(program).resolve()
     if location.is_dir() and not (location / "__main__.py").exists():
         pulumi.log.error(f"unable to find main python program `__main__.py` in `{location}`")
@@ -76,7 +76,7 @@ def run(program: str) -> int:
     asyncio.set_event_loop(loop)
     executor = ThreadPoolExecutor(max_workers=max(pulumi.runtime.settings.SETTINGS.parallel or 1, 1) * 4)
     loop.set_default_executor(executor)
-    # A program that fails leaves futures behind that nobody awaits; asyncio's remarks on them would hide the error.
+    # A program that fails leaves futures without a waiter. asyncio's messages about them would hide the error.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
     def run_program() -> None:
@@ -99,7 +99,7 @@ def run(program: str) -> int:
 
 
 def main() -> int:
-    """Run the program that the command line names."""
+    """Run the program on the command line."""
     options = parse(sys.argv[1:])
     configure(options)
     sys.argv = [options.program, *options.arguments]

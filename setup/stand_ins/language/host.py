@@ -1,4 +1,4 @@
-"""The language host's service: what the engine asks about a Python program, and running it."""
+"""Language host service, which answers the engine's questions about a Python program and runs it."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -21,7 +21,7 @@ from setup.stand_ins.language.interpreter import InterpreterMissing, program_env
 
 EXECUTE = Path(__file__).with_name("execute.py")
 SHOWN_TO_THE_USER = 32
-"""Exit code of `execute.py` when the program's error has been printed."""
+"""Exit code of `execute.py` after it has printed the program's error."""
 POLICY_PACK = "analyzer"
 
 LIST_PACKAGES = (
@@ -31,7 +31,7 @@ LIST_PACKAGES = (
 
 
 class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
-    """Serves one engine; a program runs as a child process that cannot outlive this one."""
+    """Language host for one engine. A program runs as a child process that cannot outlive this process."""
 
     def __init__(self, *, engine_address: str) -> None:
         self._engine_address = engine_address
@@ -40,34 +40,34 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def Handshake(
         self, request: language_pb2.LanguageHandshakeRequest, context: grpc.ServicerContext
     ) -> language_pb2.LanguageHandshakeResponse:
-        """Learn the engine's address where the command line did not carry it."""
+        """Store the engine's address if it was not on the command line."""
         self._engine_address = request.engine_address or self._engine_address
         return language_pb2.LanguageHandshakeResponse()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
-        """Say no version: the real host has the CLI's, and nobody asks for one."""
+        """Return no version. The real host has the CLI's version, but the engine does not use it."""
         return plugin_pb2.PluginInfo()
 
     def GetRequiredPlugins(
         self, request: language_pb2.GetRequiredPluginsRequest, context: grpc.ServicerContext
     ) -> language_pb2.GetRequiredPluginsResponse:
-        """Require none beforehand: each is found, on PATH or installed, when a resource first asks for it."""
+        """Return no plugins. The engine finds or installs each one when a resource first needs it."""
         return language_pb2.GetRequiredPluginsResponse()
 
     def GetRequiredPackages(
         self, request: language_pb2.GetRequiredPackagesRequest, context: grpc.ServicerContext
     ) -> language_pb2.GetRequiredPackagesResponse:
-        """Require none beforehand, as GetRequiredPlugins."""
+        """Return no packages, as for GetRequiredPlugins."""
         return language_pb2.GetRequiredPackagesResponse()
 
     def RuntimeOptionsPrompts(
         self, request: language_pb2.RuntimeOptionsRequest, context: grpc.ServicerContext
     ) -> language_pb2.RuntimeOptionsResponse:
-        """Ask nothing of who makes a new project: `pulumi new` is not what a stand-in is for."""
+        """Return no questions for `pulumi new`, which the stand-in does not support."""
         return language_pb2.RuntimeOptionsResponse()
 
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
-        """Name the interpreter that runs this program."""
+        """Return the interpreter of this program."""
         python = _python_or_abort(request.info, context) if request.HasField("info") else Path(sys.executable)
         return language_pb2.AboutResponse(
             executable=str(python), version=_version(python), metadata={"toolchain": "pip", "stand-in": "true"}
@@ -76,7 +76,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def GetProgramDependencies(
         self, request: language_pb2.GetProgramDependenciesRequest, context: grpc.ServicerContext
     ) -> language_pb2.GetProgramDependenciesResponse:
-        """List what is installed in the program's environment."""
+        """Return the packages in the program's environment."""
         python = _python_or_abort(request.info, context)
         listed = subprocess.run([python, "-c", LIST_PACKAGES], check=True, capture_output=True, text=True).stdout
         return language_pb2.GetProgramDependenciesResponse(
@@ -88,7 +88,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def InstallDependencies(
         self, request: language_pb2.InstallDependenciesRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.InstallDependenciesResponse]:
-        """Install requirements.txt into the program's environment, which must exist already."""
+        """Install requirements.txt into the program's environment, which must exist."""
         python = _python_or_abort(request.info, context)
         requirements = Path(request.info.program_directory) / "requirements.txt"
         if not requirements.exists():
@@ -102,7 +102,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             context.abort(grpc.StatusCode.UNKNOWN, f"{' '.join(command)} failed: exit code {child.returncode}")
 
     def Run(self, request: language_pb2.RunRequest, context: grpc.ServicerContext) -> language_pb2.RunResponse:
-        """Run the program to its end, its output going to this process's own, which the engine reads."""
+        """Run the program. Its output goes to this process's output, which the engine reads."""
         try:
             python = program_python(request.info)
         except InterpreterMissing as error:
@@ -125,7 +125,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         options = [word for key, value in arguments.items() if value for word in (f"--{key}", value)]
         command = [*_attached(python), str(EXECUTE), *options, request.info.entry_point, *request.args]
         child = self._start(command, cwd=request.info.program_directory, python=python, environment=environment)
-        context.add_callback(child.terminate)  # the engine gave up on the call
+        context.add_callback(child.terminate)  # The engine canceled the call.
         code = self._finish(child)
         if code == SHOWN_TO_THE_USER:
             return language_pb2.RunResponse(bail=True)
@@ -136,7 +136,8 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a plugin that is a Python folder: a policy pack by the SDK's policy host, others by their __main__.py."""
+        """Run a plugin that is a Python folder: a policy pack with the SDK's policy host, others with their
+        __main__.py."""
         python = _python_or_abort(request.info, context)
         folder = request.info.program_directory
         if request.kind == POLICY_PACK:
@@ -152,7 +153,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         yield language_pb2.RunPluginResponse(exitcode=self._finish(child))
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """End what runs: the user interrupted the update."""
+        """End all running children, because the user interrupted the update."""
         for child in list(self._children):
             child.terminate()
         return empty_pb2.Empty()
@@ -184,7 +185,10 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
 
 def _version(python: Path) -> str:
-    """The version of an interpreter; asked of it only where it is not this one, as each `up` asks."""
+    """Return the version of an interpreter.
+
+    Start it only if it is not this one, because each `up` needs the version.
+    """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()
     said = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
@@ -204,7 +208,7 @@ def _python_or_abort(info: language_pb2.ProgramInfo, context: grpc.ServicerConte
 
 
 def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
-    """What the child writes, as it comes: ("stdout" or "stderr", bytes), until both are closed."""
+    """Yield the child's output as it arrives: ("stdout" or "stderr", bytes), until both are closed."""
     chunks: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
 
     def pump(stream: str, pipe: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Which Python runs a program, and in which environment: the `runtime.options` of its Pulumi.yaml decide."""
+"""Python interpreter and environment of a program, from the `runtime.options` of its Pulumi.yaml."""
 
 import os
 import shutil
@@ -10,11 +10,11 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class InterpreterMissing(Exception):
-    """The program's Python cannot be had; the message says which and what to do."""
+    """Error for a missing Python of a program. The message contains the remedy."""
 
 
 def program_python(info: language_pb2.ProgramInfo) -> Path:
-    """The interpreter of the program's virtual environment, or the first `python3` on PATH where it names none."""
+    """Return the interpreter of the program's virtual environment, or the first `python3` on PATH without one."""
     options = dict(info.options)
     if options.get("toolchain", "pip") != "pip":
         raise InterpreterMissing(
@@ -36,7 +36,7 @@ def program_python(info: language_pb2.ProgramInfo) -> Path:
 
 
 def program_environment(python: Path) -> dict[str, str]:
-    """The environment of the program: its virtual environment is active and this project is not on its path."""
+    """Return the environment of the program. Its virtual environment is active, and this project is not on its path."""
     environment = dict(os.environ)
     paths = [path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path) != ROOT]
     if paths:
