@@ -101,8 +101,7 @@ def test_up_names_the_objects_and_creates_nothing(
         return '{"deployment": {}}'
 
     monkeypatch.setattr(existing_objects, "PROJECT", tmp_path)
-    for module in (existing_objects, up):
-        monkeypatch.setattr(module, "pulumi", pulumi)
+    monkeypatch.setattr(up, "pulumi", pulumi)
     for name in ("recover", "ensure_stack", "adopt_pending"):
         monkeypatch.setattr(up, name, lambda _stack: None)
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
