@@ -29,7 +29,7 @@ up: ## set up, bring the stack up, follow its jobs to their end
 rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a second at once
 	@setup/root rehearse
 	@setup/python .venv requirements.txt
-	@$(PYTHON) -m rehearsal $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
+	@$(PYTHON) -m commands.rehearse $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
 
 logs: ## the jobs' logs, every rank (JOB=NAME for one)
 	@setup/root logs $(STACK)

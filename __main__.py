@@ -11,14 +11,14 @@ gc.disable()
 
 import pulumi
 
-import stack_config
 from infra.image.builtin_images import OWN_IMAGES
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.platform import PROJECT, Platform
 from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
-from run_record import run_records
-from stack_room import pools_of_jobs, queue_rooms
+from stack import config as stack_config
+from stack.placement import pools_of_jobs, queue_rooms
+from stack.run_record import run_records
 from workloads.needs import OPERATORS
 from workloads.spec import ETCD_IMAGE, JobSpec
 

@@ -20,7 +20,7 @@ from commands.monitor.jobs import Cluster
 from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from stack_config import load_file
+from stack.config import load_file
 
 STACK = "bench-ours"
 SETTINGS = ClusterSettings(owner=str(PROJECT), stack=STACK, name="bench", port=16989)

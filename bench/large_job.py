@@ -19,9 +19,9 @@ from bench.pulumi_stack import BenchStack
 from infra.local import leftovers
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
-from rehearsal.cloud.state import new_state
-from rehearsal.cluster import control_plane, gke_nodes
-from rehearsal.cluster.effects import GKE_POOL_LABEL
+from simulation.cloud.state import new_state
+from simulation.cluster import control_plane, gke_nodes
+from simulation.cluster.effects import GKE_POOL_LABEL
 
 HOSTS = 1024
 WARM_UP = 64

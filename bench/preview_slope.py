@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 
 from bench.measure import PROJECT, BenchError, Measure
+from commands.rehearse.folder import environment
 from commands.stack import WITHOUT_SNAPSHOTS
-from rehearsal.cloud.state import new_state
-from rehearsal.folder import environment
+from simulation.cloud.state import new_state
 
 FEW, SOME, MANY = 1, 257, 513
 GOAL = 1.2

@@ -19,7 +19,7 @@ from infra.cloud_ids import known_id
 from infra.clouds import cloud_of
 from infra.inventory import Found, Lister, json_of
 from infra.naming import CLUSTER_LABEL
-from stack_config import load_file
+from stack.config import load_file
 
 Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 """Type, inputs and ids that the state knows -> id of another such resource in the cloud; None if it has none.

@@ -21,15 +21,13 @@ TYPED = (
     "workloads",
     "trainer",
     "setup",
-    "rehearsal",
+    "settings",
+    "simulation",
+    "stack",
     "commands",
     "bench",
     "docs",
     "tests",
-    "stack_config.py",
-    "stack_room.py",
-    "stack_rules.py",
-    "run_record.py",
     "__main__.py",
 )
 

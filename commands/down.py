@@ -30,7 +30,7 @@ from infra.clouds import cloud_of
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
-from stack_config import load_file
+from stack.config import load_file
 
 JOBS = "**trainyard:workloads:TrainingJob**"
 """Target for Pulumi that matches the training jobs. `--target-dependents` adds their parts."""

@@ -24,7 +24,7 @@ from commands.stack import PulumiFailed
 from infra.cloud import Cloud
 from infra.kubeconfig import kubeconfig_files
 from infra.make_command import make_command
-from stack_config import StackConfig
+from stack.config import StackConfig
 
 Identity = tuple[str, str, str, str]
 """API version, kind, namespace (or "") and name."""

@@ -13,7 +13,7 @@ import sys
 from commands.environment import PROJECT
 from commands.review.recording import run
 from infra.clouds import cloud_of
-from stack_config import load_file
+from stack.config import load_file
 
 
 def main(arguments: list[str]) -> int:

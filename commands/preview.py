@@ -37,7 +37,7 @@ from infra.inventory import json_of
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
-from stack_config import StackConfig, load_file
+from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
 """Default bases: the first that exists is compared with."""
@@ -107,7 +107,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--running", type=_running, default={}, help='pools with running jobs as JSON: {"gpus": ["digits"]}'
     )
-    parser.add_argument("--rehearsal", type=_verdict, help="what `python -m rehearsal STACK --json` printed")
+    parser.add_argument("--rehearsal", type=_verdict, help="what `python -m commands.rehearse STACK --json` printed")
     parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
     parser.add_argument(
         "--output",
@@ -192,7 +192,7 @@ def _verdict(file: str) -> str:
     try:
         return verdict(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        made = "write one that `python -m rehearsal STACK --json` has printed"
+        made = "write one that `python -m commands.rehearse STACK --json` has printed"
         raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {made}") from error
 
 

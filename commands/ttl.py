@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.environment import PROJECT
 from commands.stack import PulumiFailed, pulumi
-from stack_config import load_file
+from stack.config import load_file
 
 
 def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:

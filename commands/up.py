@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import stack_config
 from commands.adopt_orphans import adopt_pending
 from commands.down import JOBS
 from commands.environment import PROJECT, stack_environment
@@ -28,6 +27,7 @@ from commands.stack import (
 from commands.stack_lock import only_command
 from infra.image.builtin_images import TRAINER
 from infra.make_command import make_command
+from stack import config as stack_config
 
 if TYPE_CHECKING:
     from commands.monitor.jobs import Cluster

@@ -25,7 +25,7 @@ from infra.clouds import cloud_of
 from infra.inventory import Lister, Ownership, json_of
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
-from stack_config import load_file
+from stack.config import load_file
 
 NETWORKS = ("network", "VPC")
 """Kinds of which the stack has its own. Every resource in one belongs to the stack."""

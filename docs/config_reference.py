@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.settings.field_docs import field_sentences
-from infra.settings.types import Section
-from stack_config import StackConfig
+from settings.field_docs import field_sentences
+from settings.types import Section
+from stack.config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
 TARGET = Path(__file__).with_name("config.md")
@@ -21,7 +21,7 @@ INTRODUCTION = """\
 Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.config_reference`.
 
 - `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
-- `python -m stack_config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.
+- `python -m stack.config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.
 - An unknown key is an error. A key without a default is required.
 - An entry of `trainyard:jobs` is a job, or the name of one of the [examples](recipes/README.md).
 - [kinds.md](kinds.md) compares the kinds of job.

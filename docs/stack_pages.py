@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
 
-from stack_config import StackConfig, load_file
+from stack.config import StackConfig, load_file
 from workloads.command import host_command
 from workloads.topology import topology
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, collapse_addresses
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
 """Documentation ranges, which are not assigned to anybody: https://www.rfc-editor.org/rfc/rfc5737"""

@@ -13,7 +13,7 @@ from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
 from infra.quota import Quota
 from infra.room.offers import Offer
 from infra.scheduling import Scheduling, in_pool
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 if TYPE_CHECKING:
     from infra.platform import Platform

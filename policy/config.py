@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.settings.types import Section
 from policy.catalogue import RULES
+from settings.types import Section
 
 _NAMES = tuple(rule.name for rule in RULES)
 

@@ -22,7 +22,7 @@ def settings_of(stack: str | None) -> Settings:
     """Return the settings in `Pulumi.<stack>.yaml`, or the defaults without a stack."""
     if not stack:
         return Settings()
-    # Import here: stack_config imports this package.
-    from stack_config import load_file
+    # Import here: stack.config imports this package.
+    from stack.config import load_file
 
     return settings_from(load_file(PROJECT / f"Pulumi.{stack}.yaml").policy)

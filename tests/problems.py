@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings.problems import ConfigError
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 
 
 def refused(values: dict[str, Any]) -> list[tuple[str, str]]:

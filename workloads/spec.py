@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from infra.hardware import Capacity, Demand, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
-from infra.settings.types import (
+from settings.types import (
     Cpu,
     DnsLabel,
     FlagName,

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 FlagKind = Literal[
     "integer", "number", "switch", "choice", "text", "bucket", "folder", "steps", "model", "digits", "images"

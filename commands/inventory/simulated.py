@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from infra.inventory import Found, Lister, Listing
-from rehearsal.cloud.state import Record, read_state
+from simulation.cloud.state import Record, read_state
 
 
 def simulated(folder: Path) -> Lister:

@@ -14,7 +14,7 @@ from commands.affected_stacks import changed_paths, is_named, is_program
 from commands.environment import PROJECT
 from commands.review.recorded import recorded_file
 from commands.review.recording import Record
-from stack_config import StackConfig
+from stack.config import StackConfig
 
 MODULE = "commands.review.recorded"
 """Module that prints a program's records. Programs older than this module are not compared."""

@@ -16,9 +16,9 @@ from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import BY_PROVIDER, Action, Step
 from commands.review.plugin_answer import is_within
 from commands.review.recording import Record, key_of
-from rehearsal.cloud.checking import Changes, changes
-from rehearsal.cloud.fact_table import fact_table
-from rehearsal.cloud.values import UNKNOWN
+from simulation.cloud.checking import Changes, changes
+from simulation.cloud.fact_table import fact_table
+from simulation.cloud.values import UNKNOWN
 
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.cloud.values import UNKNOWN
+from simulation.cloud.values import UNKNOWN
 
 LEAST_LENGTH = 5
 """Minimum characters of an output that is also searched inside other text."""

@@ -21,7 +21,7 @@ from commands.review.plugin import (
 )
 from commands.review.plugin_answer import action_of, planned_changes
 from commands.review.recording import Record, key_of
-from rehearsal.cloud.values import UNKNOWN, Unknown
+from simulation.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rehearsal.cloud.checking import changes
+from simulation.cloud.checking import changes
 
 Action = Literal["replace", "delete", "create", "update", "same"]
 ACTIONS: Mapping[str, Action] = {

@@ -26,8 +26,8 @@ from infra.local import preflight
 from infra.local.trainer_image import trainer_image_reference
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from stack_config import PROJECT as NAMESPACE
-from stack_config import StackConfig, load_file
+from stack.config import PROJECT as NAMESPACE
+from stack.config import StackConfig, load_file
 
 PLACEHOLDER = "not the secret"
 """Value of every secret of a stack here."""

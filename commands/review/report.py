@@ -16,7 +16,7 @@ from commands.review.values import spelled
 from infra.cost import CostEstimate, over_budget
 from infra.quota import Quota
 from policy.rules import Finding
-from stack_config import StackConfig
+from stack.config import StackConfig
 from workloads.command import host_command
 from workloads.topology import topology
 

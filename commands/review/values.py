@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rehearsal.cloud.values import SIGNATURE_KEY, UNKNOWNS
+from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 
 MOST_VALUES = 3
 """Maximum number of values of one change that are shown."""

@@ -18,7 +18,7 @@ from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas
 from infra.room.offers import Offer
 from infra.scheduling import Scheduling
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 if TYPE_CHECKING:
     from infra.platform import Platform

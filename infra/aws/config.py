@@ -11,7 +11,7 @@ from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
-from infra.settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 100
 """Maximum length: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""

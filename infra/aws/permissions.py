@@ -4,7 +4,7 @@ The provider, or AWS with the caller's permissions, needs these actions to creat
 https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
 
 They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
-`rehearsal/facts/resources.py`. Calls for inputs that Trainyard does not set are left out.
+`simulation/facts/resources.py`. Calls for inputs that Trainyard does not set are left out.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.eks_nodes import held_addresses
 from infra.hardware.eks_versions import unsupported
 from infra.hardware.versions import minor_of
-from infra.settings.problem import Path, Problem
-from infra.settings.problems import SKIPPED
+from settings.problem import Path, Problem
+from settings.problems import SKIPPED
 
 
 def problems(config: EksConfig) -> list[Problem]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.aws.config import EksConfig
 from infra.hardware.versions import minor_of
-from infra.settings.problem import Path, Problem
+from settings.problem import Path, Problem
 
 START_OVER = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
 

@@ -11,8 +11,8 @@ from infra.hardware.tpus import TpuSlice
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
-from infra.settings.problem import Problem
-from infra.settings.types import not_made_here
+from settings.problem import Problem
+from settings.types import not_made_here
 
 if TYPE_CHECKING:
     from infra.platform import Platform

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.settings.clear_secrets import shape
-from infra.settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
+from settings.clear_secrets import shape
+from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
 
 
 def _bucket_url(value: str) -> str:

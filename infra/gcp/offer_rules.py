@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from infra.gcp.config import GkeConfig
 from infra.hardware.versions import unoffered
 from infra.hardware.zones import GCP_REGIONS, GCP_ZONES
-from infra.settings.problem import Path, Problem
-from infra.settings.problems import SKIPPED
+from settings.problem import Path, Problem
+from settings.problems import SKIPPED
 
 MULTI_REGIONS = ("US", "EU", "ASIA")
 _DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})

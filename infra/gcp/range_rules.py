@@ -9,7 +9,7 @@ from itertools import combinations
 from infra.authorized_networks import open_to_all
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
 ADDRESSES_OF_A_SYSTEM_NODE = 256

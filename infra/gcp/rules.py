@@ -20,7 +20,7 @@ from infra.gcp.system_rules import system_pool_problems
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import minor_of
 from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
-from infra.settings.problem import Path, Problem
+from settings.problem import Path, Problem
 
 FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
 """Accelerator-optimized GPU families, which support flex-start and queued provisioning.

@@ -8,7 +8,7 @@ from infra.gcp.config import GkeConfig
 from infra.gcp.pools import system_machine
 from infra.hardware.gce import gce_machine
 from infra.hardware.zones import NO_E2_ZONES
-from infra.settings.problem import Path, Problem
+from settings.problem import Path, Problem
 
 LEAST_VCPUS, LEAST_GIB = 2, 4
 """Size of e2-medium, GKE's default machine type. On one CPU, node agents leave no capacity for kube-dns.

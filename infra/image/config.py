@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from infra.settings.types import ONE_OR_MANY, Image, Section
+from settings.types import ONE_OR_MANY, Image, Section
 
 ImagePlatform = Literal["linux/amd64", "linux/arm64"]
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra.image.config import ImageConfig
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
 

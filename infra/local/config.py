@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from infra.local.settings import LONGEST_NAME
 from infra.naming import check_label
-from infra.settings.types import NamespaceName, Section
+from settings.types import NamespaceName, Section
 
 
 def _cluster_name(value: str) -> str:

@@ -12,7 +12,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.naming import stack_labels
 from infra.operators.operator import Operator, OperatorArgs
 from infra.operators.releases import needed_releases
-from infra.settings.types import OPERATORS_NAMESPACE
+from settings.types import OPERATORS_NAMESPACE
 
 NAMESPACE = OPERATORS_NAMESPACE
 

@@ -12,7 +12,7 @@ from infra.naming import POOL_LABEL
 from infra.room.offers import SYSTEM, Nodes, NodeState, Offer
 from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from rehearsal.cloud.values import Unknown, from_wire
 from setup.plugin_protocol import Engine, serve
+from simulation.cloud.values import Unknown, from_wire
 
 
 class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):

@@ -13,7 +13,7 @@ from commands.review.report import Report, markdown
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
-from stack_config import parse
+from stack.config import parse
 
 TODAY = date(2026, 11, 21)
 POOL = {

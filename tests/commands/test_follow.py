@@ -25,7 +25,7 @@ from commands.up import report_finished
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
-from stack_config import parse
+from stack.config import parse
 from tests.commands.conftest import Apply, job
 from tests.local.test_cluster import processes_called
 from tests.unit.refused import JOB, PLATFORM

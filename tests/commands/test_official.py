@@ -16,7 +16,7 @@ from commands.review.official import PluginReview, _shown, review_by_plugins
 from commands.review.recorded import recorded
 from commands.review.recording import Record
 from commands.review.report import as_json, markdown
-from rehearsal.cloud.values import UNKNOWN
+from simulation.cloud.values import UNKNOWN
 from tests.commands.pull_requests import STACK, TODAY, changed, report
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ import pytest
 
 from infra.aws.permissions import ACTIONS
 from infra.gcp.permissions import ROLES
-from rehearsal.cloud.kinds import KINDS
 from setup.stores import s3_server
+from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import eks, gke, permissions_of
 
 PROJECT = Path(__file__).resolve().parents[2]

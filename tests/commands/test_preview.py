@@ -100,7 +100,7 @@ def test_without_a_module_proxy_it_says_what_to_do(
         ("--running", '["digits"]', "write pools with lists of jobs as JSON"),
         ("--running", '{"gpus": "digits"}', "write pools with lists of jobs as JSON"),
         ("--rehearsal", "none.json", "none.json cannot be read"),
-        ("--rehearsal", FILE, "write one that `python -m rehearsal STACK --json` has printed"),
+        ("--rehearsal", FILE, "write one that `python -m commands.rehearse STACK --json` has printed"),
     ],
 )
 def test_options_that_cannot_be_read(option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,8 +17,8 @@ import pytest
 from commands.monitor.job_state import JobState
 from commands.run_record import WriteFailed, completed, write
 from commands.up import write_records
-from run_record import plan_digest, run_record, source_state
-from stack_config import parse
+from stack.config import parse
+from stack.run_record import plan_digest, run_record, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
 
 OVER = JobState(

@@ -12,7 +12,7 @@ import pytest
 from commands.review.difference import difference
 from commands.review.official import review_by_plugins
 from commands.review.recorded import recorded
-from rehearsal.cloud.state import new_state
+from simulation.cloud.state import new_state
 
 ROOT = Path(__file__).resolve().parents[2]
 A3 = {"name": "gpus", "machine_type": "a3-megagpu-8g"}
@@ -55,7 +55,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         name = f"pulumi-resource-{package}"
         folder = tmp_path / "plugins" / f"resource-{package}-v{metadata.version(f'pulumi-{package}')}"
         folder.mkdir(parents=True)
-        (folder / name).symlink_to(ROOT / "rehearsal" / "bin" / name)
+        (folder / name).symlink_to(ROOT / "simulation" / "bin" / name)
     new_state(tmp_path / "clouds")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     monkeypatch.setenv("TRAINYARD_REHEARSAL", str(tmp_path / "clouds"))

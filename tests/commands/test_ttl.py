@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from commands.ttl import first_up, is_expired
-from infra.settings.problems import ConfigError
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 
 BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from commands.up import print_outputs, unfollowed
-from stack_config import parse
+from stack.config import parse
 from tests.unit.refused import JOB, PLATFORM
 
 

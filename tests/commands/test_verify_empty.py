@@ -19,9 +19,9 @@ from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.naming import cloud_labels
-from rehearsal.cloud import checking
-from rehearsal.cloud.kinds import KINDS
-from rehearsal.cloud.state import Record, changing, new_state
+from simulation.cloud import checking
+from simulation.cloud.kinds import KINDS
+from simulation.cloud.state import Record, changing, new_state
 from tests.commands.platforms import eks, gke, known
 
 WITH_THEIR_OWNERS = {

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-import stack_rules
-from stack_config import parse
+from stack import validation
+from stack.config import parse
 from tests.golden.manifests import ON_CLAIM
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
@@ -72,7 +72,7 @@ def test_what_cannot_go_is_refused(
 ) -> None:
     if content is not None:
         (tmp_path / "train.py").write_bytes(content)
-    monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
     job = {"name": "mine", "script": "./train.py", "resources": {"cpu": "1m", "memory": "9Mi"}, "shared_memory": "1Mi"}
     with pytest.raises(ValueError, match=r"jobs\[0\].script = \"./train.py\": ") as refused:
         parse({"platform": {"kind": "local"}, "jobs": [job]})

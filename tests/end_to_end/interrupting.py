@@ -18,7 +18,7 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 WAYS = ("key", "command", "make", "twice", "kill")
 """Ctrl-C in the terminal; SIGINT to the command alone; SIGTERM to make; Ctrl-C twice; kill -9 of `pulumi`."""
-MODULES = {"up": b"commands.up", "down": b"commands.down", "rehearse": b"rehearsal"}
+MODULES = {"up": b"commands.up", "down": b"commands.down", "rehearse": b"commands.rehearse"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ import yaml
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
 from infra.room.pool_room import PoolRoom
-from stack_config import load_file
+from stack.config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kind_rules import RULES

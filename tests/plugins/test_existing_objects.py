@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-import stack_config
 from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
 from commands.review.recorded import have_objects, recorded_file
 from commands.stack import PulumiFailed
 from infra.existing.cloud import Existing
 from infra.existing.config import KubeconfigConfig
+from stack import config as stack_config
 from tests.plugins.api_server import ApiServer
 from tests.plugins.stack import Stack
 

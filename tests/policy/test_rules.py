@@ -9,13 +9,13 @@ import yaml
 
 from commands.review.recorded import have_objects
 from docs import policy_reference
-from infra.settings.problems import ConfigError
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
 from policy.inputs import pods
 from policy.review import settings_from
 from policy.rules import Rule, Settings, findings
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 from tests.components.cloud_program import graph
 from tests.golden.manifests import engine, examples
 from tests.policy.fixtures import FIXTURES

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.cloud.fact_rules import holds, is_set
-from rehearsal.cloud.fact_table import FactTable
-from rehearsal.cloud.fact_values import parts
-from rehearsal.cloud.kinds import kind_of
-from rehearsal.cloud.state import Properties
-from rehearsal.cloud.values import Unknown
+from simulation.cloud.fact_rules import holds, is_set
+from simulation.cloud.fact_table import FactTable
+from simulation.cloud.fact_values import parts
+from simulation.cloud.kinds import kind_of
+from simulation.cloud.state import Properties
+from simulation.cloud.values import Unknown
 
 Fact = Mapping[str, Any]
 Keys = tuple[str | int, ...]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.cloud.state import CloudState, changing, new_state, read_state
 from setup.pulumi_cli import path_folders
+from simulation.cloud.state import CloudState, changing, new_state, read_state
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,7 @@ class SimulatedStack:
     def environment(self) -> dict[str, str]:
         """The simulated providers first on PATH."""
         before, after = path_folders(ROOT)
-        path = [ROOT / "rehearsal" / "bin", *before, *after]
+        path = [ROOT / "simulation" / "bin", *before, *after]
         return {
             **os.environ,
             "PATH": os.pathsep.join([*map(str, path), os.environ["PATH"]]),

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud import faults
-from rehearsal.cloud.lifecycle import Cloud, GaveUp, Refused
-from rehearsal.cloud.state import new_state, read_state
+from simulation.cloud import faults
+from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
+from simulation.cloud.state import new_state, read_state
 
 PROJECT = "some-project"
 NETWORK, SUBNET = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from commands.rehearse.folder import environment
 from commands.review.plan import Step, steps_of
 from commands.review.report import Report, as_json, markdown
 from commands.stack import settings_without_salt
-from rehearsal.cloud.state import new_state
-from rehearsal.folder import environment
-from stack_config import PROJECT as NAMESPACE
-from stack_config import load_file
+from simulation.cloud.state import new_state
+from stack.config import PROJECT as NAMESPACE
+from stack.config import load_file
 from tests.canary import CANARY, leaks
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 

@@ -15,12 +15,12 @@ from unittest.mock import Mock
 import pytest
 from pulumi.runtime.proto import provider_pb2
 
-from rehearsal.cloud import checking
-from rehearsal.cloud.fact_table import FactTable, fact_table
-from rehearsal.cloud.lifecycle import Cloud
-from rehearsal.cloud.provider import SimulatedProvider
-from rehearsal.cloud.state import Properties
-from rehearsal.cloud.values import to_wire
+from simulation.cloud import checking
+from simulation.cloud.fact_table import FactTable, fact_table
+from simulation.cloud.lifecycle import Cloud
+from simulation.cloud.provider import SimulatedProvider
+from simulation.cloud.state import Properties
+from simulation.cloud.values import to_wire
 from tests.conftest import ALL
 from tests.rehearsal.damaged_inputs import Damage, damages
 from tests.rehearsal.test_facts import PLACES, records

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from commands.environment import PROJECT
-from rehearsal.cloud import checking, fact_check
-from rehearsal.cloud.fact_table import FOLDER, fact_table
-from rehearsal.cloud.state import Properties
+from simulation.cloud import checking, fact_check
+from simulation.cloud.fact_table import FOLDER, fact_table
+from simulation.cloud.state import Properties
 from tests.components.cloud_program import graph
 from tests.components.test_cloud_keys import EKS, GKE
 from tests.recording import Record

@@ -9,7 +9,7 @@ import pytest
 
 from commands.adopt_orphans import adopt
 from commands.checkpoint import repair
-from rehearsal.cloud.state import changing
+from simulation.cloud.state import changing
 from tests.rehearsal.simulated_stack import SimulatedStack
 
 PROGRAM = """

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, only_one, write_settings
 from infra.local.lifecycle import listen
-from rehearsal.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, only_one, write_settings
-from stack_config import load_file
+from stack.config import load_file
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_port_is_kept_for_its_own_cluster() -> None:
     mine = keep_port("mine")
-    words = [sys.executable, "-c", "from rehearsal.folder import keep_port; print(keep_port('mine'))"]
+    words = [sys.executable, "-c", "from commands.rehearse.folder import keep_port; print(keep_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert mine not in (other, keep_port("another"))
     assert mine == keep_port("mine"), "the next of that name has it too"

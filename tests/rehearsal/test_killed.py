@@ -19,7 +19,7 @@ from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
 from commands.verify_empty import verify
 from infra.clouds import cloud_of
-from rehearsal.cloud.state import changing, read_state
+from simulation.cloud.state import changing, read_state
 from tests.conftest import ALL
 from tests.rehearsal.cloud_program import platform_of
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack

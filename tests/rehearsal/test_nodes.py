@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
-from rehearsal.autoscaler import takes
-from rehearsal.cluster import eks_nodes, gke_nodes
-from rehearsal.cluster.real_pod import expanded
-from rehearsal.cluster.tpu_webhook import INDEX, environment, patches
+from simulation.autoscaler import takes
+from simulation.cluster import eks_nodes, gke_nodes
+from simulation.cluster.real_pod import expanded
+from simulation.cluster.tpu_webhook import INDEX, environment, patches
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.lifecycle import Cloud, Refused
-from rehearsal.cloud.state import Record, new_state
-from rehearsal.cluster.effects import ClusterEffects
-from rehearsal.object_store import ObjectStore, StoreError, running, store_of
 from setup.go_programs import build_all, remove_objects
 from setup.stores import GCS_SERVER
+from simulation.cloud.lifecycle import Cloud, Refused
+from simulation.cloud.state import Record, new_state
+from simulation.cluster.effects import ClusterEffects
+from simulation.object_store import ObjectStore, StoreError, running, store_of
 
 TYPES = {"gs": "gcp:storage/bucket:Bucket", "s3": "aws:s3/bucket:Bucket"}
 INPUTS: dict[str, dict[str, Any]] = {

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from commands.rehearse.folder import cluster_settings
 from infra.local import lifecycle
 from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
-from rehearsal import autoscaler, placement
-from rehearsal.cloud.gcp.kinds import NODE_POOL
-from rehearsal.cloud.state import Record, changing, new_state
-from rehearsal.cluster import control_plane, gke_nodes
-from rehearsal.cluster.effects import GKE_POOL_LABEL
-from rehearsal.folder import cluster_settings
+from simulation import autoscaler, placement
+from simulation.cloud.gcp.kinds import NODE_POOL
+from simulation.cloud.state import Record, changing, new_state
+from simulation.cluster import control_plane, gke_nodes
+from simulation.cluster.effects import GKE_POOL_LABEL
 from tests.rehearsal.good_inputs import T4_POOL
 
 # The first run on a machine builds kwok.

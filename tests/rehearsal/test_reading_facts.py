@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud.fact_table import FOLDER
-from rehearsal.facts import __main__ as command
-from rehearsal.facts import tables
-from rehearsal.facts.resources import AMAZON, GOOGLE
+from simulation.cloud.fact_table import FOLDER
+from simulation.facts import __main__ as command
+from simulation.facts import tables
+from simulation.facts.resources import AMAZON, GOOGLE
 
 SERVICE = """package resourcemanager
 

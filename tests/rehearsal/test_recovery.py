@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from commands.adopt_orphans import REPEATABLE, adopt, looked_up
+from commands.rehearse.duration import in_words, longest_chain, turned
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.cloud_ids import TEMPLATES, known_id
 from infra.clouds import cloud_of
 from infra.inventory import Found, Lister, read
-from rehearsal.cloud.kind import filled
-from rehearsal.cloud.kinds import KINDS
-from rehearsal.duration import in_words, longest_chain, turned
+from simulation.cloud.kind import filled
+from simulation.cloud.kinds import KINDS
 
 CLOUD = cloud_of(EksConfig(kind="eks", name="dist"))
 """A cloud with label `dist.us-west-2`."""

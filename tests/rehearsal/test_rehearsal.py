@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from commands.rehearse.folder import cluster_settings, rehearsal_folder
+from commands.rehearse.report import Report
+from commands.rehearse.run import Rehearsal, Subject
 from infra.local import leftovers
-from rehearsal.folder import cluster_settings, rehearsal_folder
-from rehearsal.report import Report
-from rehearsal.run import Rehearsal, Subject
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
     """The report of a rehearsal on the command line; whatever it found, nothing of it is left."""
     done = subprocess.run(
-        [sys.executable, "-m", "rehearsal", stack, "--json", "--name", NAME, *words],
+        [sys.executable, "-m", "commands.rehearse", stack, "--json", "--name", NAME, *words],
         cwd=ROOT,
         capture_output=True,
         text=True,

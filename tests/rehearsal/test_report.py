@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from commands.rehearse.diagnostics import MOST_LETTERS, errors
+from commands.rehearse.report import Report
+from commands.rehearse.run import Rehearsal, Subject
 from infra.local.settings import ClusterSettings
-from rehearsal.cloud.state import new_state
-from rehearsal.diagnostics import MOST_LETTERS, errors
-from rehearsal.report import Report
-from rehearsal.run import Rehearsal, Subject
+from simulation.cloud.state import new_state
 
 FAILED = """\
  +  gcp:container:NodePool gpus-nodes creating (0s) error: QUOTA_EXCEEDED

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloud import checking
-from rehearsal.cloud.findings import Rule
-from rehearsal.cloud.kinds import KINDS
-from rehearsal.cloud.state import CloudState, Record
+from simulation.cloud import checking
+from simulation.cloud.findings import Rule
+from simulation.cloud.kinds import KINDS
+from simulation.cloud.state import CloudState, Record
 from tests.rehearsal import broken_aws, broken_gcp
 from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
 

@@ -10,14 +10,14 @@ import pytest
 from commands.review import recording
 from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
-from rehearsal.autoscaler import takes
-from rehearsal.cloud import checking
-from rehearsal.cloud.aws.kinds import NODE_GROUP
-from rehearsal.cloud.gcp.kinds import NODE_POOL
-from rehearsal.cloud.lifecycle import quota_used
-from rehearsal.cloud.state import CloudState, Record
-from rehearsal.cluster.effects import nodes_of_group, nodes_of_pool
-from stack_config import parse
+from simulation.autoscaler import takes
+from simulation.cloud import checking
+from simulation.cloud.aws.kinds import NODE_GROUP
+from simulation.cloud.gcp.kinds import NODE_POOL
+from simulation.cloud.lifecycle import quota_used
+from simulation.cloud.state import CloudState, Record
+from simulation.cluster.effects import nodes_of_group, nodes_of_pool
+from stack.config import parse
 from tests.rehearsal.varied_stacks import STACKS
 
 

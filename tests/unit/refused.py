@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings.problems import ConfigError
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "900Mi"}, "shared_memory": "1Mi"}
 PLATFORM = {"kind": "local"}

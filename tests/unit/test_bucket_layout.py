@@ -7,8 +7,8 @@ import pytest
 from infra.aws.config import EksBucketConfig
 from infra.aws.storage import lifecycle
 from infra.local.config import LocalConfig
-from run_record import run_record
-from stack_config import StackConfig, parse
+from stack.config import StackConfig, parse
+from stack.run_record import run_record
 from tests.unit.refused import JOB, PLATFORM
 from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra.settings.clear_secrets import shape
-from stack_config import parse
+from settings.clear_secrets import shape
+from stack.config import parse
 from tests.unit.refused import cloud
 
 AWS = "AKIA" + "Q" * 16

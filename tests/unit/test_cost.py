@@ -15,7 +15,7 @@ from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
-from stack_config import parse
+from stack.config import parse
 
 
 def bill(platform: PlatformConfig) -> CostEstimate:

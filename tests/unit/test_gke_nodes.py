@@ -7,7 +7,7 @@ import pytest
 from infra.hardware.gce import GCE_MACHINES, gce_machine
 from infra.hardware.gke_nodes import gke_allocatable, gke_capacity
 from infra.hardware.machines import MachineType
-from rehearsal.cluster import gke_nodes
+from simulation.cluster import gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
 KIB, GIB = 2**10, 2**30

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware import Capacity
-from stack_config import StackConfig
-from stack_room import shortage
+from stack.config import StackConfig
+from stack.placement import shortage
 from tests.unit.refused import (
     job,
     refusals,

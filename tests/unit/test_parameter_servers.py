@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.settings.problems import ConfigError
+from settings.problems import ConfigError
 from tests.unit.test_room import C7, MX, stack
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from infra.clouds import cloud_of
 from infra.gcp.config import POOL_NAME_LIMIT
 from infra.gcp.pools import LONGEST_RUN_HOURS, node_pools, num_nodes
-from infra.settings.problems import ConfigError
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 
 ZONES = ["us-central1-a", "us-central1-b", "us-central1-c"]
 CAPACITY = ["on-demand", "spot", "flex-start", "queued", "reservation:r"]

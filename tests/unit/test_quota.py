@@ -8,7 +8,7 @@ import pytest
 
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES
-from stack_config import parse
+from stack.config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from infra.hardware.tpus import is_tpu
-from stack_config import StackConfig
-from stack_rules import contradictions
+from stack.config import StackConfig
+from stack.validation import contradictions
 from tests.unit.refused import CLUSTER
 from trainer.config import parse as parse_flags
 from workloads.command import program

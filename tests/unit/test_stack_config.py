@@ -14,7 +14,7 @@ import yaml
 
 from docs import config_reference
 from infra.local.config import LocalConfig
-from stack_config import StackConfig, load_file, main, parse, with_recipes
+from stack.config import StackConfig, load_file, main, parse, with_recipes
 from workloads.recipes import recipe_jobs, recipe_names
 
 PROJECT = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> No
     path = write(tmp_path, "config: {platform: {kind: local, node: 1}, jobs: []}")
     begun = processor_seconds_of_children()
     done = subprocess.run(
-        [sys.executable, "-m", "stack_config", str(path)], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "stack.config", str(path)], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert processor_seconds_of_children() - begun < LONGEST_START_SECONDS
     assert done.returncode == 1
@@ -174,7 +174,7 @@ def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_check_of_nothing_passes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "usage: python -m stack_config" in capsys.readouterr().err
+    assert "usage: python -m stack.config" in capsys.readouterr().err
 
 
 def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(

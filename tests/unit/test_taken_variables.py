@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stack_config import parse
+from stack.config import parse
 from tests.unit.refused import cloud, job, refusals
 from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec

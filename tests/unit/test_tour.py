@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-import stack_rules
 from infra.hardware import Capacity
-from stack_config import parse
+from stack import validation
+from stack.config import parse
 from tests.unit.refused import CLUSTER, KUBECONFIG
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -44,8 +44,8 @@ def test_the_stacks_of_a_page_are_taken_on_the_smallest_machine(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
-    monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
-    monkeypatch.setattr(stack_rules, "this_machine", lambda: SMALLEST)
+    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
     found = blocks(page)
     assert found
     for block in found:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
-from stack_config import parse
+from stack.config import parse
 from tests.problems import refused
 from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group
 from tests.unit.refused import assert_refused_in_one_line

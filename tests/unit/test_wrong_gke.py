@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.settings.problems import ConfigError
-from stack_config import parse
+from settings.problems import ConfigError
+from stack.config import parse
 from tests.problems import refused
 from tests.unit.cloud_settings import A3, gke, pool, tpu
 from tests.unit.refused import assert_refused_in_one_line

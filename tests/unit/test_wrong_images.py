@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from infra.image.builtin_images import OWN_IMAGES, TRAINER
-from stack_config import StackConfig, parse
-from stack_rules import contradictions
+from stack.config import StackConfig, parse
+from stack.validation import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
 from workloads.refusals.image_files import data_folders, python_files
 from workloads.refusals.images import CONTENTS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from infra.settings.problems import ConfigError
-from infra.settings.suggestions import OUR_KEYS, TIME_TO_LIVE
-from stack_config import parse
+from settings.problems import ConfigError
+from settings.suggestions import OUR_KEYS, TIME_TO_LIVE
+from stack.config import parse
 from tests.problems import refused
 from tests.unit.refused import (
     JOB,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stack_config import parse
+from stack.config import parse
 from tests.problems import refused
 from tests.unit.refused import JOB, PLATFORM, assert_refused_in_one_line, cloud, job
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import stack_rules
-from stack_config import parse
+from stack import validation
+from stack.config import parse
 from tests.unit.refused import job, refusals
 from workloads.refusals import images
 
@@ -30,7 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside.py").write_text("print(1)\n", encoding="utf-8")
     (folder / "link.py").symlink_to(tmp_path / "outside.py")
     (folder / "inside.py").symlink_to(folder / "train.py")
-    monkeypatch.setattr(stack_rules, "CHECKOUT", folder)
+    monkeypatch.setattr(validation, "CHECKOUT", folder)
     monkeypatch.setattr(images, "PROJECT", folder)
     return folder
 

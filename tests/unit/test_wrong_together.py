@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-import stack_rules
-from stack_config import parse
+from stack import validation
+from stack.config import parse
 from tests.unit.cloud_settings import eks
 from tests.unit.refused import cloud, job, refusals
 from workloads.refusals import images
@@ -41,7 +41,7 @@ def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
 
 
 def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_rules, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
     monkeypatch.setattr(images, "PROJECT", tmp_path)
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
     [line] = refusals(job(recipe=None, script="train.py"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stack_config import StackConfig, load_file
+from stack.config import StackConfig, load_file
 
 JOB = "name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, shared_memory: 64Mi"
 

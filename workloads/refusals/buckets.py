@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.settings.problem import Path, Problem
+from settings.problem import Path, Problem
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.spec import JobSpec
 

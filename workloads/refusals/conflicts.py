@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
-from infra.settings.clear_secrets import in_arguments, in_variables
-from infra.settings.problem import UNDEFINED, Path, Problem
+from settings.clear_secrets import in_arguments, in_variables
+from settings.problem import UNDEFINED, Path, Problem
 from workloads.command import uses_torchrun
 from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
 from workloads.refusals.devices import device_conflicts

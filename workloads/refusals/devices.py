@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.settings.problem import UNDEFINED, Problem
+from settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of

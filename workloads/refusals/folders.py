@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 from workloads.pod_folders import BUCKET_PATH, OF_A_HOST, is_below
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of

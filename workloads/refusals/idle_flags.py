@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import MappingProxyType
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, value_of
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 
 from infra.image.builtin_images import OWN_IMAGES, TRAINER
-from infra.settings.problem import UNDEFINED, Problem
+from settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
 from workloads.spec import JobKind, JobSpec
 from workloads.trainer_flags import value_of

@@ -1,0 +1,85 @@
+"""`python -m commands.rehearse STACK`: rehearse a cloud stack without an account; exit status 0 if it would work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from commands.environment import PROJECT
+from commands.interrupts import Interrupted, run_child, run_command, set_closing
+from commands.rehearse.folder import cluster_settings, rehearsal_folder
+from commands.rehearse.run import Rehearsal, Subject
+from settings.problems import ConfigError
+from simulation.cloud import faults
+from stack import config as stack_config
+from workloads.needs import operators_of
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearse the stack that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m commands.rehearse", description=__doc__)
+    parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
+    parser.add_argument("--file", type=Path, help="settings file (default: Pulumi.<stack>.yaml)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--fault",
+        default=os.environ.get("FAULT", ""),
+        help="fault to inject, such as stockout:nodepool:gpus or denied:7",
+    )
+    parser.add_argument(
+        "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
+    )
+    parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
+    options = parser.parse_args(arguments)
+    file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
+    try:
+        faults.check(options.fault)
+        quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
+        config = stack_config.load_file(file)
+    except ConfigError as error:
+        print(f"{file.name}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+        return 1
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not config.cloud.is_provisioned:
+        print(
+            f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support gke and eks only", file=sys.stderr
+        )
+        return 1
+    operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    image = ["--image"] if config.builds_images else []
+    words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
+    set_up = run_child(words, name="set-up", cwd=PROJECT, stdout=sys.stderr if options.json else None)
+    if set_up.is_stopped:
+        raise Interrupted("set-up keeps its finished steps; `make rehearse` continues from there")
+    if set_up.status != 0:
+        return set_up.status
+    jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
+    queued = frozenset(job.name for job in config.jobs if job.queue)
+    subject = Subject(
+        stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, platform=config.platform
+    )
+    rehearsal = Rehearsal(
+        subject=subject,
+        folder=rehearsal_folder(options.name),
+        cluster=cluster_settings(options.name, options.port),
+        fault=options.fault,
+        quotas=quotas,
+        verbose=not options.json,
+    )
+    set_closing("the rehearsal's cluster and folder are removed")
+    try:
+        report = rehearsal.run()
+    except RuntimeError as error:
+        print(f"rehearsal: {error}", file=sys.stderr)
+        return 1
+    print(report.to_json() if options.json else report.to_text())
+    return 0 if report.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("rehearsal", lambda: main(sys.argv[1:])))

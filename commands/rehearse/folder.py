@@ -1,0 +1,121 @@
+"""The folder of a rehearsal, and the environment of its programs."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from commands import orphans
+from commands.environment import PROJECT, stack_environment
+from infra.kubeconfig import PROVIDER_TMPDIR
+from infra.local.settings import ClusterSettings, cache_folder
+
+FIRST_PORT = 16821
+PORTS = 100
+SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
+_keepers: dict[str, socket.socket] = {}
+"""Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
+
+
+def rehearsal_folder(name: str) -> Path:
+    """Return the folder of the rehearsal with this name. The rehearsal removes it at the end."""
+    return cache_folder() / "rehearsals" / name
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the lock of the rehearsal in `folder`. Raises RuntimeError if another process holds it."""
+    lock_file = folder.with_name(f"{folder.name}.lock")
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("w", encoding="ascii") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise RuntimeError(
+                f"a rehearsal named {folder.name!r} is already running: wait, or use `make rehearse NAME=another`"
+            ) from error
+        yield
+        lock_file.unlink()
+
+
+def cluster_settings(name: str, port: int | None) -> ClusterSettings:
+    """Return the settings of the rehearsal's cluster, with a reserved port unless one is given."""
+    # Stack names cannot contain a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
+    stack = f"rehearsal/{name}"
+    return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or keep_port(name))
+
+
+def keep_port(name: str) -> int:
+    """Reserve a free port from 16821 on while this process lives. Raises RuntimeError if none is free.
+
+    The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
+    it. A port that is bound without a listener can be opened only with SO_REUSEADDR.
+    """
+    if name in _keepers:
+        return int(_keepers[name].getsockname()[1])
+    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+        keeper = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            keeper.bind(("127.0.0.1", port))
+        except OSError:
+            keeper.close()
+            continue
+        # Set it only after `bind`: otherwise two rehearsals could bind the same port.
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        atexit.register(keeper.close)
+        _keepers[name] = keeper
+        return port
+    raise RuntimeError(f"no free port from {FIRST_PORT} to {FIRST_PORT + PORTS - 1} on 127.0.0.1")
+
+
+def write_settings(stack_file: Path, target: Path) -> None:
+    """Copy a stack's settings, with a placeholder for each encrypted value, which only the owner can read."""
+    content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
+    config = {
+        key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
+        for key, value in (content.get("config") or {}).items()
+    }
+    # JSON quotes every string, so Pulumi cannot read a string as a number.
+    target.write_text(json.dumps({"config": config}, ensure_ascii=False), encoding="utf-8")
+
+
+def backend_folder(folder: Path) -> Path:
+    """Return the folder of Pulumi's backend in a rehearsal."""
+    return folder / "pulumi"
+
+
+def run_mark(folder: Path) -> str:
+    """Return the mark of the processes that a rehearsal's `pulumi` runs start."""
+    return orphans.run_mark(folder, "rehearsal")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of engine, program and plugins: simulated clouds, and no credentials of real clouds."""
+    found = {
+        key: value
+        for key, value in stack_environment().items()
+        if not key.startswith(("GOOGLE_", "AWS_", "CLOUDSDK_", "KUBECONFIG"))
+    }
+    backend = backend_folder(folder)
+    backend.mkdir(parents=True, exist_ok=True)
+    temporary = folder / "tmp"
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    return found | {
+        "PATH": os.pathsep.join([str(PROJECT / "simulation" / "bin"), found["PATH"]]),
+        "PULUMI_BACKEND_URL": f"file://{backend}",
+        "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
+        PROVIDER_TMPDIR: str(temporary),
+        "TMPDIR": str(temporary),
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "SSL_CERT_FILE": str(folder / "authorities.pem"),
+        "TRAINYARD_REHEARSAL": str(folder),
+        orphans.RUN: run_mark(folder),
+    }

@@ -1,0 +1,155 @@
+"""The report of a rehearsal, as plain text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from commands.rehearse.duration import in_words
+from simulation.placement import Pod
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node that the stack would have."""
+
+    name: str
+    pool: str
+    machine: str
+    zone: str
+    accelerators: dict[str, str]
+
+
+@dataclass(kw_only=True)
+class Report:
+    """Results of a rehearsal."""
+
+    stack: str
+    fault: str = ""
+    problems: list[str] = field(default_factory=list)
+    """Problems that the rehearsal found, one line each."""
+    resources: dict[str, list[str]] = field(default_factory=dict)
+    """Ids, by type, of the cloud resources at the end of `up`."""
+    up_failed: bool = False
+    """True if `up` failed. The report then omits results that need the complete stack."""
+    unchecked: dict[str, list[str]] = field(default_factory=dict)
+    """Inputs, by type, with provider checks that the rehearsal does not simulate."""
+    without_rules: list[str] = field(default_factory=list)
+    """Types that the rehearsal checked only against their SDK's classes."""
+    nodes: list[Node] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    waited: list[str] = field(default_factory=list)
+    """Jobs that waited in their queue until other jobs ended."""
+    quota: dict[str, int] = field(default_factory=dict)
+    """Required quota, by region and name."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """US dollars per hour of each pool, the system nodes and the cluster, at the maximum number of nodes."""
+    cost_total: str = ""
+    """Sum of the costs with its uncertainty range; empty if no price is known."""
+    unpriced: list[str] = field(default_factory=list)
+    """Resources that have no price in the price table, and are therefore missing in the sum."""
+    up_seconds: int = 0
+    """Estimated seconds that `up` would take in the real clouds."""
+    destroy_seconds: int = 0
+    """Estimated seconds that `destroy` would take in the real clouds."""
+    written: dict[str, list[str]] = field(default_factory=dict)
+    """Object keys that the jobs wrote, by bucket."""
+    kept: list[str] = field(default_factory=list)
+    """Buckets that outlive the stack because its settings say so."""
+    left: list[str] = field(default_factory=list)
+    """Resources, buckets, processes and files that remained after `destroy`."""
+    receipt: dict[str, Any] = field(default_factory=dict)
+    """Receipt of `make verify-empty` for the simulated clouds after `destroy`."""
+    wall_seconds: float = 0.0
+    """Seconds that the rehearsal itself took."""
+
+    @property
+    def passed(self) -> bool:
+        """True if the rehearsal found no problem and left nothing behind."""
+        return not self.problems and not self.left
+
+    def to_json(self) -> str:
+        """Return the complete report as JSON."""
+        return json.dumps({**asdict(self), "passed": self.passed}, indent=1)
+
+    def to_text(self) -> str:
+        """Return the report as plain text."""
+        lines = [f"Rehearsal of stack {self.stack}" + (f" with fault {self.fault}" if self.fault else "")]
+        total = sum(map(len, self.resources.values()))
+        begin = "Created until `pulumi up` failed" if self.up_failed else "Would be created"
+        lines += ["", f"{begin}: {total} cloud resources"]
+        lines += [f"  {len(ids):4}  {type_}" for type_, ids in sorted(self.resources.items())]
+        if self.without_rules:
+            lines.append(f"  checked only against the provider's types: {', '.join(self.without_rules)}")
+        lines.append("")
+        if not self.up_failed:
+            lines += [*self._nodes(), "", *self._pods(), ""]
+            lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
+        lines += self._cost()
+        if not self.up_failed:
+            lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
+            lines[-1] += in_words(self.destroy_seconds)
+        if self.left:
+            lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
+        else:
+            rest = f", except the kept bucket {', '.join(map(self._bucket, self.kept))}" if self.kept else ""
+            lines.append(f"After destroy, nothing was left in the clouds or on this machine{rest}.")
+        lines += ["", "A rehearsal cannot know:", *(f"  {each}" for each in self._unknown()), ""]
+        lines += [f"problem: {each}" for each in self.problems]
+        lines.append(f"The rehearsal {'passed' if self.passed else 'FAILED'} in {self.wall_seconds:.0f} s")
+        return "\n".join(lines)
+
+    def _unknown(self) -> list[str]:
+        unchecked = [
+            f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
+        ]
+        return [*UNKNOWN, *unchecked]
+
+    def _bucket(self, name: str) -> str:
+        return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
+
+    def _cost(self) -> list[str]:
+        if not self.cost_total:
+            return []
+        more = ", plus the resources without a price" if self.unpriced else ""
+        lines = [f"Costs {self.cost_total} an hour with the most nodes{more}:"]
+        lines += [f"  {amount:10,.2f}  {part}" for part, amount in self.cost.items()]
+        lines += [f"      no price  {each}" for each in self.unpriced]
+        return [*lines, ""]
+
+    def _nodes(self) -> list[str]:
+        kinds = Counter((each.pool, each.machine, each.zone, _amounts(each.accelerators)) for each in self.nodes)
+        rows = [
+            f"  {count:4}  {pool}: {machine} in {zone}{amounts}"
+            for (pool, machine, zone, amounts), count in kinds.items()
+        ]
+        return [f"Nodes: {len(self.nodes)}", *rows]
+
+    def _pods(self) -> list[str]:
+        rows = []
+        for pod in self.pods:
+            place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
+            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
+            facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
+            if facts:
+                rows.append(f"      {' '.join(facts)}")
+        waited = [f"  {', '.join(self.waited)} waited in a queue until other jobs ended"] if self.waited else []
+        return [f"Pods: {len(self.pods)}", *rows, *waited]
+
+
+UNKNOWN = (
+    "whether the account has enough quota and permissions, and whether the zones have capacity",
+    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
+    "whether images, drivers and network adapters work on the real nodes, and how fast they are",
+    "how long the cloud takes: the durations above are typical values",
+)
+"""Limits of a rehearsal, printed at the end of its report."""
+SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
+"""Environment variables of pods that the text shows."""
+
+
+def _amounts(found: dict[str, str] | object) -> str:
+    assert isinstance(found, dict)
+    return "".join(f", {amount} x {name}" for name, amount in found.items())

@@ -1,0 +1,54 @@
+"""Problem: an error in a configuration, with a stable code. Settings, jobs and clouds report errors as problems."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from pydantic_core import PydanticUndefined
+
+from settings.clear_secrets import is_in
+
+LONGEST_VALUE = 60
+"""Characters of a value that a line shows."""
+
+UNDEFINED: object = PydanticUndefined
+"""Value of a problem that has none to show."""
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Error in a configuration."""
+
+    code: str
+    """Stable name of the rule: lower-case words with dots, such as `gke.pool.zone_unknown`."""
+    path: Path
+    """Keys and indices from the top of the configuration."""
+    message: str
+    """Text after key and value: the allowed values and the remedy."""
+    value: object = UNDEFINED
+    """Value in the configuration, or UNDEFINED."""
+    namespace: str = "trainyard"
+    """Prefix of the keys in the stack's file."""
+
+    def below(self, *keys: str | int) -> Problem:
+        """Return the same problem with keys in front of its path."""
+        return replace(self, path=(*keys, *self.path))
+
+    def __str__(self) -> str:
+        keys = "".join(f"[{part}]" if isinstance(part, int) else f".{_shown(part)}" for part in self.path)[1:]
+        key = f"{self.namespace}:{keys}"
+        # A secret in the wrong place must not reach a log.
+        if self.value is UNDEFINED or is_in(self.value, str(self.path[-1]) if self.path else ""):
+            return f"{key}: {self.message}"
+        shown = json.dumps(self.value, default=str)
+        if len(shown) > LONGEST_VALUE:
+            shown = f"{shown[: LONGEST_VALUE - 3]}..."
+        return f"{key} = {shown}: {self.message}"
+
+
+def _shown(key: str) -> str:
+    """Return the key, or dots if it contains a secret. `DB_PASSWORD:hunter2`, without a space, is such a key."""
+    return "..." if is_in(key.replace(":", ": ")) else key

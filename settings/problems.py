@@ -1,0 +1,260 @@
+"""Conversion of pydantic's errors to messages that name the key, the value, the allowed values and the remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from types import MappingProxyType
+from typing import Any, get_args
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from settings.field_docs import field_sentences
+from settings.problem import Path, Problem
+from settings.suggestions import unknown_key
+
+SKIPPED = "; `check_availability: false` of the platform skips this"
+"""Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
+
+SECRETS = "secrets"
+"""Key of the settings whose values are never shown."""
+
+CODES = {
+    "extra_forbidden": "unknown_key",
+    "union_tag_not_found": "missing_kind",
+    "union_tag_invalid": "unknown_kind",
+    "value_error": "invalid",
+}
+"""Pydantic's error types that have other names in codes."""
+
+BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+
+MAPPINGS = {
+    "environment": "names of variables, as in `NCCL_DEBUG: INFO` or `A: '1'`",
+    "flags": "flags of the trainer without dashes, listed in docs/config.md, as in `epochs: 2`",
+    "secrets": "names of variables, as in `WANDB_API_KEY: wandb`",
+}
+"""Descriptions of the keys of mappings that have no fields."""
+
+DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
+"""Duration with its unit."""
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UNITS = {"seconds": 1, "hours": 3600}
+"""Seconds of each unit that can end a key."""
+
+
+class ConfigError(ValueError):
+    """Invalid configuration; the message has one line for each problem."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = tuple(problems)
+
+
+def problems_of(
+    error: ValidationError, model: type[BaseModel], written: Mapping[Path, str] = MappingProxyType({})
+) -> list[Problem]:
+    """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
+
+    `written` has the source text of numbers, where it is known.
+    """
+    errors = error.errors(include_url=False)
+    # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
+    return [_problem(each, model, written) for each in errors if each["type"] != "default_factory_not_called"]
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path, str]) -> Problem:
+    """Convert one pydantic error to a problem."""
+    place = _locate(model, error["loc"])
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    code = f"settings.{CODES.get(kind, kind)}"
+    if SECRETS in place.path:
+        # The value may be a secret instead of its name, and must not reach a log.
+        value = PydanticUndefined
+    if kind == "missing":
+        return Problem(code, place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
+    if kind == "extra_forbidden":
+        return Problem(code, place.path, unknown_key(str(place.path[-1]), place.siblings), value)
+    if kind in ("union_tag_not_found", "union_tag_invalid"):
+        found = context.get("tag", PydanticUndefined)
+        start = "is missing" if found is PydanticUndefined else "is unknown"
+        tags = ", ".join(filter(None, map(_tag, place.sections)))
+        return Problem(code, (*place.path, "kind"), f"{start}; write one of {tags}", found)
+    if kind == "string_type" and _is_number(value):
+        text = written.get(place.path, "")
+        return Problem(code, place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
+    message = _allowed(kind, str(error["msg"]), context, place, value)
+    if error["loc"][-1] == "[key]":
+        # The path contains the invalid key. The value belongs to another error.
+        return Problem(f"settings.key.{CODES.get(kind, kind)}", place.path, f"the name {message}")
+    return Problem(code, place.path, message, value)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Position of an error in the model."""
+
+    path: Path
+    field: FieldInfo | None
+    siblings: tuple[str, ...]
+    sections: tuple[type[BaseModel], ...]
+    owner: type[BaseModel] | None = None
+    """Section that contains the field."""
+
+
+def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
+    """Return the place of a pydantic location, which has the tags of unions between the keys."""
+    sections: tuple[type[BaseModel], ...] = (model,)
+    place = _Place((), None, (), sections)
+    for part in location:
+        tagged = [each for each in sections if len(sections) > 1 and part == _tag(each)]
+        if tagged:
+            sections = (tagged[0],)
+        elif part != "[key]":
+            siblings = tuple(sections[0].model_fields) if len(sections) == 1 and isinstance(part, str) else ()
+            field = sections[0].model_fields.get(str(part)) if siblings else None
+            owner = sections[0] if field else place.owner
+            if isinstance(part, str):
+                sections = tuple(_sections(field.annotation)) if field else ()
+            place = _Place((*place.path, part), field or place.field, siblings, sections, owner)
+    return place
+
+
+def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models inside a type."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _sections(argument)
+
+
+def _tag(section: type[BaseModel]) -> str | None:
+    """Return the `kind` that selects a section of a union."""
+    field = section.model_fields.get("kind")
+    return str(get_args(field.annotation)[0]) if field else None
+
+
+def _sentence(place: _Place) -> str:
+    """Return the docstring of the field."""
+    sentences = field_sentences(place.owner) if place.owner else {}
+    key = next((part for part in reversed(place.path) if part in sentences), "")
+    return sentences.get(str(key), "").rstrip(".").replace("\n", " ")
+
+
+def _example(place: _Place) -> str:
+    """Return the key with a valid value: the field's example, default or minimum."""
+    key, field = place.path[-1], place.field
+    if field is None:
+        return f"`{key}`"
+    if field.examples:
+        value = field.examples[0]
+    elif not field.is_required() and field.default not in (None, PydanticUndefined):
+        value = field.default
+    else:
+        value = next((bound.ge for bound in _constraints(field) if isinstance(bound, Ge)), "...")
+    if isinstance(value, str) and value.replace(".", "").isdecimal():
+        return f"`{key}: '{value}'`"
+    return f"`{key}: {str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, value: object) -> str:
+    """Return the message for an invalid value."""
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"is unknown; write {_meant(context['expected'], value)}"
+    if kind.startswith(("int_", "float_")) or kind in BOUNDS:
+        return f"must be {_range(place.field)}; write {_nearest(place, value)}"
+    if kind in ("string_too_long", "string_too_short"):
+        limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
+        return f"must have {limit} characters; write {_example(place)}"
+    if kind == "string_type":
+        return _quoted(place, "")
+    if kind in ("model_type", "dict_type"):
+        keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields)
+        keys = keys or MAPPINGS.get(str(place.path[-1]), "any names")
+        if len(place.sections) > 1:
+            keys = f"kind (one of {', '.join(filter(None, map(_tag, place.sections)))}) and the keys of that kind"
+        return f"must be a mapping, one `key: value` per line; keys: {keys}"
+    if kind.startswith("bool_"):
+        return f"must be true or false, without quotes; write {_example(place)}"
+    if kind == "tuple_type":
+        return "must be a list; start each entry with `- `"
+    return f"is not allowed: {message}; {_sentence(place)}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_of(text: str, value: object) -> bool:
+    """Return True if a text is written for this number."""
+    try:
+        return float(text) == value
+    except ValueError:
+        return False
+
+
+def _quoted(place: _Place, text: str) -> str:
+    """Ask for a string: the text, or else an example."""
+    example = f"`{place.path[-1]}: '{text}'`" if text and isinstance(place.path[-1], str) else _example(place)
+    return f"must be a string, in quotes if YAML reads another type; write {example}"
+
+
+def _meant(expected: str, value: object) -> str:
+    """Format pydantic's list of legal values. Add the value itself if only its quotes are wrong."""
+    legal = expected.replace(" or ", ", ").split(", ")
+    values = "one of " + ", ".join(legal).replace("'", "")
+    if f"'{value}'" in legal:
+        return f"{values}, in quotes: '{value}'"
+    return f"{values}, without quotes: {value}" if isinstance(value, str) and value in legal else values
+
+
+def _nearest(place: _Place, value: object) -> str:
+    """Return the key with the valid number nearest to the value, or else an example."""
+    above, least, most = _bounds(place.field)
+    key = str(place.path[-1])
+    unit, time = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
+    if unit and time:
+        value = int(time[1]) * SECONDS[time[2]] / unit
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
+    except (ValueError, OverflowError):
+        number = inf
+    if not isfinite(number) or (above is not None and number <= above) or (most is None and number < (least or 0)):
+        return _example(place)
+    number = float(min(max(number, -inf if least is None else least), inf if most is None else most))
+    if above is None or number.is_integer():
+        number = round(number)
+    return f"`{key}: {number}`{', without quotes' if isinstance(value, str) else ''}"
+
+
+def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float | None]:
+    """Return a field's exclusive minimum, minimum and maximum. Each is None if unset."""
+    bounds: dict[type, Any] = {type(bound): bound for bound in _constraints(field)}
+    above, least, most = (getattr(bounds.get(kind), name, None) for kind, name in ((Gt, "gt"), (Ge, "ge"), (Le, "le")))
+    return above, least, most
+
+
+def _range(field: FieldInfo | None) -> str:
+    """Describe the range of numbers that a field accepts."""
+    above, least, most = _bounds(field)
+    if above is not None:
+        return f"a number above {above}" + (f" and at most {most}" if most is not None else "")
+    if least is not None and most is not None:
+        return f"an integer from {least} to {most}"
+    return f"an integer of at least {least}" if least is not None else "an integer"
+
+
+def _constraints(field: FieldInfo | None) -> Iterator[object]:
+    """Yield the constraints of a field, including those inside an optional type."""
+    if field is not None:
+        yield from field.metadata
+        for member in get_args(field.annotation):
+            for inner in getattr(member, "__metadata__", ()):
+                yield from _constraints(inner) if isinstance(inner, FieldInfo) else (inner,)

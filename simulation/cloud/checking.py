@@ -1,0 +1,184 @@
+"""Check and Diff of a resource's inputs: defaults, rejected inputs, updates in place and replacements."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.cloud import fact_check, schema
+from simulation.cloud.fact_diff import input_changes
+from simulation.cloud.fact_table import fact_table
+from simulation.cloud.fact_values import parts
+from simulation.cloud.findings import Finding
+from simulation.cloud.kind import Kind
+from simulation.cloud.kinds import has_rules, kind_of
+from simulation.cloud.state import Properties
+from simulation.cloud.values import Unknown, reveal
+
+DEFAULTS = "__defaults"
+"""Name of the input that lists the defaults filled in by the provider."""
+PLACES = ("project", "region", "zone")
+
+
+def completed(
+    token: str,
+    urn: str,
+    seed: bytes,
+    olds: Properties,
+    news: Properties,
+    places: Properties,
+    tags: Properties | None = None,
+) -> Properties:
+    """Return the inputs with the provider's defaults: name, project, region, zone, location and `tags`."""
+    kind = kind_of(token)
+    inputs = {key: value for key, value in news.items() if value is not None}
+    defaults = []
+    known = schema.property_names(token)
+    if token.startswith("aws:") and "region" in known and "region" not in inputs and places.get("region"):
+        inputs["region"] = places["region"]
+        defaults.append("region")
+    if token.startswith("gcp:"):
+        for key in PLACES:
+            if key in known and key not in inputs and places.get(key):
+                inputs[key] = places[key]
+                defaults.append(key)
+        if "location" in known and "location" not in inputs and (place := places.get("zone") or places.get("region")):
+            inputs["location"] = place
+            defaults.append("location")
+    if tags and "tags" in known:
+        inputs["tags"] = {**tags, **(inputs.get("tags") or {})}
+    named = kind.autoname
+    if named and named.property in known and named.property not in inputs:
+        kept = olds.get(named.property) if named.property in (olds.get(DEFAULTS) or []) else None
+        inputs[named.property] = kept or _autoname(kind, urn, seed)
+        defaults.append(named.property)
+    if defaults:
+        inputs[DEFAULTS] = sorted(defaults)
+    return inputs
+
+
+def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
+    assert kind.autoname is not None
+    suffix = "-" + hashlib.sha256(seed + urn.encode()).hexdigest()[:7]
+    prefix = kind.autoname.prefix + urn.rpartition("::")[2]
+    return prefix[: kind.autoname.limit - len(suffix)] + suffix
+
+
+def findings(token: str, inputs: Properties) -> list[Finding]:
+    """Return the inputs that are invalid in any state of the cloud. Raises schema.NoSuchType."""
+    table = fact_table(token)
+    found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)
+    # The provider does not call the cloud if its own schema rejects an input. The rules rely on the schema's types.
+    if has_rules(token) and not found:
+        known = without_unknown(reveal(inputs))
+        found += [each for rule in kind_of(token).rules if not rule.looks_at_cloud for each in rule.findings(known)]
+    return found
+
+
+def without_unknown(value: Any) -> Any:
+    """Return a copy without unknown values."""
+    if isinstance(value, dict):
+        return {key: without_unknown(each) for key, each in value.items() if not isinstance(each, Unknown)}
+    if isinstance(value, list):
+        return [without_unknown(each) for each in value if not isinstance(each, Unknown)]
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """A provider's Diff of a resource."""
+
+    changed: tuple[str, ...] = ()
+    """Top-level inputs that differ."""
+    replaced: tuple[str, ...] = ()
+    """Paths of the inputs whose change replaces the resource."""
+    deletes_first: bool = False
+    """True if the old resource must be deleted before the new one is created."""
+    recycles: str = ""
+    """Reason why an update recreates every node of a pool; empty if it does not."""
+    crash: str = ""
+    """Reason why the provider crashes on this plan; empty if it does not."""
+    paths: tuple[str, ...] = ()
+    """Paths that differ, without indices; empty if the rehearsal knows only the keys in `changed`."""
+
+
+def changes(token: str, olds: Properties, news: Properties) -> Changes:
+    """Return the changes between the old and the new inputs of a resource."""
+    table = fact_table(token)
+    if table is None:
+        return _changes_without_facts(token, olds, news)
+    found = input_changes(table, olds, news)
+    paths = {each.path for each in found}
+    replaced = tuple(sorted({each.path for each in found if each.replaces}))
+    kind = kind_of(token)
+    named = kind.autoname.property if kind.autoname else None
+    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
+    recycling = [each for each in table.rules_of("recycles") if not paths.isdisjoint(each["inputs"])]
+    unknown = [each for each in table.rules_of("crashes_on_unknown") if isinstance(news.get(each["input"]), Unknown)]
+    return Changes(
+        changed=tuple(sorted({each.path.partition(".")[0] for each in found})),
+        replaced=replaced,
+        deletes_first=bool(replaced) and (fixed or table.deletes_first),
+        recycles=recycling[0]["reason"] if recycling and not replaced else "",
+        crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
+        paths=tuple(sorted(paths)),
+    )
+
+
+def path_outside_lists(token: str, path: str) -> str:
+    """Return the part of a path before the first list, set or map element, because the table has no indices."""
+    table = fact_table(token)
+    found: list[str] = []
+    for key in path.split("."):
+        found.append(key)
+        fact = table.inputs.get(".".join(found)) if table else None
+        if fact is None or parts(fact["type"])[0]:
+            break
+    return ".".join(found)
+
+
+def counted_outputs(token: str) -> list[str]:
+    """Return the outputs that count the updates of a resource of this type."""
+    table = fact_table(token)
+    return [each["output"] for each in table.rules_of("new_output")] if table else []
+
+
+def new_outputs(token: str, olds: Properties, news: Properties) -> list[str]:
+    """Return the outputs that an update computes again, such as the latest version of a launch template."""
+    table = fact_table(token)
+    if table is None:
+        return []
+    changed = set(changes(token, olds, news).changed)
+    return [each["output"] for each in table.rules_of("new_output") if changed - {*each["unless"]}]
+
+
+def _changes_without_facts(token: str, olds: Properties, news: Properties) -> Changes:
+    kind = kind_of(token)
+    keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
+    replaced = tuple(path for path in sorted(kind.replaces) if not _same(_at(olds, path), _at(news, path)))
+    named = kind.autoname.property if kind.autoname else None
+    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
+    return Changes(
+        changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))),
+        replaced=replaced,
+        deletes_first=bool(replaced) and fixed,
+    )
+
+
+def _at(properties: Any, path: str) -> Any:
+    for key in path.split("."):
+        if isinstance(properties, Unknown):
+            return properties
+        properties = properties.get(key) if isinstance(properties, dict) else None
+    return properties
+
+
+def _same(first: Any, second: Any) -> bool:
+    if isinstance(first, Unknown) or isinstance(second, Unknown):
+        return False
+    if isinstance(first, dict) and isinstance(second, dict):
+        return all(_same(first.get(key), second.get(key)) for key in {*first, *second} if key != DEFAULTS)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return bool(first == second)

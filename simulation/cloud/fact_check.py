@@ -1,0 +1,136 @@
+"""Check of a resource's inputs against the facts of its type, as the real provider checks before any API call."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from simulation.cloud.fact_checks import failure, is_known
+from simulation.cloud.fact_rules import broken_rules, is_set
+from simulation.cloud.fact_table import FactTable
+from simulation.cloud.fact_values import DESCRIPTIONS, converted, parts
+from simulation.cloud.findings import Finding
+from simulation.cloud.state import Properties
+from simulation.cloud.values import Unknown
+
+Fact = Mapping[str, Any]
+Problem = tuple[str, str, str]
+"""Path of the input, error, and the line of the provider's source with this check."""
+RULE = "provider-schema"
+
+
+def findings(table: FactTable, inputs: Properties) -> list[Finding]:
+    """Return the inputs that the provider's schema and rules reject."""
+    found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
+    return [Finding(property=where, reason=why, rule=RULE, source=table.source(line)) for where, why, line in found]
+
+
+def unchecked(table: FactTable, inputs: Properties) -> list[str]:
+    """Return the inputs with provider checks that the rehearsal does not simulate."""
+    checked = ((path, name) for path, fact in table.inputs.items() for name in _listed(fact.get("check")))
+    return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
+
+
+def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Problem]:
+    """Check the inputs of a block; `prefix` is the block's path in the table, and `where` its path in the inputs."""
+    names = table.children.get(prefix, ())
+    for key, value in values.items():
+        if key.startswith("__") or value is None:
+            continue
+        if prefix + key in table.inputs:
+            yield from _input(table, prefix + key, where + key, value)
+        else:
+            near = difflib.get_close_matches(key, [name[len(prefix) :] for name in names], n=1)
+            block = prefix.rstrip(".").rpartition(".")[2] or table.type.rpartition(":")[2]
+            line = table.inputs[names[0]]["line"] if names else ":1"
+            yield where + key, f"is not an input of {block}" + (f"; did you mean {near[0]}?" if near else ""), line
+    for name in names:
+        key = name[len(prefix) :]
+        if table.inputs[name].get("required") and values.get(key) is None:
+            yield where + key, "is missing: the provider requires it", table.inputs[name]["line"]
+
+
+def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Problem]:
+    fact = table.inputs[path]
+    if isinstance(value, Unknown):
+        return
+    collection, element = parts(fact["type"])
+    if fact["type"] == "block":
+        yield from _one_block(table, path, where, value)
+    elif collection == "map":
+        yield from _map(fact, element, where, value)
+    elif collection:
+        if not isinstance(value, list):
+            yield where, f"must be a list, not {value!r}", fact["line"]
+            return
+        yield from _count(fact, where, len(value))
+        for index, each in enumerate(value):
+            if isinstance(each, Unknown):
+                continue
+            if element == "block":
+                yield from _one_block(table, path, f"{where}[{index}]", each)
+            else:
+                yield from _scalar(fact, element, f"{where}[{index}]", each)
+    else:
+        yield from _scalar(fact, element, where, value)
+
+
+def _one_block(table: FactTable, path: str, where: str, value: Any) -> Iterator[Problem]:
+    if isinstance(value, dict):
+        yield from _block(table, value, f"{path}.", f"{where}.")
+    else:
+        yield where, f"must be an object, not {value!r}", table.inputs[path]["line"]
+
+
+def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[Problem]:
+    if not isinstance(value, dict):
+        yield where, f"must be a mapping, not {value!r}", fact["line"]
+        return
+    if check := fact.get("check"):
+        yield from ((where, why, fact["line"]) for name in _listed(check) if (why := failure(name, value)))
+    for key, each in value.items():
+        if each is not None and not isinstance(each, Unknown):
+            yield from _scalar({"line": fact["line"]}, element, f"{where}.{key}", each)
+
+
+def _count(fact: Fact, where: str, count: int) -> Iterator[Problem]:
+    least, most = fact.get("min_items", 0), fact.get("max_items", count)
+    if not least <= count <= most:
+        yield where, f"must have {least} to {most} elements, not {count}", fact["line"]
+
+
+def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[Problem]:
+    try:
+        given = converted(kind, value)
+    except ValueError:
+        yield where, f"must be {DESCRIPTIONS[kind]}, not {value!r}", fact["line"]
+        return
+    if given == "" and fact.get("or_empty"):
+        return
+    yield from ((where, why, fact["line"]) for why in _broken(fact, given))
+
+
+def _broken(fact: Fact, value: Any) -> Iterator[str]:
+    if words := fact.get("words"):
+        same = value in words or (fact.get("ignore_case") and str(value).lower() in (each.lower() for each in words))
+        if not same:
+            yield f"{value!r} must be one of {', '.join(str(each) or repr('') for each in words)}"
+    if isinstance(value, int | float) and not fact.get("min", value) <= value <= fact.get("max", value):
+        bounds = f"at least {fact['min']}" if "max" not in fact else f"{fact.get('min', 'at most')} to {fact['max']}"
+        yield f"{value} must be {bounds}"
+    if (length := fact.get("length")) and not length[0] <= len(value) <= length[1]:
+        yield f"{value!r} must have {length[0]} to {length[1]} characters"
+    for pattern in _listed(fact.get("pattern")):
+        if not re.search(pattern, value):
+            yield f"{value!r} must match {pattern}"
+    if (pattern := fact.get("excluded_pattern")) and re.search(pattern, value):
+        yield f"{value!r} must not match {pattern}"
+    for check in _listed(fact.get("check")):
+        if why := failure(check, value):
+            yield why
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -1,0 +1,76 @@
+"""FactTable: facts about the inputs of a resource type, from a Terraform provider's source; read from `facts/`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "facts"
+"""Folder of the tables, which `python -m simulation.facts` writes."""
+
+
+def file_name(token: str) -> str:
+    """Return the path of a type's table in FOLDER, such as `gcp/container.cluster.json`."""
+    package, path, _ = token.split(":")
+    return f"{package}/{path.replace('/', '.')}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactTable:
+    """Facts about a resource type."""
+
+    type: str
+    provider: str
+    """GitHub repository of the Terraform provider."""
+    commit: str
+    folder: str
+    """Folder, in the repository, of the files that `line` facts name."""
+    inputs: Mapping[str, Mapping[str, Any]]
+    """Dotted path, without indices -> its facts."""
+    rules: tuple[Mapping[str, Any], ...] = ()
+    """Rules across inputs, read by hand."""
+    deletes_first: bool = False
+    """True if the provider deletes the old resource before it creates the new one."""
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[str, ...]]:
+        """Path of a block with a final dot, or an empty string for the resource -> paths of its inputs."""
+        found: dict[str, list[str]] = {}
+        for path in self.inputs:
+            parent, dot, _ = path.rpartition(".")
+            found.setdefault(parent + dot, []).append(path)
+        return {parent: tuple(paths) for parent, paths in found.items()}
+
+    def source(self, line: str) -> str:
+        """Return the address of `file:line` or `file#key` in the provider's source; for other text, of the SDK."""
+        if "#" not in line and ":" not in line:
+            return "https://www.pulumi.com/registry/packages"
+        path, mark, place = line.partition("#") if "#" in line else line.partition(":")
+        number = f"#L{place}" if mark == ":" else f"#:~:text={place}"
+        return f"https://github.com/{self.provider}/blob/{self.commit}/{self.folder}/{path}{number}"
+
+    def rules_of(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
+        """Return the rules of these kinds."""
+        return (each for each in self.rules if each["rule"] in kinds)
+
+
+@cache
+def fact_table(token: str) -> FactTable | None:
+    """Return the table of a resource type; None if there is none."""
+    file = FOLDER / file_name(token)
+    if not file.exists():
+        return None
+    content = json.loads(file.read_text(encoding="utf-8"))
+    return FactTable(
+        type=content["type"],
+        provider=content["provider"],
+        commit=content["commit"],
+        folder=content["folder"],
+        inputs=content["inputs"],
+        rules=tuple(content.get("rules", ())),
+        deletes_first=content.get("delete_before_replace", False),
+    )

@@ -1,0 +1,102 @@
+"""Kind: the simulated cloud's description of a resource type: id, outputs, rules, references and durations."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulation.cloud.findings import Rule
+from simulation.cloud.state import Properties
+
+Template = str | Callable[[Properties], Any]
+"""Text with `{property}` placeholders, or a function of the properties."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoname:
+    """Automatic name of a resource that the program does not name."""
+
+    property: str = "name"
+    limit: int = 63
+    """Maximum length of the whole name."""
+    prefix: str = ""
+    """Text before the Pulumi resource's name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """An input that refers to another resource.
+
+    The other resource must be created before this one and deleted after it.
+    """
+
+    path: str
+    """Dotted path. Lists on the way stand for all their elements."""
+    types: tuple[str, ...]
+    required: bool = True
+    """True if a missing resource is an error; False if the resource may exist outside of the simulated cloud."""
+    owner: bool = False
+    """True if the deletion of the other resource deletes this one too."""
+    prefix: str = ""
+    """Required prefix of the value. A value without it does not refer to a resource of this cloud."""
+    strips_prefix: bool = False
+    """True if the prefix is not part of the reference."""
+
+    def plain(self, value: str) -> str:
+        """Return the reference without a prefix that does not belong to it."""
+        return value.removeprefix(self.prefix) if self.strips_prefix else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A type of resource."""
+
+    type: str
+    """Type token."""
+    id: Template
+    """Id, from the inputs and `{number}`, a unique hexadecimal number."""
+    outputs: Mapping[str, Template] = field(default_factory=dict)
+    """Computed outputs, from the inputs, `{id}` and `{number}`."""
+    autoname: Autoname | None = None
+    replaces: frozenset[str] = frozenset()
+    """Inputs whose change replaces the resource."""
+    references: tuple[Reference, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    takes_over: bool = False
+    """True if the creation of an existing resource adopts it instead of failing."""
+    api: str = ""
+    """API that the project must enable first."""
+    seconds: int = 3
+    """Seconds that creation takes in the real cloud."""
+    delete_seconds: int = 3
+    """Seconds that deletion takes in the real cloud."""
+    quota: Callable[[Properties], Mapping[str, int]] | None = None
+    """Usage of quotas, by region and name."""
+
+
+def filled(template: Template, properties: Properties) -> Any:
+    """Return the value of a template."""
+    if callable(template):
+        return template(properties)
+    return template.format_map(_Holes(properties))
+
+
+class _Holes(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def number(seed: str) -> str:
+    """Return 17 hexadecimal digits that depend only on the seed."""
+    return hashlib.sha256(seed.encode()).hexdigest()[:17]
+
+
+def references_of(inputs: Properties, reference: Reference) -> list[str]:
+    """Return the known values at a reference's path that have its prefix."""
+    found: list[Any] = [inputs]
+    for key in reference.path.split("."):
+        found = [each.get(key) for each in found if isinstance(each, dict)]
+        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
+    return [each for each in found if isinstance(each, str) and each.startswith(reference.prefix)]

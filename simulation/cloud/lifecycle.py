@@ -1,0 +1,282 @@
+"""Operations of the simulated cloud: create, update, read and delete, with their errors and faults."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from simulation.cloud import faults
+from simulation.cloud.checking import counted_outputs, new_outputs
+from simulation.cloud.kind import Kind, Reference, filled, number, references_of
+from simulation.cloud.kinds import kind_of
+from simulation.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
+
+SERVICE = "gcp:projects/service:Service"
+"""Type of an enabled API."""
+
+
+class Refused(Exception):
+    """The cloud rejected the call and changed nothing."""
+
+
+@dataclass
+class GaveUp(Exception):
+    """The client stopped waiting, but the cloud completed the creation."""
+
+    reason: str
+    record: Record
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class Effects(Protocol):
+    """Effects of resources outside of the cloud's state, such as running clusters and nodes."""
+
+    def created(self, record: Record) -> None:
+        """Apply the effects of a creation or an update."""
+
+    def deleted(self, record: Record) -> None:
+        """Apply the effects of a deletion, before the resource leaves the state."""
+
+
+class NoEffects:
+    """Effects of a cloud that has only its state."""
+
+    def created(self, record: Record) -> None:
+        """Do nothing."""
+
+    def deleted(self, record: Record) -> None:
+        """Do nothing."""
+
+
+class Cloud:
+    """A simulated cloud with its state in a folder."""
+
+    def __init__(self, folder: Path, effects: Effects | None = None, crash: Callable[[], None] | None = None) -> None:
+        self.folder = folder
+        self._effects = effects or NoEffects()
+        self._crash = crash or _kill_the_engine
+
+    def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
+        """Create a resource. Raises Refused or GaveUp."""
+        kind = kind_of(type_)
+        refusal = ""
+        with changing(self.folder) as state:
+            state.calls += 1
+            refusal = _fault(state, type_, urn) or _refusal(state, kind, inputs)
+            seconds = kind.seconds * (faults.SLOW_FACTOR if faults.strikes(state, "slow", type_, urn) else 1)
+            gives_up = faults.strikes(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
+            crashes = faults.strikes(state, "crash", type_, urn)
+            if not refusal:
+                record = _record(state, kind, urn, inputs)
+                record.invisible_reads = int(faults.strikes(state, "eventual", type_, urn))
+                state.resources[record.key] = record
+                operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
+                state.operations.append(operation)
+        if refusal:
+            raise Refused(f"{_name(inputs, urn)}: {refusal}")
+        try:
+            self._effects.created(record)
+        except Exception:
+            with changing(self.folder) as state:
+                state.resources.pop(record.key, None)
+            raise
+        if crashes:
+            self._crash()
+        if gives_up:
+            waited = timeout or seconds
+            raise GaveUp(
+                f"timeout while waiting for {record.id}: not done after {waited:.0f} s of simulated time", record
+            )
+        return record
+
+    def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> Record:
+        """Update a resource. Raises Refused."""
+        with changing(self.folder) as state:
+            state.calls += 1
+            record = state.resources.get(key(type_, id_))
+            refusal = f"{id_} does not exist" if record is None else ""
+            if record is not None:
+                kind = kind_of(record.type)
+                refusal = _broken_rules(state, kind, inputs)
+                if faults.strikes(state, "denied", record.type, record.urn):
+                    refusal = faults.MESSAGES["denied"]
+                if not refusal:
+                    again = new_outputs(kind.type, record.inputs, inputs)
+                    counted = {name: record.outputs[name] + (name in again) for name in counted_outputs(kind.type)}
+                    record.inputs = inputs
+                    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
+                    record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
+                    operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
+                    state.operations.append(operation)
+        if refusal or record is None:
+            raise Refused(refusal)
+        self._effects.created(record)
+        return record
+
+    def read(self, type_: str, id_: str) -> Record | None:
+        """Return the resource, or None if it does not exist."""
+        return read_state(self.folder).resources.get(key(type_, id_))
+
+    def delete(self, urn: str, type_: str, id_: str) -> None:
+        """Delete a resource and the resources that it owns. A missing resource is not an error. Raises Refused."""
+        with changing(self.folder) as state:
+            state.calls += 1
+            record = state.resources.get(key(type_, id_))
+            refusal = ""
+            if record is not None:
+                denied = faults.strikes(state, "denied", record.type, record.urn)
+                refusal = faults.MESSAGES["denied"] if denied else _why_it_stays(state, record)
+            crashes = faults.strikes(state, "crash", record.type if record else type_, urn)
+            leaks = record is not None and faults.strikes(state, "leak", record.type, record.urn)
+        if record is None or leaks:
+            return
+        if refusal:
+            raise Refused(refusal)
+        self._effects.deleted(record)
+        with changing(self.folder) as state:
+            for each in [*_owned(state, record), record]:
+                state.resources.pop(each.key, None)
+            seconds = kind_of(record.type).delete_seconds
+            state.operations.append(Operation(verb="delete", type=record.type, urn=urn, id=id_, seconds=seconds))
+        if crashes:
+            self._crash()
+
+
+def _kill_the_engine() -> None:
+    os.kill(os.getppid(), signal.SIGKILL)
+    os._exit(1)
+
+
+def _fault(state: CloudState, type_: str, urn: str) -> str:
+    for kind, message in faults.MESSAGES.items():
+        if faults.strikes(state, kind, type_, urn):
+            return message
+    return ""
+
+
+def _refusal(state: CloudState, kind: Kind, inputs: Properties) -> str:
+    """Return the reason why the cloud rejects the creation; empty if it does not."""
+    for found in (_missing_api, _missing_references, _broken_rules, _over_quota):
+        if refusal := found(state, kind, inputs):
+            return refusal
+    id_ = filled(kind.id, {**inputs, "number": ""})
+    if not kind.takes_over and "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
+        return f"already exists: {id_}"
+    return ""
+
+
+def _missing_api(state: CloudState, kind: Kind, inputs: Properties) -> str:
+    service = f"{kind.api}.googleapis.com"
+    if kind.api and key(SERVICE, f"{inputs.get('project')}/{service}") not in state.resources:
+        return f"SERVICE_DISABLED: the API {service} is not enabled in project {inputs.get('project')}"
+    return ""
+
+
+def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> str:
+    for reference in kind.references:
+        for value in references_of(inputs, reference):
+            found = _target(state, reference, value)
+            if found is None and reference.required:
+                return f"{reference.path}: {value} does not exist"
+            if found is not None and found.invisible_reads:
+                found.invisible_reads -= 1
+                return f"{reference.path}: {value} does not exist (yet)"
+    return ""
+
+
+def _target(state: CloudState, reference: Reference, value: str) -> Record | None:
+    return state.find(reference.plain(value), *reference.types)
+
+
+def _targets(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
+    found = [
+        _target(state, reference, value)
+        for reference in kind.references
+        if not reference.owner
+        for value in references_of(inputs, reference)
+    ]
+    return [each for each in found if each is not None]
+
+
+def _broken_rules(state: CloudState, kind: Kind, inputs: Properties) -> str:
+    found = [each for rule in kind.rules if rule.looks_at_cloud for each in rule.findings(inputs, state)]
+    return "; ".join(f"{each.property}: {each}" for each in found)
+
+
+def _over_quota(state: CloudState, kind: Kind, inputs: Properties) -> str:
+    used = quota_used(state)
+    limits = state.settings.get("quotas", {})
+    for name, amount in (kind.quota(inputs) if kind.quota else {}).items():
+        limit = limits.get(name)
+        if limit is not None and used.get(name, 0) + amount > limit:
+            return f"QUOTA_EXCEEDED: {name}: {used.get(name, 0)} in use, {amount} requested, limit {limit}"
+    return ""
+
+
+def quota_used(state: CloudState) -> dict[str, int]:
+    """Return the usage of each quota by all resources."""
+    used: dict[str, int] = {}
+    for record in state.resources.values():
+        count = kind_of(record.type).quota
+        for name, amount in (count(record.inputs) if count else {}).items():
+            used[name] = used.get(name, 0) + amount
+    return used
+
+
+def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> Record:
+    digits = number(f"{urn} {state.next_number()}")
+    id_ = filled(kind.id, {**inputs, "number": digits, "__settings": state.settings})
+    record = Record(id=id_, type=kind.type, urn=urn, inputs=inputs, outputs={})
+    record.outputs = _outputs(state, kind, inputs, id_)
+    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
+    return record
+
+
+def _outputs(state: CloudState, kind: Kind, inputs: Properties, id_: str) -> Properties:
+    plain = {name: value for name, value in inputs.items() if not name.startswith("__")}
+    known = {**plain, "id": id_, "number": number(id_), "__settings": state.settings}
+    computed = {name: filled(template, known) for name, template in kind.outputs.items()}
+    merged: Properties = _merged(plain, computed)
+    return merged
+
+
+def _merged(first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {name: _merged(first.get(name), second.get(name)) for name in {**first, **second}}
+    return first if second is None else second
+
+
+def _owned(state: CloudState, owner: Record) -> list[Record]:
+    """Return the resources that the cloud deletes together with their owner."""
+
+    def belongs(record: Record) -> bool:
+        owners = [
+            _target(state, reference, each)
+            for reference in kind_of(record.type).references
+            if reference.owner
+            for each in references_of(record.inputs, reference)
+        ]
+        # Compare keys: `owner` may be an object from an earlier read of the state.
+        return any(each is not None and each.key == owner.key for each in owners)
+
+    return [record for record in state.resources.values() if belongs(record)]
+
+
+def _why_it_stays(state: CloudState, record: Record) -> str:
+    if record.inputs.get("deletionProtection"):
+        return f"{record.id}: deletion protection is on"
+    gone = {each.key for each in _owned(state, record)}
+    users = [each.id for each in state.resources.values() if record.key in each.refers_to and each.key not in gone]
+    if users:
+        return f"{record.id} is in use by {', '.join(sorted(users))}"
+    return ""
+
+
+def _name(inputs: Properties, urn: str) -> str:
+    return str(inputs.get("name") or urn.rpartition("::")[2])

@@ -1,0 +1,105 @@
+"""Effects of simulated clusters, node pools and buckets: a control plane, nodes, and buckets of the object store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from simulation.cloud.aws.cluster_rules import machine_of
+from simulation.cloud.aws.ec2_kinds import SUBNET, TEMPLATE
+from simulation.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
+from simulation.cloud.aws.kinds import NODE_GROUP
+from simulation.cloud.findings import at
+from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
+from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
+from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
+from simulation.cloud.lifecycle import Refused
+from simulation.cloud.state import CloudState, Properties, Record, read_state
+from simulation.cluster import control_plane, eks_nodes, gke_nodes
+from simulation.cluster.control_plane import set_nodes, settings_of
+from simulation.object_store import StoreError, store_of
+
+GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
+CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
+
+
+class ClusterEffects:
+    """Effects on the rehearsal's cluster and object store."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def created(self, record: Record) -> None:
+        """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
+        if record.type in CLOUDS:
+            try:
+                control_plane.start(self._folder, CLOUDS[record.type], record.id)
+            except RuntimeError as error:
+                raise Refused(str(error)) from error
+        elif record.type == NODE_POOL:
+            scale(self._folder, record, nodes_per_zone(record.inputs) * len(zones_of(record.inputs)))
+        elif record.type == NODE_GROUP:
+            self._group(record)
+        elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
+            store.create(record.id)
+
+    def deleted(self, record: Record) -> None:
+        """Stop the cluster, delete the nodes or delete the bucket of a resource."""
+        if record.type in CLOUDS:
+            control_plane.delete(self._folder)
+        elif record.type == NODE_POOL:
+            settings = settings_of(read_state(self._folder).settings)
+            set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])
+        elif record.type == NODE_GROUP:
+            settings = settings_of(read_state(self._folder).settings)
+            set_nodes(settings, eks_nodes.LABEL, record.inputs["nodeGroupName"], [])
+        elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
+            if record.inputs.get("forceDestroy"):
+                store.clear(record.id)
+            try:
+                store.delete(record.id)
+            except StoreError as error:
+                raise Refused(f"{record.id}: {error}") from error
+
+    def _group(self, record: Record) -> None:
+        state = read_state(self._folder)
+        made = nodes_of_group(state, record)
+        set_nodes(settings_of(state.settings), eks_nodes.LABEL, record.inputs["nodeGroupName"], made)
+
+
+def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
+    """Return the nodes of an EKS node group. Raises Refused for an unknown instance type."""
+    group = record.inputs
+    machine = machine_of(group, state)
+    if machine is None:
+        raise Refused(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
+    subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]
+    zones = [each.inputs["availabilityZone"] for each in subnets if each]
+    template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
+    given = (template.inputs.get("networkInterfaces") or []) if template else []
+    adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
+    return eks_nodes.nodes(group, machine, zones, adapters)
+
+
+def scale(folder: Path, record: Record, count: int) -> None:
+    """Set the number of nodes of a GKE node pool."""
+    state = read_state(folder)
+    wanted = nodes_of_pool(state, record, count)
+    set_nodes(settings_of(state.settings), GKE_POOL_LABEL, record.inputs["name"], wanted)
+
+
+def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[str, Any]]:
+    """Return `count` nodes of a GKE node pool."""
+    pools = [each.inputs for each in state.of_type(NODE_POOL)]
+    only_accelerators = all(gpus_of(each)[0] for each in pools)
+    inputs = with_topology(state, record.inputs)
+    return gke_nodes.nodes(inputs, count, only_accelerators=only_accelerators)
+
+
+def with_topology(state: CloudState, inputs: Properties) -> Properties:
+    """Return the inputs of a pool with the topology of its workload policy, if it has one."""
+    name = (inputs.get("placementPolicy") or {}).get("policyName")
+    policy = state.find(str(name), POLICY) if name else None
+    topology = (policy.inputs.get("workloadPolicy") or {}).get("acceleratorTopology") if policy else None
+    return {**inputs, "__workloadPolicyTopology": topology} if topology else inputs

@@ -1,0 +1,103 @@
+"""Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from infra.local.components import READY_URL
+from infra.local.control_plane import control_plane, write_configuration
+from infra.local.key_files import kubeconfig
+from infra.local.network import make_bridge
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder
+from infra.local.supervisor import Program, keep_running
+from simulation.cluster.kwok_stages import STAGES
+
+KWOK = "kwok"
+WEBHOOK_PORT = 9444
+GKE_ADMISSION = "ExtendedResourceToleration"
+"""Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
+"""
+
+PRIVILEGED = "--allow-privileged=true"
+"""GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
+
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
+"""
+
+
+def kwok(settings: ClusterSettings) -> Program:
+    """Return kwok, which simulates all pods that have a node. No process serves the addresses of their Services.
+
+    Node leases are off. The lease of a killed kwok would stop its successor until the lease expires. Kwok would also
+    ignore, permanently, pods that a node gets before kwok has seen its own lease.
+    """
+    folder = settings.folder
+    return _program(
+        settings,
+        KWOK,
+        [
+            str(cache_folder() / "bin" / "kwok" / "kwok"),
+            f"--kubeconfig={folder}/inside.kubeconfig",
+            f"--config={folder}/stages.yaml",
+            "--manage-all-nodes=true",
+            "--node-lease-duration-seconds=0",
+            "--cidr=10.65.0.1/16",
+        ],
+    )
+
+
+def kubelet(settings: ClusterSettings) -> Program:
+    """Return the kubelet, which runs the operators' real programs."""
+    return _program(settings, "kubelet", [sys.executable, "-m", "simulation.cluster.kubelet", str(settings.folder)])
+
+
+def webhook(settings: ClusterSettings) -> Program:
+    """Return the webhook that adds GKE's variables to TPU pods."""
+    keys = settings.keys
+    certificate = [str(keys / "apiserver.crt"), str(keys / "apiserver.key")]
+    argv = [sys.executable, "-m", "simulation.cluster.tpu_webhook", CONTROL_PLANE_ADDRESS, str(WEBHOOK_PORT)]
+    return _program(settings, "tpu-webhook", [*argv, *certificate], wait=False)
+
+
+def _program(settings: ClusterSettings, name: str, argv: list[str], *, wait: bool = True) -> Program:
+    return Program(
+        name=name,
+        argv=argv,
+        log=settings.folder / "logs" / f"{name}.log",
+        ready_url=READY_URL if wait else "",
+        ready_authority=settings.keys / "ca.crt" if wait else None,
+    )
+
+
+def main(folder: Path, binaries: Path, listener: int) -> None:
+    """Run the cluster whose settings are in `folder` until this process ends."""
+    os.umask(0o077)
+    settings = ClusterSettings.load(folder)
+    make_bridge()
+    write_configuration(settings)
+    server = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
+    inside = kubeconfig(settings.keys, "admin", settings.context, server)
+    (folder / "inside.kubeconfig").write_text(inside, encoding="utf-8")
+    (folder / "stages.yaml").write_text("\n---\n".join(map(json.dumps, STAGES)), encoding="utf-8")
+    programs = control_plane(settings, binaries, listener)
+    cloud = (folder / "cloud").read_text(encoding="ascii")
+    for program in programs:
+        if program.name == "kube-controller-manager":
+            # Nodes are created ready, and nothing renews that status, so it must not expire.
+            program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
+        if program.name == "kube-apiserver":
+            program.argv = [
+                f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
+                for word in [*program.argv, PRIVILEGED]
+            ]
+    extra = [webhook(settings)] if cloud == "gke" else []
+    keep_running([*programs, kwok(settings), kubelet(settings), *extra])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,200 @@
+"""Process 1 of an operator's pod: it mounts files, runs and probes the program, and reports the pod's status.
+
+The pod sees the machine's file system, with empty folders over /etc, /run and /tmp. Its mount namespace disappears with
+it. Instead of the image, it runs the program that set-up built from the operator's module.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from infra.local.api import JSON, STRATEGIC_MERGE
+from infra.local.network import join_cluster
+from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
+from infra.operators.releases import RELEASES
+from simulation.cluster.kubelet import inside_api
+
+ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
+"""Folder of the service account's files. Programs look below /var/run, which is a link to /run."""
+EVERY_SECONDS = 0.3
+
+
+class RealPod:
+    """A pod with one container."""
+
+    def __init__(self, folder: Path, description: dict[str, Any]) -> None:
+        self._api = inside_api(ClusterSettings.load(folder))
+        self._pod, self._index = description["pod"], int(description["index"])
+        self._spec = self._pod["spec"]
+        self._container = self._spec["containers"][0]
+        self._authority = (folder / "keys" / "ca.crt").read_text(encoding="ascii")
+        metadata = self._pod["metadata"]
+        self._space = f"/api/v1/namespaces/{metadata['namespace']}"
+        self._path = f"{self._space}/pods/{metadata['name']}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts = 0
+
+    def run(self) -> None:
+        """Run the pod until this process ends."""
+        program = Path("/mnt/program")
+        self._mounts(program)
+        join_cluster(self._index, 0)
+        self._account()
+        ready_before = None
+        while True:
+            self._files()
+            if self._process is None or self._process.poll() is not None:
+                self._restarts += self._process is not None
+                self._process = self._started(program)
+            ready = self._probe("startupProbe") and self._probe("readinessProbe")
+            if ready != ready_before:
+                self._tell(ready)
+                ready_before = ready
+            time.sleep(EVERY_SECONDS)
+
+    def _mounts(self, program: Path) -> None:
+        names = {release.image: name for name, release in RELEASES.items()}
+        name = names[self._container["image"]]
+        mount("-t", "tmpfs", "tmpfs", "/mnt")
+        program.touch()
+        mount("--bind", str(cache_folder() / "bin" / name / name), str(program))
+        for folder in ("/etc", "/run", "/tmp"):
+            mount("-t", "tmpfs", "tmpfs", folder)
+
+    def _account(self) -> None:
+        name = self._spec["serviceAccountName"]
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
+        answer = self._api.request("POST", f"{self._space}/serviceaccounts/{name}/token", body, JSON)
+        ACCOUNT_FOLDER.mkdir(parents=True)
+        (ACCOUNT_FOLDER / "token").write_text(answer["status"]["token"], encoding="ascii")
+        (ACCOUNT_FOLDER / "ca.crt").write_text(self._authority, encoding="ascii")
+        (ACCOUNT_FOLDER / "namespace").write_text(self._pod["metadata"]["namespace"], encoding="ascii")
+
+    def _files(self) -> None:
+        """Write the content of Secret and ConfigMap volumes to their files if it has changed."""
+        volumes = {each["name"]: each for each in self._spec.get("volumes") or []}
+        for mounted in self._container.get("volumeMounts") or []:
+            found = self._content(volumes.get(mounted["name"], {}))
+            path = Path(mounted["mountPath"])
+            single = mounted.get("subPath")
+            for name, content in found.items():
+                if single not in (None, name):
+                    continue
+                target = path if single else path / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if not target.exists() or target.read_bytes() != content:
+                    draft = target.with_name(f".{target.name}.new")
+                    draft.write_bytes(content)
+                    draft.rename(target)
+
+    def _content(self, volume: dict[str, Any]) -> dict[str, bytes]:
+        if "secret" in volume:
+            found = self._api.request("GET", f"{self._space}/secrets/{volume['secret']['secretName']}")
+            return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+        if "configMap" in volume:
+            found = self._api.request("GET", f"{self._space}/configmaps/{volume['configMap']['name']}")
+            return {key: value.encode() for key, value in (found.get("data") or {}).items()}
+        return {}
+
+    def _started(self, program: Path) -> subprocess.Popen[bytes]:
+        fields = {
+            "metadata.namespace": self._pod["metadata"]["namespace"],
+            "metadata.name": self._pod["metadata"]["name"],
+        }
+        variables = {
+            each["name"]: each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
+            for each in self._container.get("env") or []
+        }
+        words = [str(program), *(expanded(each, variables) for each in self._container.get("args") or [])]
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            env={
+                "PATH": os.environ["PATH"],
+                "KUBERNETES_SERVICE_HOST": CONTROL_PLANE_ADDRESS,
+                "KUBERNETES_SERVICE_PORT": str(API_PORT),
+                "SSL_CERT_DIR": "/nonexistent",
+                **variables,
+            },
+        )
+
+    def _probe(self, name: str) -> bool:
+        probe = (self._container.get(name) or {}).get("httpGet")
+        if not probe:
+            return True
+        scheme = str(probe.get("scheme", "HTTP")).lower()
+        url = f"{scheme}://{node_address(self._index)}:{probe['port']}{probe['path']}"
+        # Like the kubelet, a probe does not verify the certificate.
+        context = ssl._create_unverified_context() if scheme == "https" else None
+        try:
+            with urllib.request.urlopen(url, timeout=2, context=context) as reply:
+                return bool(200 <= reply.status < 400)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def _tell(self, ready: bool) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        word = "True" if ready else "False"
+        kinds = ("Initialized", "ContainersReady", "Ready")
+        conditions = [
+            {"type": kind, "status": "True" if kind == "Initialized" else word, "lastTransitionTime": now}
+            for kind in kinds
+        ]
+        address = node_address(self._index)
+        status = {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "hostIP": CONTROL_PLANE_ADDRESS,
+            "startTime": now,
+            "conditions": conditions,
+            "containerStatuses": [
+                {
+                    "name": self._container["name"],
+                    "image": self._container["image"],
+                    "imageID": "",
+                    "ready": ready,
+                    "started": ready,
+                    "restartCount": self._restarts,
+                    "state": {"running": {"startedAt": now}},
+                }
+            ],
+        }
+        patch = {"status": status}
+        self._api.request("PATCH", f"{self._path}/status", patch, STRATEGIC_MERGE)
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """Return an argument as the kubelet expands it: `$(NAME)` becomes the variable's value, and `$$` a dollar sign.
+
+    https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+    """
+    found = {"$$": "$", **{f"$({name})": value for name, value in variables.items()}}
+    return re.sub(r"\$\$|\$\([^)]*\)", lambda match: found.get(match[0], match[0]), text)
+
+
+def mount(*words: str) -> None:
+    """Run a `mount` command in the pod's namespace. With -n, it creates no folder on the machine."""
+    subprocess.run(["mount", "-n", *words], check=True)
+
+
+def main(folder: Path, own: Path) -> None:
+    """Run the pod that `own` describes."""
+    RealPod(folder, json.loads((own / "pod.json").read_text(encoding="utf-8"))).run()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,269 @@
+"""Facts about a resource's inputs, from its schema in a Terraform provider's source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from simulation.facts.go_source import Call, GoSource, Literal, Name
+from simulation.facts.sdk_names import SdkClass
+
+Fact = dict[str, Any]
+_SCALARS = {
+    "TypeString": "string",
+    "TypeInt": "int",
+    "TypeFloat": "float",
+    "TypeBool": "bool",
+    "TypeNullableBool": "string",
+    "TypeNullableInt": "string",
+}
+_COLLECTIONS = {"TypeList": "list", "TypeSet": "set", "TypeMap": "map"}
+_PATHS = {
+    "ConflictsWith": "conflicts",
+    "ExactlyOneOf": "exactly_one_of",
+    "AtLeastOneOf": "at_least_one_of",
+    "RequiredWith": "required_with",
+}
+"""Field of a schema with paths of other inputs -> key of the fact."""
+_PULUMIS_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
+"""Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
+UNNAMED = "function"
+"""Name for an anonymous function."""
+
+
+class ApiWords(Protocol):
+    """Enumerations of an API's types."""
+
+    def of_type(self, name: str) -> list[str] | None:
+        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
+
+    def of_constant(self, name: str) -> str | None:
+        """Return the word of a constant such as `TenancyDefault`; None if the constant is unknown."""
+
+
+@dataclass
+class Reader:
+    """Reader of a resource's schema."""
+
+    source: GoSource
+    prefix: str
+    """Prefix of all lines, which the table omits."""
+    enums: ApiWords
+    """Enumerations of the API's types."""
+    inputs: dict[str, Fact] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Terraform's dotted path -> Pulumi's path."""
+    unnamed: list[str] = field(default_factory=list)
+    """Inputs that the SDK does not have."""
+    outputs: set[str] = field(default_factory=set)
+    """Paths that the SDK accepts as inputs, although the provider only computes them."""
+
+    def read(self, resource: Literal, sdk: SdkClass) -> None:
+        """Read all inputs, then the conditions of `CustomizeDiff`."""
+        self._schema(resource.fields["Schema"], sdk, "", "")
+        for fact in self.inputs.values():
+            for key in _PATHS.values():
+                if key in fact:
+                    fact[key] = sorted(self._translated(fact[key]))
+        for call in _conditions(resource.fields.get("CustomizeDiff")):
+            path = self.names.get(_plain(str(call.arguments[0])))
+            condition = _spelled(call.arguments[1])
+            # People write anonymous conditions as rules by hand.
+            if path and condition != UNNAMED:
+                self.inputs[path]["replace_if"] = condition
+                self.inputs[path]["replace_line"] = self._line(call.line)
+
+    def _schema(self, schema: Literal, sdk: SdkClass, terraform: str, pulumi: str) -> None:
+        for key, value in schema.fields.items():
+            if not isinstance(value, Literal):
+                continue
+            name = sdk.name(key)
+            if not (value.fields.get("Optional") or value.fields.get("Required")):
+                self.outputs |= {pulumi + name} if name else set()
+                continue
+            if name is None:
+                self.unnamed.append(terraform + key)
+                continue
+            path = pulumi + name
+            self.names[terraform + key] = path
+            fact, inner = self._fact(value)
+            block, several = sdk.block(name)
+            self.inputs[path] = fact
+            if inner is not None and block is not None:
+                if not several and fact["type"] in ("list(block)", "set(block)"):
+                    fact["type"] = "block"
+                self._schema(inner, block, f"{terraform}{key}.", f"{path}.")
+            elif (
+                fact["type"] in ("list(string)", "set(string)") and fact.get("max_items") == 1 and name == sdk.name(key)
+            ):
+                fact["type"] = fact["type"] if name.endswith("s") else "string"
+            fact["line"] = self._line(schema.lines.get(key, ""))
+
+    def _fact(self, value: Literal) -> tuple[Fact, Literal | None]:
+        given = value.fields
+        fact: Fact = {"type": _type(given)}
+        inner = None
+        element = given.get("Elem")
+        if isinstance(element, Literal) and isinstance(element.fields.get("Schema"), Literal):
+            inner = element.fields["Schema"]
+        elif isinstance(element, Literal):
+            fact |= self._validated(element.fields)
+        for key, name in (("Required", "required"), ("Computed", "computed"), ("ForceNew", "force_new")):
+            if given.get(key) is True:
+                fact[name] = True
+        for key, name in (("Default", "default"), ("MinItems", "min_items"), ("MaxItems", "max_items")):
+            plain = self._word(given.get(key))
+            if isinstance(plain, str | int | float):
+                fact[name] = _PULUMIS_DEFAULTS.get(plain, plain)
+        for key, name in _PATHS.items():
+            if isinstance(given.get(key), list):
+                fact[name] = [each for each in given[key] if isinstance(each, str)]
+        fact |= self._validated(given)
+        if suppress := given.get("DiffSuppressFunc"):
+            fact["suppress"] = _spelled(suppress)
+        return fact, inner
+
+    def _validated(self, given: dict[str, Any]) -> Fact:
+        found: Fact = {}
+        for key in ("ValidateFunc", "ValidateDiagFunc"):
+            if given.get(key) is not None:
+                found |= self._validation(given[key])
+        return found
+
+    def _validation(self, check: Any) -> Fact:
+        name = check.name.last if isinstance(check, Call) else check.last if isinstance(check, Name) else ""
+        arguments = list(check.arguments) if isinstance(check, Call) else []
+        if name in ("StringInSlice", "ValidateEnum", "IntInSlice") and (words := self._words(arguments[0])):
+            ignores_case = len(arguments) > 1 and arguments[1] is True
+            return {"words": words} | ({"ignore_case": True} if ignores_case else {})
+        if (
+            name == "Validate"
+            and isinstance(check, Call)
+            and check.types
+            and (words := self.enums.of_type(check.types[0]))
+        ):
+            return {"words": words}
+        if name in ("IntAtLeast", "FloatAtLeast"):
+            return {"min": arguments[0]}
+        if name in ("IntAtMost", "FloatAtMost"):
+            return {"max": arguments[0]}
+        if name in ("IntBetween", "FloatBetween"):
+            return {"min": arguments[0], "max": arguments[1]}
+        if name == "StringLenBetween" and all(isinstance(each, int) for each in arguments):
+            return {"length": arguments}
+        if name in ("ValidateRegexp", "StringMatch"):
+            pattern = arguments[0].arguments[0] if isinstance(arguments[0], Call) else arguments[0]
+            if isinstance(pattern, str) and _is_pattern(pattern):
+                return {"pattern": pattern}
+        if name == "ValidateTypeStringNullableBool":
+            return {"words": ["true", "false", ""]}
+        if name == "StringDoesNotMatch" and isinstance(arguments[0], Call):
+            return {"excluded_pattern": arguments[0].arguments[0]}
+        if name == "ToDiagFunc":
+            return self._validation(arguments[0])
+        if name == "OrEmpty":
+            return {**self._validation(arguments[0]), "or_empty": True}
+        if name in ("All", "AllDiag"):
+            merged: Fact = {}
+            for each in arguments:
+                found = self._validation(each)
+                both = {"check", "pattern"} & merged.keys() & found.keys()
+                for key in both:
+                    found[key] = [*_listed(merged[key]), *_listed(found[key])]
+                merged |= found
+            return merged
+        return {"check": _spelled(check)}
+
+    def _words(self, given: Any) -> list[Any] | None:
+        """Return the words of a list, of a call that makes one, or of an API's constants.
+
+        Return None if a word is unknown.
+        """
+        name = given.name.last if isinstance(given, Call) else ""
+        elements = given
+        if isinstance(given, Call):
+            if name == "Range":
+                start, stop, step = given.arguments
+                return list(range(start, stop, step))
+            if name == "Values" and given.types:
+                return self.enums.of_type(given.types[0])
+            if name == "AppendUnique":
+                return [*(self._words(given.arguments[0]) or ()), *(self._words(given.arguments[1:]) or ())]
+            elements = given.arguments if name == "Slice" else None
+        if not isinstance(elements, list | tuple):
+            return None
+        words = [self._word(each) for each in elements]
+        return words if all(isinstance(each, str | int) for each in words) else None
+
+    def _word(self, value: Any) -> Any:
+        """Return the word of an API's constant, and any other value unchanged."""
+        if not isinstance(value, Name):
+            return value
+        return self.enums.of_constant(value.last) or value
+
+    def _translated(self, paths: list[str]) -> Iterator[str]:
+        for path in paths:
+            if found := self.names.get(_plain(path)):
+                yield found
+
+    def _line(self, line: str) -> str:
+        return line.removeprefix(self.prefix)
+
+
+def customized(resource: Literal) -> list[str]:
+    """Return the functions that a resource runs on each plan. People read their conditions by hand."""
+    given = resource.fields.get("CustomizeDiff")
+    calls = given.arguments if isinstance(given, Call) else (given,)
+    return [_spelled(each) for each in calls if each is not None]
+
+
+def _is_pattern(text: str) -> bool:
+    """Return True if Python accepts a Go pattern. Python has no classes such as \\p{L}."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
+def _type(given: dict[str, Any]) -> str:
+    name = given["Type"].last if isinstance(given.get("Type"), Name) else "?"
+    if name in _SCALARS:
+        return _SCALARS[name]
+    element = given.get("Elem")
+    if isinstance(element, Literal) and isinstance(element.fields.get("Schema"), Literal):
+        return f"{_COLLECTIONS[name]}(block)"
+    inner = _type(element.fields) if isinstance(element, Literal) else "string"
+    return f"{_COLLECTIONS[name]}({inner})"
+
+
+def _conditions(given: Any) -> Iterator[Call]:
+    """Yield the `ForceNewIf...` calls of a `CustomizeDiff`."""
+    if isinstance(given, Call):
+        if given.name.last.startswith("ForceNewIf"):
+            yield given
+        else:
+            for each in given.arguments:
+                yield from _conditions(each)
+
+
+def _plain(path: str) -> str:
+    """Return Terraform's path without indices."""
+    return ".".join(part for part in path.split(".") if not part.isdigit())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, Call):
+        types = f"[{', '.join(value.types)}]" if value.types else ""
+        return f"{value.name.last}{types}({', '.join(map(_spelled, value.arguments))})"
+    if isinstance(value, Name):
+        return value.last if not value.text.startswith("function at") else UNNAMED
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spelled, value))}]"
+    return repr(value) if not isinstance(value, Literal) else "{...}"

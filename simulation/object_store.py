@@ -1,0 +1,191 @@
+"""Object stores behind simulated buckets: real servers on 127.0.0.1."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+from xml.etree import ElementTree
+
+from setup.stores import gcs_server, s3_server
+from simulation.cloud.state import Properties
+
+HOST = "127.0.0.1"
+START_SECONDS = 60.0
+SETTING = "object_store"
+"""Key of the cloud settings that hold the store's URL scheme and port."""
+SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+"""moto requires a signature but does not check it."""
+
+
+class StoreError(Exception):
+    """An error response of a store."""
+
+
+class ObjectStore(Protocol):
+    """Interface of an object store."""
+
+    def create(self, bucket: str) -> None:
+        """Create a bucket, unless it exists."""
+
+    def write(self, bucket: str, key: str) -> None:
+        """Write a small object. Raises StoreError if the store rejects it, as for a missing bucket."""
+
+    def keys(self, bucket: str) -> list[str]:
+        """Return the keys of a bucket's objects."""
+
+    def clear(self, bucket: str) -> None:
+        """Delete all objects of a bucket."""
+
+    def delete(self, bucket: str) -> None:
+        """Delete a bucket. Raises StoreError if it is not empty."""
+
+    def buckets(self) -> list[str]:
+        """Return the names of all buckets."""
+
+
+@dataclass(frozen=True)
+class GoogleStore:
+    """Client of fake-gcs-server, by Cloud Storage's JSON API: https://cloud.google.com/storage/docs/json_api/v1."""
+
+    port: int
+
+    def create(self, bucket: str) -> None:
+        """Create a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
+        if bucket not in self.buckets():
+            self._ask("POST", "/storage/v1/b?project=rehearsal", json.dumps({"name": bucket}).encode())
+
+    def write(self, bucket: str, key: str) -> None:
+        """Write an object: https://cloud.google.com/storage/docs/json_api/v1/objects/insert"""
+        self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}", b"rehearsal")
+
+    def keys(self, bucket: str) -> list[str]:
+        """List the objects: https://cloud.google.com/storage/docs/json_api/v1/objects/list"""
+        found = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o"))
+        return [str(each["name"]) for each in found.get("items") or []]
+
+    def clear(self, bucket: str) -> None:
+        """Delete all objects: https://cloud.google.com/storage/docs/json_api/v1/objects/delete"""
+        for key in self.keys(bucket):
+            self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
+
+    def delete(self, bucket: str) -> None:
+        """Delete a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
+        self._ask("DELETE", f"/storage/v1/b/{bucket}")
+
+    def buckets(self) -> list[str]:
+        """List the buckets: https://cloud.google.com/storage/docs/json_api/v1/buckets/list"""
+        found = json.loads(self._ask("GET", "/storage/v1/b?project=rehearsal"))
+        return [str(each["name"]) for each in found.get("items") or []]
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        return _answer(Request(f"http://{HOST}:{self.port}{path}", body, method=method))
+
+
+@dataclass(frozen=True)
+class AmazonStore:
+    """Client of moto, by S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
+
+    port: int
+
+    def create(self, bucket: str) -> None:
+        """Create a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
+        if bucket not in self.buckets():
+            self._ask("PUT", f"/{bucket}")
+            on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+            self._ask("PUT", f"/{bucket}?versioning", on)
+
+    def write(self, bucket: str, key: str) -> None:
+        """Write an object: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html"""
+        self._ask("PUT", f"/{bucket}/{quote(key)}", b"rehearsal")
+
+    def keys(self, bucket: str) -> list[str]:
+        """List the objects: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html"""
+        return self._texts(f"/{bucket}?list-type=2", "Contents", "Key")
+
+    def clear(self, bucket: str) -> None:
+        """Delete all versions: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectVersions.html"""
+        for kind in ("Version", "DeleteMarker"):
+            keys = self._texts(f"/{bucket}?versions", kind, "Key")
+            for key, version in zip(keys, self._texts(f"/{bucket}?versions", kind, "VersionId"), strict=True):
+                self._ask("DELETE", f"/{bucket}/{quote(key)}?versionId={version}")
+
+    def delete(self, bucket: str) -> None:
+        """Delete a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
+        self._ask("DELETE", f"/{bucket}")
+
+    def buckets(self) -> list[str]:
+        """List the buckets: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html"""
+        return self._texts("/", "Bucket", "Name")
+
+    def _texts(self, path: str, element: str, child: str) -> list[str]:
+        root = ElementTree.fromstring(self._ask("GET", path))
+        return [each.findtext(f"{{*}}{child}") or "" for each in root.iterfind(f".//{{*}}{element}")]
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Authorization": SIGNATURE, "Content-Type": "application/octet-stream"}
+        return _answer(Request(f"http://{HOST}:{self.port}{path}", body, headers, method=method))
+
+
+def _answer(request: Request) -> bytes:
+    try:
+        with urlopen(request, timeout=30) as answer:
+            content: bytes = answer.read()
+            return content
+    except HTTPError as error:
+        said = " ".join(error.read().decode(errors="replace").split())
+        raise StoreError(f"{error.code}: {said[:300]}") from error
+
+
+STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
+PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
+
+
+def store_of(settings: Properties) -> ObjectStore | None:
+    """Return the store of the simulated clouds; None if the rehearsal runs no store."""
+    found = settings.get(SETTING)
+    return STORES[found["scheme"]](int(found["port"])) if found else None
+
+
+@contextmanager
+def running(scheme: str) -> Iterator[Properties]:
+    """Run a store for a URL scheme and yield its cloud settings. The store ends with this process."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port = int(probe.getsockname()[1])
+    options = {
+        "gs": ["-backend=memory", "-scheme=http", f"-host={HOST}", f"-port={port}", f"-public-host={HOST}:{port}"],
+        "s3": ["-H", HOST, "-p", str(port)],
+    }
+    words = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[scheme]()), *options[scheme]]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait(server, port)
+        yield {SETTING: {"scheme": scheme, "port": port}}
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _wait(server: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if server.poll() is not None:
+            raise RuntimeError(
+                f"the object store exited with status {server.returncode} before it accepted connections"
+            )
+        try:
+            socket.create_connection((HOST, port)).close()
+            return
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    raise RuntimeError(f"the object store did not accept connections within {START_SECONDS:.0f} s")

@@ -1,0 +1,166 @@
+"""Placement of pods on nodes, and the reasons why pods are pending."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from infra.local.api import NotFound, annotate, request
+from infra.local.settings import ClusterSettings
+from infra.naming import JOB_LABEL
+from simulation.cluster.kwok_stages import MAY_END
+
+SETTLED_SECONDS = 3.0
+"""Seconds without a change after which `settle` returns, if the scheduler has rejected each pending pod."""
+MISSING_SECONDS = 30.0
+"""Seconds without a change after which `settle` returns otherwise.
+
+A controller may retry, and a busy machine is slow.
+"""
+_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
+"""Annotation of a pod that consumes a provisioning request.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+"""
+BUCKET = "TRAINYARD_BUCKET"
+"""Environment variable with the URL where a job keeps its checkpoints."""
+ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """A pod of the rehearsal's cluster."""
+
+    name: str
+    namespace: str
+    job: str
+    """The pod's Trainyard job; empty if it has none."""
+    node: str
+    """The pod's node; empty while it has none."""
+    phase: str
+    asks: Mapping[str, str]
+    """Accelerators that the pod requests."""
+    environment: Mapping[str, str]
+    """The pod's bucket, and its variables of TPUs and slices."""
+    why_pending: str
+    """The scheduler's message for a pending pod."""
+    provisioning_request: str
+    """Name of the provisioning request that the pod consumes; empty if none."""
+
+
+def pods(settings: ClusterSettings) -> list[Pod]:
+    """Return all pods of the cluster."""
+    found = request(settings, "GET", "/api/v1/pods")["items"]
+    return [_pod(each) for each in sorted(found, key=lambda each: str(each["metadata"]["name"]))]
+
+
+def _pod(item: dict[str, Any]) -> Pod:
+    containers = item["spec"]["containers"]
+    asks: dict[str, str] = {}
+    variables: dict[str, str] = {}
+    for container in containers:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        asks |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
+        variables |= {
+            each["name"]: _value(each, item["metadata"])
+            for each in container.get("env") or []
+            if each["name"].startswith(("TPU_", "MEGASCALE_", BUCKET))
+        }
+    conditions = {each["type"]: each for each in item["status"].get("conditions") or []}
+    unscheduled = conditions.get("PodScheduled", {})
+    return Pod(
+        name=item["metadata"]["name"],
+        namespace=item["metadata"]["namespace"],
+        job=(item["metadata"].get("labels") or {}).get(JOB_LABEL, ""),
+        node=item["spec"].get("nodeName", ""),
+        phase=item["status"].get("phase", ""),
+        asks=asks,
+        environment=variables,
+        why_pending=unscheduled.get("message", "") if unscheduled.get("status") == "False" else "",
+        provisioning_request=(item["metadata"].get("annotations") or {}).get(PROVISIONING_REQUEST, ""),
+    )
+
+
+def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """Return the value of a variable, which may refer to a label or an annotation of the pod."""
+    path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+    if found := _FIELD.fullmatch(path):
+        return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
+    return str(variable.get("value", ""))
+
+
+def in_queues(settings: ClusterSettings) -> set[str]:
+    """Return the jobs for which Kueue has not reserved quota.
+
+    Jobs that wait only for nodes already have their quota, so they are not included.
+    """
+    found = request(settings, "GET", "/apis/kueue.x-k8s.io/v1beta2/workloads")["items"]
+    waiting = set()
+    for each in found:
+        conditions = {each["type"]: each["status"] for each in each.get("status", {}).get("conditions") or []}
+        if conditions.get("QuotaReserved") != "True":
+            waiting |= {owner["name"] for owner in each["metadata"].get("ownerReferences") or []}
+    return waiting
+
+
+def next_in_queues(settings: ClusterSettings, before: set[str]) -> set[str]:
+    """Wait until Kueue admits one of the jobs in `before`, and return the jobs that still wait.
+
+    Return all of them if Kueue admits none within MISSING_SECONDS.
+    """
+    deadline = time.monotonic() + MISSING_SECONDS
+    while (waiting := in_queues(settings)) >= before and time.monotonic() < deadline:
+        time.sleep(0.3)
+    return waiting
+
+
+def settle(
+    settings: ClusterSettings,
+    expected: Mapping[str, int],
+    grow: Callable[[list[Pod]], bool],
+    limit: float,
+    waiting: Callable[[], set[str]] = set,
+) -> list[Pod]:
+    """Wait until all pods run or nothing changes any more, and return the pods.
+
+    `expected` gives the minimum number of pods of each job, except of jobs that are `waiting` in a queue. `grow` may
+    add nodes for pending pods, and returns True if it did.
+    """
+    deadline = time.monotonic() + limit
+    still_since, before = time.monotonic(), None
+    while True:
+        found = pods(settings)
+        homeless = [pod for pod in found if not pod.node]
+        have = {name: sum(pod.job == name for pod in found) for name in expected}
+        missing = {name for name, count in expected.items() if have[name] < count}
+        complete = not missing or missing <= waiting()
+        if complete and all(pod.phase in ("Running", "Succeeded", "Failed") for pod in found):
+            return found
+        if found != before or grow([pod for pod in homeless if pod.why_pending]):
+            still_since, before = time.monotonic(), found
+        refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
+        patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS
+        if time.monotonic() - still_since > patience or time.monotonic() > deadline:
+            return found
+        time.sleep(0.3)
+
+
+def let_end(settings: ClusterSettings, found: list[Pod]) -> None:
+    """Let the pods of each job end, if none of the job's pods is pending."""
+    stuck = {pod.job for pod in found if pod.phase == "Pending"}
+    for pod in found:
+        if pod.job and pod.job not in stuck:
+            # An operator may delete a job's other pods as soon as the first one ends.
+            with suppress(NotFound):
+                annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END: "true"})
+
+
+def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:
+    """Return all nodes of the cluster."""
+    found: list[dict[str, Any]] = request(settings, "GET", "/api/v1/nodes")["items"]
+    return found

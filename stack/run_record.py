@@ -1,0 +1,129 @@
+"""Run record: sources, settings and resources of a job, to explain its checkpoints later. Pure; no Pulumi."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from infra.cloud import Cloud
+from infra.room.offers import SYSTEM
+from stack.config import StackConfig
+from workloads.spec import JobSpec
+
+PROJECT = Path(__file__).resolve().parents[1]
+SOURCES = ("--", ".", ":!Pulumi.*.yaml")
+"""Arguments for git: all files of the checkout except stack settings."""
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """State of a checkout when a job was submitted from it."""
+
+    commit: str
+    """Commit of the checkout, or `unknown` outside of git."""
+    dirty: bool | str
+    """True if files differ from the commit, or `unknown` outside of git."""
+    diff_digest: str | None
+    """SHA-256 of all differences from the commit, or None without any."""
+
+
+@cache
+def source_state(folder: Path = PROJECT) -> SourceState:
+    """Return the commit of a checkout, with True if its files differ from it.
+
+    New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
+    writes its salt into them.
+    """
+    head = _git(folder, "rev-parse", "HEAD").decode().strip()
+    if not head:
+        return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
+    difference = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", *SOURCES)
+    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", *SOURCES).split(b"\0")[:-1]
+    if not difference and not new:
+        return SourceState(commit=head, dirty=False, diff_digest=None)
+    digest = hashlib.sha256(difference)
+    for name in sorted(new):
+        digest.update(b"\0" + name + b"\0" + _digest_of(folder / os.fsdecode(name)))
+    return SourceState(commit=head, dirty=True, diff_digest=f"sha256:{digest.hexdigest()}")
+
+
+def _digest_of(file: Path) -> bytes:
+    """Return the digest of a file's content.
+
+    The content of an unreadable file, such as a broken link, counts as empty.
+    """
+    try:
+        with file.open("rb") as content:
+            return hashlib.file_digest(content, "sha256").digest()
+    except OSError:
+        return b""
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    """Return the output of git. It is empty if git is not installed or the folder is not a checkout."""
+    if shutil.which("git") is None:
+        return b""
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else b""
+
+
+def plan_digest(config: StackConfig, spec: JobSpec) -> str:
+    """Return the SHA-256 of the platform's and the job's settings. Runs with equal settings have equal digests."""
+    plan = {"platform": config.platform.model_dump(mode="json"), "job": spec.model_dump(mode="json")}
+    return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
+
+
+def pools_for(cloud: Cloud, spec: JobSpec) -> dict[str, tuple[int, int]]:
+    """Return the pools that suit a job's hosts, each with its number of nodes and the GPUs of a node."""
+    offers = [offer for offer in cloud.offers() if offer.pool != SYSTEM]
+    return {
+        offer.pool: (offer.nodes, offer.gpus)
+        for offer in offers
+        if (offer.tpu == spec.tpu if spec.tpu else not offer.tpu and offer.gpu == spec.accelerator)
+    }
+
+
+def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
+    """Return the hourly cost of the job's hosts in the first suitable pool, or None if the pool has unpriced items.
+
+    Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
+    """
+    found = cloud.cost_estimate()
+    for pool, (nodes, gpus) in pools_for(cloud, spec).items():
+        if pool in found.incomplete():
+            return None
+        share = spec.accelerators / gpus if gpus else 1
+        return round(found.by_part()[pool].amount / nodes * spec.hosts * share, 4)
+    return None
+
+
+def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
+    images = {spec.name: own_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
+    return {spec.name: {**run_record(config, spec), "image": images[spec.name]} for spec in config.jobs}
+
+
+def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
+    """Return the record of a submitted job. The image and the job's result are added later."""
+    folder = spec.flags.get("job", spec.name)
+    return {
+        "job": spec.name,
+        **asdict(source_state()),
+        "plan": plan_digest(config, spec),
+        "pools": sorted(pools_for(config.cloud, spec)),
+        "bucket_prefix": folder,
+        "checkpoints": f"checkpoints/{folder}",
+        "profiles": f"profiles/{folder}",
+        "wandb_run": spec.name if "WANDB_API_KEY" in spec.secrets else None,
+        "accelerator": spec.accelerator,
+        "chips": spec.accelerators * spec.hosts,
+        "usd_per_hour": usd_per_hour(config.cloud, spec),
+    }
