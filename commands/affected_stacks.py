@@ -72,7 +72,7 @@ def is_named(path: str, text: str) -> bool:
     return bool(page) or f"./{path}" in text
 
 
-def touched(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
+def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
     """Return the stacks that depend on a changed path. `stacks` has each stack's name and the text of its file."""
     paths = list(changed)
     if any(map(is_program, paths)):
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
     changed = changed_paths(f"{options.base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
     stacks = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    print(json.dumps([*touched(changed, stacks), *(removed(changed, stacks) if options.removed else [])]))
+    print(json.dumps([*affected(changed, stacks), *(removed(changed, stacks) if options.removed else [])]))
     return 0
 
 

@@ -35,6 +35,6 @@ def test_no_file_outside_a_platforms_folder_tests_its_type() -> None:
 
 
 def test_settings_are_read_without_pulumi() -> None:
-    code = "import stack_config, sys; print([name for name in sys.modules if name.startswith('pulumi')])"
+    code = "import stack.config, sys; print([name for name in sys.modules if name.startswith('pulumi')])"
     words = [str(PROJECT / ".venv" / "bin" / "python"), "-c", code]
     assert subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -101,7 +101,7 @@ def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> No
 
 
 def test_the_check_does_not_load_pulumi() -> None:
-    program = "import sys, stack_config; sys.exit('pulumi' in sys.modules)"
+    program = "import sys, stack.config; sys.exit('pulumi' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0
 
 
