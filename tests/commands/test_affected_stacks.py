@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commands.affected_stacks import program, removed, touched
+from commands.affected_stacks import affected, program, removed
 from commands.environment import PROJECT
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
