@@ -19,7 +19,7 @@ from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
 from run_record import run_records
 from stack_room import pools_of_jobs, queue_rooms
-from workloads.needs import OPERATORS
+from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ async def main() -> None:
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
         needs = config.cloud.scheduling(spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
-        needed = [*(operators if OPERATORS[spec.kind] else []), *(queues if spec.queue else [])]
+        needed = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
         jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)

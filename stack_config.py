@@ -26,7 +26,7 @@ from infra.settings.problems import ConfigError, problems_of
 from infra.settings.scalars import Section
 from policy.config import PolicyConfig
 from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
-from workloads.needs import operators_of
+from workloads.kinds import operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 

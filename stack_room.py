@@ -6,23 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from infra.cloud import Cloud
-from infra.hardware import Capacity, Demand, first_that_does_not_fit, hosts_that_fit, this_machine
+from infra.hardware import HOSTS, Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
 from infra.room.fit import Ask, misfits, places, rooms
 from infra.room.pool_room import PoolRoom
 from infra.settings.problem import UNDEFINED, Problem
 from infra.settings.scalars import Section
-from workloads.needs import operators_of
+from workloads.kinds import operators_of
 from workloads.spec import JobSpec
 
 Jobs = tuple[JobSpec, ...]
-HOSTS = "hosts"
-BESIDE = {
-    "mpi-job": (("kind", "launcher"),),
-    "mx-job": (("parameter_servers", "parameter servers"), ("kind", "scheduler")),
-}
-"""What a kind's jobs run beside their hosts, in the order of a job's demands, each after the key that it is from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +25,14 @@ class _Part:
 
     job: int
     """Index of the job."""
-    key: str
-    """Key of the job that they are from."""
-    what: str
-    """What they are."""
-    demand: Demand
-    """What they ask."""
+    group: PodGroup
+    """What they are and request."""
     runs: bool
     """Whether they are there at once: they wait for no queue, and nobody has suspended them."""
 
     def problem(self, jobs: Jobs, code: str, message: str, key: str = "") -> Problem:
         """What is wrong with them, and where."""
-        return _with_value(jobs, Problem(code, ("jobs", self.job, *(key or self.key).split(".")), message))
+        return _with_value(jobs, Problem(code, ("jobs", self.job, *(key or self.group.key).split(".")), message))
 
 
 def _with_value(jobs: Jobs, problem: Problem) -> Problem:
@@ -61,13 +51,8 @@ def _parts(jobs: Jobs) -> list[_Part]:
 
 
 def _parts_of(index: int, job: JobSpec) -> list[_Part]:
-    hosts = ("elastic.max_hosts" if job.elastic else HOSTS, HOSTS)
-    names = (hosts, *BESIDE.get(job.kind, (("rendezvous", "etcd"),)))
     waits = bool(job.queue) or job.suspend
-    return [
-        _Part(job=index, key=key, what=what, demand=demand, runs=not waits or what == "etcd")
-        for demand, (key, what) in zip(job.demands, names, strict=False)
-    ]
+    return [_Part(job=index, group=each, runs=not waits or each.role == "etcd") for each in job.pod_groups]
 
 
 def without_room(cloud: Cloud, jobs: Jobs) -> list[Problem]:
@@ -88,25 +73,25 @@ def queue_rooms(cloud: Cloud, jobs: Jobs) -> list[PoolRoom]:
         return rooms(offers, _asks(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
-        return [_left(node, nodes, [part.demand for part in _parts(jobs) if part.runs])]
+        return [_left(node, nodes, [part.group for part in _parts(jobs) if part.runs])]
     return []
 
 
 def _asks(jobs: Jobs) -> list[Ask]:
     asks = []
     for part in _parts(jobs):
-        job, is_host = jobs[part.job], part.what == HOSTS
+        job, is_host = jobs[part.job], part.group.role == HOSTS
         ask = Ask(
             job=part.job,
-            hosts=part.demand.hosts,
-            per_host=part.demand.per_host,
+            hosts=part.group.count,
+            per_host=part.group.per_pod,
             accelerator=job.accelerator if is_host else None,
             topology=job.topology if is_host else None,
             accelerators=job.accelerators if is_host else 0,
             queue=job.queue is not None and not part.runs,
             suspended=job.suspend and not part.runs,
-            key=part.key,
-            beside="" if is_host else part.what,
+            key=part.group.key,
+            beside="" if is_host else part.group.role,
         )
         asks.append(ask)
     return asks
@@ -118,16 +103,16 @@ def shortage(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
     offer = f"{nodes} nodes offer {node} each"
     found = []
     for part in _parts(jobs):
-        ask = part.demand
-        fit = hosts_that_fit(ask.per_host, node) * nodes
-        if part.what != HOSTS or ask.hosts <= fit:
+        ask = part.group
+        fit = hosts_that_fit(ask.per_pod, node) * nodes
+        if part.group.role != HOSTS or ask.count <= fit:
             continue
         if not fit:
-            message = f"no node has room for a host of {ask.per_host}: {offer}; ask for less"
+            message = f"no node has room for a host of {ask.per_pod}: {offer}; ask for less"
             found.append(part.problem(jobs, "capacity.local.host_too_large", message, "resources"))
             continue
-        remedy = f"write `{part.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
-        message = f"{ask.hosts} hosts of {ask.per_host} each do not fit: {offer}, room for {fit}; {remedy}"
+        remedy = f"write `{part.group.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
+        message = f"{ask.count} hosts of {ask.per_pod} each do not fit: {offer}, room for {fit}; {remedy}"
         found.append(part.problem(jobs, "capacity.local.hosts_too_many", message))
     return found or _crowded(jobs, nodes, node)
 
@@ -145,7 +130,7 @@ def _crowded(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
         elif job.suspend:
             groups.append([part for part in parts if part.job == index])
     for group in groups:
-        late = first_that_does_not_fit([part.demand for part in group], node, nodes)
+        late = first_that_does_not_fit([part.group for part in group], node, nodes)
         if late is not None:
             part = group[late]
             message = f"{_said(part, group[:late])}: {nodes} nodes offer {node} each; {_less(part)}"
@@ -157,15 +142,17 @@ def _said(part: _Part, before: Sequence[_Part]) -> str:
     """That a part does not fit beside those before it."""
     own = ["the job's hosts"] if any(each.job == part.job for each in before) else []
     above = ["the jobs above"] if any(each.job != part.job for each in before) else []
-    ask = part.demand
-    many = f"{ask.hosts} {part.what} of {ask.per_host} each do"
-    what = many if part.what == HOSTS or ask.hosts > 1 else f"its {part.what} of {ask.per_host} does"
+    ask = part.group
+    many = f"{ask.count} {part.group.role} of {ask.per_pod} each do"
+    what = many if part.group.role == HOSTS or ask.count > 1 else f"its {part.group.role} of {ask.per_pod} does"
     return f"{what} not fit{' beside ' if before else ''}{' and '.join(own + above)}"
 
 
 def _less(part: _Part) -> str:
     return (
-        "write less, or ask for less" if part.key == "parameter_servers" and part.demand.hosts > 1 else "ask for less"
+        "write less, or ask for less"
+        if part.group.key == "parameter_servers" and part.group.count > 1
+        else "ask for less"
     )
 
 
@@ -174,8 +161,8 @@ def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 
-def _left(node: Capacity, num_nodes: int, demands: Sequence[Demand]) -> PoolRoom:
-    """What equal nodes have left beside some demands."""
-    millicores = node.millicores * num_nodes - sum(each.hosts * each.per_host.millicores for each in demands)
-    memory = node.memory * num_nodes - sum(each.hosts * each.per_host.memory for each in demands)
+def _left(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolRoom:
+    """What equal nodes have left beside some pod groups."""
+    millicores = node.millicores * num_nodes - sum(each.count * each.per_pod.millicores for each in groups)
+    memory = node.memory * num_nodes - sum(each.count * each.per_pod.memory for each in groups)
     return PoolRoom(pool="nodes", room=Capacity(millicores=millicores, memory=memory))

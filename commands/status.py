@@ -19,6 +19,7 @@ from commands.watching.node_state import lost_pods, node_line, what_to_do
 from commands.watching.pod_state import PodState, count_restarts, latest_by_place
 from commands.watching.screen import restart_reason
 from infra.make_command import make_command
+from workloads.kinds import KINDS
 
 TAIL_LINES = 50
 """Lines of each host's log that are searched for its last step."""
@@ -26,8 +27,6 @@ MANY_HOSTS = 64
 """Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
-MADE_AGAIN = ("pytorch-job", "mx-job")
-"""Kinds whose operator recreates a failed pod at once. Only an event then records the failure."""
 RESTARTED = "restarted after"
 COLUMNS = (
     "job",
@@ -156,7 +155,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
     if not pods and job.uid:
         waiting.append(job.uid)
     notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
-    if job.kind in MADE_AGAIN and not job.is_over:
+    if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
         codes = cluster.exit_codes(job)
         notes |= {pod.uid: f"{RESTARTED} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
     return notes

@@ -14,7 +14,7 @@ from infra.settings.problems import ConfigError
 from rehearsal.cloud import faults
 from rehearsal.folder import cluster_settings, rehearsal_folder
 from rehearsal.run import Rehearsal, Subject
-from workloads.needs import operators_of
+from workloads.kinds import operators_of
 
 
 def main(arguments: list[str]) -> int:
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
         raise Interrupted("set-up keeps what it has finished; `make rehearse` goes on from there")
     if set_up.status != 0:
         return set_up.status
-    jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
+    jobs = {job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend}
     queued = frozenset(job.name for job in config.jobs if job.queue)
     subject = Subject(
         stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, platform=config.platform

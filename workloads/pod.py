@@ -36,9 +36,10 @@ from infra.hardware import format_cpu, format_memory
 from infra.hardware.host_profile import HostProfile
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
+from workloads.kinds.kind import COORDINATOR
 from workloads.own_script import FOLDER_IN_POD
 from workloads.pod_folders import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH
-from workloads.spec import COORDINATOR, JobSpec
+from workloads.spec import JobSpec
 
 CONTAINER = "trainer"
 USER = 1000

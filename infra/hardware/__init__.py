@@ -1,10 +1,11 @@
 """Hardware facts as pure tables and arithmetic: capacities, GPUs, TPUs and machine types."""
 
 from infra.hardware.capacity import (
+    HOSTS,
     KUBELET_EVICTION_BYTES,
     MEBIBYTE,
     Capacity,
-    Demand,
+    PodGroup,
     first_that_does_not_fit,
     format_cpu,
     format_memory,
@@ -17,10 +18,11 @@ from infra.hardware.capacity import (
 )
 
 __all__ = [
+    "HOSTS",
     "KUBELET_EVICTION_BYTES",
     "MEBIBYTE",
     "Capacity",
-    "Demand",
+    "PodGroup",
     "first_that_does_not_fit",
     "format_cpu",
     "format_memory",

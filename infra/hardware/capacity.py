@@ -33,14 +33,22 @@ class Capacity:
         return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demand:
-    """Number of a job's pods and what each requests."""
+HOSTS = "hosts"
+"""Role of the pods that train."""
 
-    hosts: int
+
+@dataclass(frozen=True, kw_only=True)
+class PodGroup:
+    """N identical pods of a job and what each requests."""
+
+    count: int
     """Number of pods, spread evenly over the nodes."""
-    per_host: Capacity
+    per_pod: Capacity
     """Requests of each pod."""
+    key: str = "hosts"
+    """Key of the job that sets the number of pods."""
+    role: str = HOSTS
+    """Name of the pods, such as `hosts` or `parameter servers`."""
 
 
 def parse_cpu(text: str) -> int:
@@ -110,21 +118,21 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
     return min(node.millicores // per_host.millicores, node.memory // per_host.memory)
 
 
-def first_that_does_not_fit(demands: Sequence[Demand], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first demand that does not fit; None if all can run at once.
+def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
+    """Return the index of the first group that does not fit; None if all can run at once.
 
-    Each host goes to the emptiest node, like the scheduler's even spread.
+    Each pod goes to the emptiest node, like the scheduler's even spread.
     """
     free = [node] * num_nodes
-    for position, demand in enumerate(demands):
+    for position, group in enumerate(groups):
         used = [0] * num_nodes
-        for _ in range(demand.hosts):
+        for _ in range(group.count):
             target = min(range(num_nodes), key=lambda i: (used[i], -free[i].millicores, -free[i].memory))
-            if hosts_that_fit(demand.per_host, free[target]) < 1:
+            if hosts_that_fit(group.per_pod, free[target]) < 1:
                 return position
             used[target] += 1
             free[target] = Capacity(
-                millicores=free[target].millicores - demand.per_host.millicores,
-                memory=free[target].memory - demand.per_host.memory,
+                millicores=free[target].millicores - group.per_pod.millicores,
+                memory=free[target].memory - group.per_pod.memory,
             )
     return None

@@ -20,9 +20,8 @@ from tests.golden.manifests import (
     TPU,
     manifests,
 )
-from workloads.kind_rules import RULES
-from workloads.kinds import OPERATORS, RENDERERS
-from workloads.needs import operators_of
+from workloads.kinds import DEFAULT, operators_of
+from workloads.kinds import KINDS as ALL_KINDS
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec, ResourcesSpec
 
@@ -61,8 +60,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """For each key a job, and another value. `time_to_live` takes none."""
 
 
-def test_every_kind_has_a_renderer_rules_and_operators() -> None:
-    assert set(RENDERERS) == set(RULES) == set(OPERATORS) == set(KINDS)
+def test_the_kinds_of_the_settings_are_those_of_the_registry() -> None:
+    assert tuple(ALL_KINDS) == KINDS
+    assert JobSpec.model_fields["kind"].default == DEFAULT.name
+
+
+def test_operators_of_the_kinds_have_releases() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}

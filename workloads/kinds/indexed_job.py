@@ -13,16 +13,78 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff
 
 from __future__ import annotations
 
-import pulumi
-from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, SuccessPolicyRuleArgs
-from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
+from typing import TYPE_CHECKING
 
 from infra.naming import job_selector
-from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
-from workloads.kinds.parts import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
-from workloads.pod import CONTAINER, Placement, Pod, pod_template
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, Kind
 from workloads.topology import topology
+
+if TYPE_CHECKING:
+    import pulumi
+    from pulumi_kubernetes.batch.v1 import SuccessPolicyArgs
+
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+
+class IndexedJob(Kind):
+    """Kind `indexed-job`."""
+
+    name = "indexed-job"
+    rendezvous = ("static", "c10d", "etcd")
+    is_elastic = True
+    restarts_in_place = True
+    is_one_job = True
+    reserved_variables = COMPLETION_INDEX
+    pod_types = ("Job",)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{spec.hosts - 1}",)
+
+    def render(
+        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Create the Service and the Job."""
+        import pulumi
+        from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs
+        from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
+
+        from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
+        from workloads.objects import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
+        from workloads.pod import CONTAINER, Pod, pod_template
+
+        Service(
+            f"{name}-hosts",
+            metadata=companion(spec, placement, spec.name, UNAWAITED),
+            spec=ServiceSpecArgs(
+                cluster_ip="None",
+                publish_not_ready_addresses=True,
+                selector=job_selector(spec.name),
+                ports=[ServicePortArgs(name="rendezvous", port=RENDEZVOUS_PORT)],
+            ),
+            opts=opts,
+        )
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
+        job = Job(
+            f"{name}-job",
+            metadata=metadata(spec, placement, CREATED_IS_READY),
+            spec=JobSpecArgs(
+                completion_mode="Indexed",
+                completions=spec.hosts,
+                parallelism=spec.hosts,
+                backoff_limit=backoff_limit(spec),
+                backoff_limit_per_index=spec.restarts,
+                max_failed_indexes=shape.hosts - shape.fewest_hosts,
+                active_deadline_seconds=spec.deadline_seconds,
+                suspend=spec.suspend or None,
+                pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
+                success_policy=_success(spec),
+                template=pod_template(spec, placement, pod),
+            ),
+            opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=[QUEUE_PATH])),
+        )
+        return job.metadata.name
 
 
 def backoff_limit(spec: JobSpec) -> int:
@@ -30,43 +92,9 @@ def backoff_limit(spec: JobSpec) -> int:
     return spec.restarts * spec.hosts
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the Service and the Job; returns the Job's name."""
-    Service(
-        f"{name}-hosts",
-        metadata=companion(spec, placement, spec.name, UNAWAITED),
-        spec=ServiceSpecArgs(
-            cluster_ip="None",
-            publish_not_ready_addresses=True,
-            selector=job_selector(spec.name),
-            ports=[ServicePortArgs(name="rendezvous", port=RENDEZVOUS_PORT)],
-        ),
-        opts=opts,
-    )
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
-    job = Job(
-        f"{name}-job",
-        metadata=metadata(spec, placement, CREATED_IS_READY),
-        spec=JobSpecArgs(
-            completion_mode="Indexed",
-            completions=spec.hosts,
-            parallelism=spec.hosts,
-            backoff_limit=backoff_limit(spec),
-            backoff_limit_per_index=spec.restarts,
-            max_failed_indexes=shape.hosts - shape.fewest_hosts,
-            active_deadline_seconds=spec.deadline_seconds,
-            suspend=spec.suspend or None,
-            pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
-            success_policy=_success(spec),
-            template=pod_template(spec, placement, pod),
-        ),
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=[QUEUE_PATH])),
-    )
-    return job.metadata.name
-
-
 def _success(spec: JobSpec) -> SuccessPolicyArgs | None:
+    from pulumi_kubernetes.batch.v1 import SuccessPolicyArgs, SuccessPolicyRuleArgs
+
     if spec.elastic is None:
         return None
     return SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])

@@ -7,24 +7,44 @@ theirs counts as a restart, since JobSet sees only that a Job of it failed. Sour
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pulumi
-from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
-from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from typing import TYPE_CHECKING
 
 from infra.naming import job_labels
-from workloads.command import host_command
-from workloads.kind_rules import SLICES
-from workloads.kinds.parts import CREATED_IS_READY, Schema, custom_job, failure_policy, metadata
-from workloads.pod import CONTAINER, Placement, Pod, pod_template
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, any_job_runs, numbered
+from workloads.kinds.schema import Schema
 from workloads.topology import Topology, topology
 
+if TYPE_CHECKING:
+    import pulumi
+    from pulumi_kubernetes.batch.v1 import JobTemplateSpecArgs
+
+    from workloads.pod import Placement, Pod
+    from workloads.spec import JobSpec
+
+SLICES = "worker"
+"""Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
 """Reasons of a Job that failed by a final exit code, or was over its time: it would begin anew at each restart."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """A node pool is a slice: no two slices of the job, nor hosts of another, share one."""
+
+
+def _hosts(spec: Object) -> int:
+    return sum(
+        each.get("replicas", 1) * each["template"]["spec"].get("completions", 1) for each in spec["replicatedJobs"]
+    )
+
+
+RESOURCE = Resource(
+    api_version="jobset.x-k8s.io/v1alpha2",
+    kind="JobSet",
+    plural="jobsets",
+    complete="Completed",
+    is_running=any_job_runs("replicatedJobsStatus"),
+    hosts=_hosts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,19 +98,43 @@ class JobSetSpec(Schema):
     suspend: bool | None = None
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the JobSet; returns its name."""
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile))
-    exclusive = EXCLUSIVE if shape.slices > 1 else {}
-    return custom_job(
-        f"{name}-job",
-        "jobset.x-k8s.io/v1alpha2",
-        "JobSet",
-        metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
-        job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
-        opts,
-    )
+class JobSet(Kind):
+    """Kind `jobset`."""
+
+    name = "jobset"
+    operators = frozenset({"jobset"})
+    resource = RESOURCE
+    rendezvous = ("static", "c10d")
+    has_slices = True
+    reserved_variables = COMPLETION_INDEX
+
+    def first_host(self, job: str) -> str:
+        return f"{job}-{SLICES}-0-0"
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        return numbered(SLICES, spec.slices)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{SLICES}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",)
+
+    def render(
+        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Create the JobSet."""
+        from workloads.command import host_command
+        from workloads.objects import CREATED_IS_READY, custom_job, metadata
+        from workloads.pod import Pod
+
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile))
+        exclusive = EXCLUSIVE if shape.slices > 1 else {}
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
+            job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
+            opts,
+        )
 
 
 def job_set(
@@ -115,6 +159,12 @@ def job_template(
     labels: dict[str, str] | None = None,
 ) -> JobTemplateSpecArgs:
     """One slice's Job: its first failed host fails it, for the set decides what comes then."""
+    from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
+    from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+    from workloads.objects import failure_policy
+    from workloads.pod import CONTAINER, pod_template
+
     return JobTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),
         spec=JobSpecArgs(

@@ -8,22 +8,34 @@ has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pulumi
-from pulumi_kubernetes.apiextensions import CustomResource
-
-from workloads.command import host_command, uses_torchrun
-from workloads.kind_rules import TRAIN_JOB_NODES
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
-from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata, name_of
-from workloads.pod import Placement, Pod
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, any_job_runs, numbered
+from workloads.kinds.schema import Schema
 from workloads.topology import topology
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
+if TYPE_CHECKING:
+    import pulumi
+
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+NODES = "node"
+"""Name that Trainer v2 asks of the replicated job and of the container that train."""
+RUNTIME = "TrainingRuntime"
 ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
 """Without it the operator leaves the number of hosts and torchrun's environment alone."""
+RESOURCE = Resource(
+    api_version="trainer.kubeflow.org/v1alpha1",
+    kind="TrainJob",
+    plural="trainjobs",
+    complete="Complete",
+    is_running=any_job_runs("jobsStatus"),
+    hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,32 +92,61 @@ class TrainJobSpec(Schema):
     trainer: Trainer
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the TrainingRuntime and the TrainJob; returns the TrainJob's name."""
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile), container=TRAIN_JOB_NODES)
-    jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
-    torch = TorchPolicy() if uses_torchrun(spec) else None
-    runtime = CustomResource(
-        f"{name}-runtime",
-        api_version=API_VERSION,
-        kind="TrainingRuntime",
-        metadata=companion(spec, placement, None, UNAWAITED),
-        spec=TrainingRuntimeSpec(
-            ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
-        ).plain(),
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
-    )
-    reference = RuntimeRef(api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=name_of(runtime))
-    return custom_job(
-        f"{name}-job",
-        API_VERSION,
-        "TrainJob",
-        metadata(spec, placement, CREATED_IS_READY),
-        TrainJobSpec(
-            runtime_ref=reference,
-            suspend=spec.suspend or None,
-            trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
-        ),
-        opts,
-    )
+class TrainJob(Kind):
+    """Kind `train-job`."""
+
+    name = "train-job"
+    operators = frozenset({"trainer", "jobset"})
+    resource = RESOURCE
+    rendezvous = ("static",)
+    reserved_variables = COMPLETION_INDEX
+    pod_types = (RESOURCE.kind, RUNTIME)
+
+    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
+        del spec
+        return ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        del spec
+        return numbered(NODES, 1)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{NODES}-0-{spec.hosts - 1}{RANDOM_SUFFIX}",)
+
+    def render(
+        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        """Create the TrainingRuntime and the TrainJob."""
+        import pulumi
+        from pulumi_kubernetes.apiextensions import CustomResource
+
+        from workloads.command import host_command, uses_torchrun
+        from workloads.objects import CREATED_IS_READY, UNAWAITED, companion, custom_job, metadata, name_of
+        from workloads.pod import Pod
+
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile), container=NODES)
+        jobs = job_set(spec, shape, NODES, job_template(spec, shape, placement, pod, ANCESTOR))
+        torch = TorchPolicy() if uses_torchrun(spec) else None
+        runtime = CustomResource(
+            f"{name}-runtime",
+            api_version=RESOURCE.api_version,
+            kind=RUNTIME,
+            metadata=companion(spec, placement, None, UNAWAITED),
+            spec=TrainingRuntimeSpec(
+                ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
+            ).plain(),
+            opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
+        )
+        reference = RuntimeRef(api_group=RESOURCE.api_version.partition("/")[0], kind=RUNTIME, name=name_of(runtime))
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, CREATED_IS_READY),
+            TrainJobSpec(
+                runtime_ref=reference,
+                suspend=spec.suspend or None,
+                trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
+            ),
+            opts,
+        )

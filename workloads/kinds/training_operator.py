@@ -10,11 +10,14 @@ where the operator runs with a gang scheduler, and is ignored elsewhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+from workloads.kinds.schema import Schema
 
-from workloads.kinds.parts import Schema
-from workloads.spec import JobSpec
+if TYPE_CHECKING:
+    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+
+    from workloads.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,9 @@ from types import MappingProxyType
 from infra.image.own_images import OWN_IMAGES, TRAINER
 from infra.settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
+from workloads.kinds import KINDS
+from workloads.kinds.mpi_job import OPEN_MPI
+from workloads.kinds.mx_job import MXNET
 from workloads.own_script import is_here, remedy
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written
@@ -22,13 +25,12 @@ from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
-        "horovod": frozenset({PYTHON, MPI, MXNET}),
+        "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
         "stores": frozenset({PYTHON}),
         XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
     }
@@ -112,8 +114,8 @@ def _is_url(text: str) -> bool:
 
 def _needs(spec: JobSpec) -> dict[str, str]:
     """What the image must have -> what needs it."""
-    kinds = {"mpi-job": MPI, "mx-job": MXNET}
-    found = {kinds[spec.kind]: f"a job of kind {spec.kind}"} if spec.kind in kinds else {}
+    software = KINDS[spec.kind].image_software
+    found = {software: f"a job of kind {spec.kind}"} if software else {}
     if spec.on_xla:
         found[XLA] = "a job on XLA"
     if spec.recipe:
