@@ -82,6 +82,8 @@ class Kind(ABC):
     """True if a host starts its program once."""
     restarts_in_place = False
     """True if the launchers of all hosts may start failed ranks again in their pods."""
+    index_label = ""
+    """Label of a pod with its index in its role; empty for pods of Indexed Jobs."""
     recreates_pods = False
     """True if its operator recreates a failed pod at once. Only an event then records the failure."""
     is_one_job = False

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from infra.hardware import PodGroup
 from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
-from workloads.kinds.training_operator import RunPolicy, run_policy
+from workloads.kinds.training_operator import INDEX_LABEL, RunPolicy, run_policy
 from workloads.topology import Topology, topology
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ class MPIJob(Kind):
     name = "mpi-job"
     operators = frozenset({"mpi-operator"})
     resource = RESOURCE
+    index_label = INDEX_LABEL
     rendezvous = ("c10d",)
     no_tpu = "there is no MPI between TPU hosts"
     image_software = OPEN_MPI
@@ -132,7 +133,10 @@ class MPIJob(Kind):
         shape = topology(spec)
         host = host_command(spec, shape)
         launcher = Pod(
-            command=launcher_command(spec, shape, host, placement.profile), role="launcher", restart_policy=None
+            command=launcher_command(spec, shape, host, placement.profile),
+            role="launcher",
+            is_coordinator=True,
+            restart_policy=None,
         )
         worker = Pod(command=worker_command(host), restart_policy=None, port=SSH_PORT)
         return custom_job(

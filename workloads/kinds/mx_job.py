@@ -15,13 +15,13 @@ from infra.hardware import PodGroup
 from infra.settings.problem import Problem
 from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
-from workloads.kinds.training_operator import Replica, RunPolicy, replica, run_policy
+from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy
 from workloads.topology import topology
 
 if TYPE_CHECKING:
     import pulumi
 
-    from workloads.pod import Placement, Role
+    from workloads.pod import Placement
     from workloads.spec import JobSpec
 
 CONTAINER = "mxnet"
@@ -52,6 +52,7 @@ class MXJob(Kind):
     name = "mx-job"
     operators = frozenset({"training-operator-mxjob"})
     resource = RESOURCE
+    index_label = INDEX_LABEL
     no_tpu = "MXNet has no TPU device"
     runs_recipes = False
     # https://github.com/kubernetes-sigs/kueue/pull/4077
@@ -92,8 +93,12 @@ class MXJob(Kind):
         from workloads.pod import Pod, pod_template
 
         command = host_command(spec, topology(spec))
-        counts: dict[Role, int] = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
-        pods = {role: Pod(command=command, role=role, container=CONTAINER, restart_policy=None) for role in counts}
+        counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
+
+        def pod(role: str) -> Pod:
+            coordinates = role == "scheduler"
+            return Pod(command=command, role=role, is_coordinator=coordinates, container=CONTAINER, restart_policy=None)
+
         return custom_job(
             f"{name}-job",
             RESOURCE,
@@ -101,7 +106,7 @@ class MXJob(Kind):
             MXJobSpec(
                 job_mode="MXTrain",
                 mx_replica_specs={
-                    role.capitalize(): replica(spec, count, pod_template(spec, placement, pods[role]))
+                    role.capitalize(): replica(spec, count, pod_template(spec, placement, pod(role)))
                     for role, count in counts.items()
                 },
                 run_policy=run_policy(spec, sum(counts.values())),

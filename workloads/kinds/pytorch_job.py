@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from infra.settings.problem import Problem
 from workloads.kinds.kind import NO_INDEX, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
-from workloads.kinds.training_operator import Replica, RunPolicy, replica, run_policy
+from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy
 from workloads.topology import topology
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class PyTorchJob(Kind):
     name = "pytorch-job"
     operators = frozenset({"training-operator"})
     resource = RESOURCE
+    index_label = INDEX_LABEL
     rendezvous = ("static", "c10d")
     is_elastic = True
     no_tpu = NO_INDEX

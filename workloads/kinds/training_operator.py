@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from workloads.spec import JobSpec
 
 
+INDEX_LABEL = "training.kubeflow.org/replica-index"
+"""Label of a pod with its index in its role, in the jobs of Kubeflow's operators."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SchedulingPolicy(Schema):
     """Gang scheduling."""
