@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -24,7 +25,7 @@ from infra.settings.scalars import (
     matched,
 )
 from workloads.kinds import KINDS
-from workloads.kinds.kind import Rendezvous
+from workloads.kinds.kind import COORDINATOR, Rendezvous
 from workloads.recipes import recipe_names
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
@@ -261,5 +262,15 @@ class JobSpec(Section):
     def pod_groups(self) -> tuple[PodGroup, ...]:
         """Its pods and what they request: its hosts, then its other pods."""
         key = "elastic.max_hosts" if self.elastic else "hosts"
-        hosts = PodGroup(count=self.hosts, per_pod=self.resources.capacity, key=key)
-        return (hosts, *KINDS[self.kind].extra_pods(self))
+        hosts = PodGroup(
+            count=self.hosts,
+            per_pod=self.resources.capacity,
+            accelerator=self.accelerator,
+            topology=self.topology,
+            accelerators=self.accelerators,
+            key=key,
+        )
+        groups = (hosts, *KINDS[self.kind].extra_pods(self))
+        groups = tuple(replace(each, is_queued=bool(self.queue), is_suspended=self.suspend) for each in groups)
+        etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
+        return (*groups, etcd) if self.rendezvous_backend == "etcd" else groups

@@ -1,7 +1,6 @@
 """Hardware facts as pure tables and arithmetic: capacities, GPUs, TPUs and machine types."""
 
 from infra.hardware.capacity import (
-    HOSTS,
     KUBELET_EVICTION_BYTES,
     MEBIBYTE,
     Capacity,
@@ -18,7 +17,6 @@ from infra.hardware.capacity import (
 )
 
 __all__ = [
-    "HOSTS",
     "KUBELET_EVICTION_BYTES",
     "MEBIBYTE",
     "Capacity",

@@ -33,22 +33,38 @@ class Capacity:
         return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
 
 
-HOSTS = "hosts"
-"""Role of the pods that train."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class PodGroup:
     """N identical pods of a job and what each requests."""
 
+    job: int = 0
+    """Index of the job in its stack."""
     count: int
     """Number of pods, spread evenly over the nodes."""
     per_pod: Capacity
-    """Requests of each pod."""
+    """CPUs and memory of each pod."""
+    accelerator: str | None = None
+    """GPU model, TPU type or generation; None for pods on CPU."""
+    topology: str | None = None
+    """Topology of the TPU slice."""
+    accelerators: int = 0
+    """GPUs or TPU chips of each pod."""
     key: str = "hosts"
     """Key of the job that sets the number of pods."""
-    role: str = HOSTS
-    """Name of the pods, such as `hosts` or `parameter servers`."""
+    role: str = ""
+    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+
+    These pods may be on any node without accelerators, also in several pools.
+    """
+    is_queued: bool = False
+    """True if a queue admits it. It may then wait until earlier jobs are done."""
+    is_suspended: bool = False
+    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
+
+    @property
+    def runs(self) -> bool:
+        """True if it starts at once."""
+        return not (self.is_queued or self.is_suspended)
 
 
 def parse_cpu(text: str) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from infra.hardware import Capacity, gpus, tpus
+from infra.hardware import Capacity, PodGroup, gpus, tpus
 from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
 from infra.room.offers import SYSTEM, Nodes, NodeState, Offer
@@ -14,42 +14,16 @@ from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
 from infra.settings.problem import Problem
 
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """A pod group: N identical pods of a job, its hosts or others, and what each requests."""
-
-    job: int
-    """Index of the job."""
-    hosts: int
-    """Number of pods."""
-    per_host: Capacity
-    """CPUs and memory of each pod."""
-    accelerator: str | None
-    """GPU model, TPU type or generation; None for a job on CPU."""
-    topology: str | None
-    """Topology of the TPU slice."""
-    accelerators: int
-    """GPUs or TPU chips of each host."""
-    queue: bool = False
-    """True if a queue admits it. It may then wait until earlier jobs are done."""
-    suspended: bool = False
-    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
-    key: str = "hosts"
-    """Key of the job that sets the number of pods."""
-    beside: str = ""
-    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
-
-    These pods may be on any node without accelerators, also in several pools.
-    """
+Place = int | Problem | None
+"""Index of a pod group's offer, why it has none, or None for several pools."""
 
 
-def misfits(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[Problem]:
+def misfits(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[Problem]:
     """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
-    return [each for each in places(offers, asks) if isinstance(each, Problem)]
+    return [each for each in places(offers, groups) if isinstance(each, Problem)]
 
 
-def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem | None]:
+def places(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
     """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
 
     A job is in one pool: the pool with the smallest nodes that has capacity. If a pool can be provisioned in several
@@ -57,32 +31,32 @@ def places(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[str | Problem |
     suspended job must fit on an empty platform.
     """
     if not offers:
-        return [None] * len(asks)
-    found, free = _running(offers, asks)
+        return [None] * len(groups)
+    found, free = _running(offers, groups)
     running = free
     alone: dict[int, list[Nodes]] = {}
-    for index, ask in enumerate(asks):
+    for index, group in enumerate(groups):
         if index in found:
             continue
-        place, left = _settled(ask, offers, free)
-        if ask.suspended:
-            by_itself, alone[ask.job] = _settled(ask, offers, alone.get(ask.job) or _whole(offers))
+        place, left = _settled(group, offers, free)
+        if group.is_suspended:
+            by_itself, alone[group.job] = _settled(group, offers, alone.get(group.job) or _whole(offers))
             # If it fits next to the others, it gets that pool, so that it can resume there.
             found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
         elif isinstance(place, Problem):
-            found[index] = _settled(ask, offers, running)[0]
+            found[index] = _settled(group, offers, running)[0]
         else:
             found[index], free = place, left
-    pools = (found[index] for index in range(len(asks)))
+    pools = (found[index] for index in range(len(groups)))
     return [offers[each].pool if isinstance(each, int) else each for each in pools]
 
 
-def rooms(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[PoolRoom]:
+def rooms(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolRoom]:
     """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
 
     A pod without a pool, such as mpirun's, gets the first allowed pool with enough capacity.
     """
-    _, left = _running(offers, asks)
+    _, left = _running(offers, groups)
     found = []
     for offer, nodes in zip(offers, left, strict=True):
         accelerators, millicores, memory, _pods = (
@@ -105,9 +79,9 @@ def rooms(offers: Sequence[Offer], asks: Sequence[Ask]) -> list[PoolRoom]:
     return sorted(found, key=lambda each: each.pool != SYSTEM)
 
 
-def _problem(code: str, ask: Ask, key: str, message: str) -> Problem:
+def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
     """Return a problem of a job that does not fit, at the key to change."""
-    return Problem(code, ("jobs", ask.job, *key.split(".")), message)
+    return Problem(code, ("jobs", group.job, *key.split(".")), message)
 
 
 def _whole(offers: Sequence[Offer]) -> list[Nodes]:
@@ -115,27 +89,27 @@ def _whole(offers: Sequence[Offer]) -> list[Nodes]:
     return [Counter({offer.whole: offer.nodes}) for offer in offers]
 
 
-def _running(offers: Sequence[Offer], asks: Sequence[Ask]) -> tuple[dict[int, int | Problem | None], list[Nodes]]:
+def _running(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> tuple[dict[int, Place], list[Nodes]]:
     """Place the jobs that are neither queued nor suspended. Return places and remaining nodes per offer."""
-    found: dict[int, int | Problem | None] = {}
+    found: dict[int, Place] = {}
     free = _whole(offers)
-    for index, ask in enumerate(asks):
-        if not (ask.queue or ask.suspended):
-            found[index], free = _settled(ask, offers, free)
+    for index, group in enumerate(groups):
+        if group.runs:
+            found[index], free = _settled(group, offers, free)
     return found, free
 
 
-def _settled(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[int | Problem | None, list[Nodes]]:
+def _settled(group: PodGroup, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Place, list[Nodes]]:
     """Return a job's place, None for several pools, and the remaining nodes of each offer."""
-    if ask.beside:
-        return _spread(ask, offers, free)
-    place = _place(ask, offers, free)
+    if group.role:
+        return _spread(group, offers, free)
+    place = _place(group, offers, free)
     if isinstance(place, Problem):
         return place, free
-    return place, [_after(nodes, ask) if index == place else nodes for index, nodes in enumerate(free)]
+    return place, [_after(nodes, group) if index == place else nodes for index, nodes in enumerate(free)]
 
 
-def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
+def _spread(group: PodGroup, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """Place pods without a pool. Return a problem or None, and the remaining nodes of each offer.
 
     The pods are spread over all allowed nodes. No node gets more than one pod above the node with the fewest.
@@ -143,58 +117,58 @@ def _spread(ask: Ask, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Probl
     plain_nodes = [
         nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
     ]
-    most = 1 + min(_hosts_on(state, ask) for nodes in plain_nodes for state, count in nodes.items() if count)
+    most = 1 + min(_hosts_on(state, group) for nodes in plain_nodes for state, count in nodes.items() if count)
     rooms_of = [
-        sum(count * min(_hosts_on(state, ask), most) for state, count in nodes.items()) for nodes in plain_nodes
+        sum(count * min(_hosts_on(state, group), most) for state, count in nodes.items()) for nodes in plain_nodes
     ]
-    if sum(rooms_of) < ask.hosts:
+    if sum(rooms_of) < group.count:
         plain = [offer for offer in offers if offer.open]
-        largest = max(plain, key=lambda offer: _hosts_on(offer.whole, ask))
-        return _no_room_beside(ask, largest, sum(rooms_of)), free
-    left, missing = [], ask.hosts
+        largest = max(plain, key=lambda offer: _hosts_on(offer.whole, group))
+        return _no_room_beside(group, largest, sum(rooms_of)), free
+    left, missing = [], group.count
     for nodes, room in zip(free, rooms_of, strict=True):
         taken = min(room, missing)
-        left.append(_after(nodes, replace(ask, hosts=taken)))
+        left.append(_after(nodes, replace(group, count=taken)))
         missing -= taken
     return None, left
 
 
-def _place(ask: Ask, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
+def _place(group: PodGroup, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
     """Return the index of a job's offer, or why the job does not fit."""
-    matching = [place for place, offer in enumerate(offers) if _suits(offer, ask)]
+    matching = [place for place, offer in enumerate(offers) if _suits(offer, group)]
     if not matching:
-        return _problem("capacity.job.accelerator_not_in_pools", ask, "accelerator", _none_has(ask, offers))
-    large = [place for place in matching if _hosts_on(offers[place].whole, ask)]
+        return _problem("capacity.job.accelerator_not_in_pools", group, "accelerator", _none_has(group, offers))
+    large = [place for place in matching if _hosts_on(offers[place].whole, group)]
     if not large:
-        return _too_large(ask, [offers[place] for place in matching], _forgotten(ask, offers))
-    room = {place: _room(free[place], ask) for place in large}
-    roomy = [place for place in large if room[place] >= ask.hosts]
+        return _too_large(group, [offers[place] for place in matching], _forgotten(group, offers))
+    room = {place: _room(free[place], group) for place in large}
+    roomy = [place for place in large if room[place] >= group.count]
     if not roomy:
         most = max(large, key=lambda place: room[place])
-        return _too_many(ask, offers[most], room[most], _forgotten(ask, offers))
+        return _too_many(group, offers[most], room[most], _forgotten(group, offers))
 
     def cost(place: int) -> tuple[bool, int, bool, int]:
         offer = offers[place]
-        needed = -(-ask.hosts // _hosts_on(offer.whole, ask))
-        return offer.queued and not ask.queue, offer.gpus, offer.pool == SYSTEM, needed
+        needed = -(-group.count // _hosts_on(offer.whole, group))
+        return offer.queued and not group.is_queued, offer.gpus, offer.pool == SYSTEM, needed
 
     best = min(roomy, key=cost)
-    if offers[best].queued and not ask.queue:
-        return _problem("capacity.job.queue_missing", ask, "queue", _without_queue(offers[best]))
+    if offers[best].queued and not group.is_queued:
+        return _problem("capacity.job.queue_missing", group, "queue", _without_queue(offers[best]))
     return best
 
 
-def _after(nodes: Nodes, ask: Ask) -> Nodes:
+def _after(nodes: Nodes, group: PodGroup) -> Nodes:
     """Return the remaining nodes after each host goes to the emptiest node, as the scheduler spreads them."""
-    left, hosts = Counter(nodes), ask.hosts
+    left, hosts = Counter(nodes), group.count
     while hosts:
-        state = max(state for state, count in left.items() if count and _hosts_on(state, ask))
+        state = max(state for state, count in left.items() if count and _hosts_on(state, group))
         moved = min(left[state], hosts)
         accelerators, millicores, memory, pods = state
         less = (
-            accelerators - ask.accelerators,
-            millicores - ask.per_host.millicores,
-            memory - ask.per_host.memory,
+            accelerators - group.accelerators,
+            millicores - group.per_pod.millicores,
+            memory - group.per_pod.memory,
             pods - 1,
         )
         left[state] -= moved
@@ -203,25 +177,25 @@ def _after(nodes: Nodes, ask: Ask) -> Nodes:
     return left
 
 
-def _room(nodes: Nodes, ask: Ask) -> int:
+def _room(nodes: Nodes, group: PodGroup) -> int:
     """Return the number of a job's hosts that fit on the nodes."""
-    return sum(count * _hosts_on(state, ask) for state, count in nodes.items())
+    return sum(count * _hosts_on(state, group) for state, count in nodes.items())
 
 
-def _hosts_on(state: NodeState, ask: Ask) -> int:
+def _hosts_on(state: NodeState, group: PodGroup) -> int:
     """Return the number of a job's hosts that fit on one node."""
     accelerators, millicores, memory, pods = state
-    hosts = min(millicores // ask.per_host.millicores, memory // ask.per_host.memory, pods)
-    return min(hosts, accelerators // ask.accelerators) if ask.accelerators else hosts
+    hosts = min(millicores // group.per_pod.millicores, memory // group.per_pod.memory, pods)
+    return min(hosts, accelerators // group.accelerators) if group.accelerators else hosts
 
 
-def _suits(offer: Offer, ask: Ask) -> bool:
+def _suits(offer: Offer, group: PodGroup) -> bool:
     """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
-    if ask.accelerator is None:
+    if group.accelerator is None:
         return offer.plain
-    if is_tpu(ask.accelerator):
-        return offer.tpu == tpu_slice(ask.accelerator, ask.topology)
-    return offer.gpu == ask.accelerator
+    if is_tpu(group.accelerator):
+        return offer.tpu == tpu_slice(group.accelerator, group.topology)
+    return offer.gpu == group.accelerator
 
 
 def _accelerators(offers: Sequence[Offer]) -> str:
@@ -231,31 +205,31 @@ def _accelerators(offers: Sequence[Offer]) -> str:
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
-def _forgotten(ask: Ask, offers: Sequence[Offer]) -> str:
+def _forgotten(group: PodGroup, offers: Sequence[Offer]) -> str:
     """Return a hint to add `accelerator` to a job without one, if pools have accelerators."""
-    known = "" if ask.accelerator else _accelerators(offers)
+    known = "" if group.accelerator else _accelerators(offers)
     hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
     return hint if known else ""
 
 
-def _none_has(ask: Ask, offers: Sequence[Offer]) -> str:
+def _none_has(group: PodGroup, offers: Sequence[Offer]) -> str:
     known = _accelerators(offers)
     remedy = f"write one that there is, {known}," if known else "add a pool that has them"
-    asked = " ".join(filter(None, (ask.accelerator, ask.topology))) or "nodes without accelerators"
+    asked = " ".join(filter(None, (group.accelerator, group.topology))) or "nodes without accelerators"
     return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 
-def _too_large(ask: Ask, offers: Sequence[Offer], hint: str) -> Problem:
+def _too_large(group: PodGroup, offers: Sequence[Offer], hint: str) -> Problem:
     best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
-    if ask.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
+    if group.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
         message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
-        return _problem("capacity.job.accelerators_too_many", ask, "accelerators_per_host", message)
-    message = f"{ask.per_host} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
-    return _problem("capacity.job.host_too_large", ask, "resources", f"{message}; ask for less{hint}")
+        return _problem("capacity.job.accelerators_too_many", group, "accelerators_per_host", message)
+    message = f"{group.per_pod} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
+    return _problem("capacity.job.host_too_large", group, "resources", f"{message}; ask for less{hint}")
 
 
-def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Problem:
-    key, unit, left = ask.key, "host", f"has room for {hosts} more such hosts"
+def _too_many(group: PodGroup, offer: Offer, hosts: int, hint: str) -> Problem:
+    key, unit, left = group.key, "host", f"has room for {hosts} more such hosts"
     if offer.tpu is not None:
         hosts //= offer.tpu.hosts
         key, unit, left = "slices", "slice", f"has {hosts} such slices left"
@@ -264,24 +238,26 @@ def _too_many(ask: Ask, offer: Offer, hosts: int, hint: str) -> Problem:
         message = f"pool {offer.pool} has no room left for such a {unit}; take a job away, {more}"
     else:
         message = f"pool {offer.pool} {left}; write {hosts} or less, {more}"
-    return _problem("capacity.job.pool_full", ask, key, message)
+    return _problem("capacity.job.pool_full", group, key, message)
 
 
-def _no_room_beside(ask: Ask, largest: Offer, room: int) -> Problem:
+def _no_room_beside(group: PodGroup, largest: Offer, room: int) -> Problem:
     """Return why pods of a job that are not hosts do not fit."""
-    if not _hosts_on(largest.whole, ask):
+    if not _hosts_on(largest.whole, group):
         node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
-        message = f"{ask.beside} of {ask.per_host} each do not fit on {node}; ask for less, or take larger nodes"
-        return _problem("capacity.job.part_too_large", ask, "resources", message)
+        message = f"{group.role} of {group.per_pod} each do not fit on {node}; ask for less, or take larger nodes"
+        return _problem("capacity.job.part_too_large", group, "resources", message)
     what = (
-        f"{ask.hosts} {ask.beside} of {ask.per_host} each" if ask.hosts > 1 else f"its {ask.beside} of {ask.per_host}"
+        f"{group.count} {group.role} of {group.per_pod} each"
+        if group.count > 1
+        else f"its {group.role} of {group.per_pod}"
     )
     if room:
         message = f"have room for {room} of {what}, spread evenly; write {room} or less,"
     else:
         message = f"have no room for {what} beside all else; take a job away, ask for less,"
     message = f"the nodes without accelerators {message} or give a pool of them more nodes"
-    return _problem("capacity.job.no_room_beside", ask, ask.key, message)
+    return _problem("capacity.job.no_room_beside", group, group.key, message)
 
 
 def _without_queue(offer: Offer) -> str:

@@ -114,9 +114,9 @@ class Kind(ABC):
         return ()
 
     def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
-        """Return the job's pods that are not hosts."""
-        etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
-        return (etcd,) if spec.rendezvous_backend == "etcd" else ()
+        """Return the job's pods that are not hosts, without its etcd."""
+        del spec
+        return ()
 
     def first_host(self, job: str) -> str:
         """Return the host name of a job's host 0."""
