@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from infra.capacity.offers import SYSTEM
 from infra.cloud import Cloud
-from infra.room.offers import SYSTEM
 from stack_config import StackConfig
 from workloads.spec import JobSpec
 

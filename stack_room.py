@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from infra.capacity.fit import misfits, places, rooms
+from infra.capacity.pool_room import PoolRoom
 from infra.cloud import Cloud
 from infra.hardware import Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
-from infra.room.fit import misfits, places, rooms
-from infra.room.pool_room import PoolRoom
 from infra.settings.problem import UNDEFINED, Problem
 from infra.settings.scalars import Section
 from workloads.kinds import operators_of

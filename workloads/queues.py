@@ -13,9 +13,9 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.capacity.pool_room import PoolRoom
 from infra.hardware import MEBIBYTE, format_cpu, format_memory, gpus
 from infra.naming import stack_labels
-from infra.room.pool_room import PoolRoom
 from workloads.kinds.schema import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"

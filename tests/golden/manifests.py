@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
+from infra.capacity.pool_room import PoolRoom
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from infra.room.pool_room import PoolRoom
 from stack_config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs

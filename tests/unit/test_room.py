@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.room.pool_room import PoolRoom
+from infra.capacity.pool_room import PoolRoom
 from infra.scheduling import Scheduling
 from infra.settings.problems import ConfigError
 from stack_config import StackConfig, parse

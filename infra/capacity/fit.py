@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from infra.capacity.offers import SYSTEM, Nodes, NodeState, Offer
+from infra.capacity.pool_room import PoolRoom
 from infra.hardware import Capacity, PodGroup, gpus, tpus
 from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
-from infra.room.offers import SYSTEM, Nodes, NodeState, Offer
-from infra.room.pool_room import PoolRoom
 from infra.scheduling import EFA_RESOURCE
 from infra.settings.problem import Problem
 
