@@ -18,7 +18,7 @@ from infra.platform import PROJECT, Platform
 from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
 from run_record import run_records
-from stack_room import pools_of_jobs, queue_rooms
+from stack_room import pools_of_jobs, queue_capacity
 from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
@@ -63,7 +63,7 @@ def make_queues(
     args = QueuesArgs(
         names=frozenset(spec.queue for spec in config.jobs if spec.queue),
         namespace=platform.namespace,
-        rooms=queue_rooms(config.cloud, config.jobs),
+        pools=queue_capacity(config.cloud, config.jobs),
         after=operators,
     )
     return [Queues("queues", args, platform.resource_options())]

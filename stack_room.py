@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from infra.capacity.fit import misfits, places, rooms
-from infra.capacity.pool_room import PoolRoom
+from infra.capacity.assignment import assign_pools, remaining_capacity, unschedulable
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.cloud import Cloud
 from infra.hardware import Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
@@ -41,20 +41,20 @@ def _groups(jobs: Jobs) -> list[PodGroup]:
 
 def without_room(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each job that a cloud platform has no nodes for."""
-    return [_with_value(jobs, each) for each in misfits(cloud.offers(), _groups(jobs))]
+    return [_with_value(jobs, each) for each in unschedulable(cloud.offers(), _groups(jobs))]
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
     """Return job -> its pool of a cloud platform; None where there are no pools."""
     groups = _groups(jobs)
-    pools = zip(groups, places(cloud.offers(), groups), strict=True)
+    pools = zip(groups, assign_pools(cloud.offers(), groups), strict=True)
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
 
 
-def queue_rooms(cloud: Cloud, jobs: Jobs) -> list[PoolRoom]:
+def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
     """Return what each pool has for the jobs of queues, after the jobs without one."""
     if offers := cloud.offers():
-        return rooms(offers, _groups(jobs))
+        return remaining_capacity(offers, _groups(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
         return [_left(node, nodes, [group for group in _groups(jobs) if group.runs])]
@@ -119,8 +119,8 @@ def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 
-def _left(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolRoom:
+def _left(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
     """What equal nodes have left beside some pod groups."""
     millicores = node.millicores * num_nodes - sum(each.count * each.per_pod.millicores for each in groups)
     memory = node.memory * num_nodes - sum(each.count * each.per_pod.memory for each in groups)
-    return PoolRoom(pool="nodes", room=Capacity(millicores=millicores, memory=memory))
+    return PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))

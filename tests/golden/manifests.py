@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
-from infra.capacity.pool_room import PoolRoom
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
 from stack_config import load_file
@@ -142,18 +142,18 @@ def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
     return run(program)
 
 
-ROOMS = (
-    PoolRoom(pool="system", room=Capacity(millicores=3800, memory=13 * 2**30), node_labels={POOL_LABEL: "system"}),
-    PoolRoom(
-        pool="gpus",
-        room=Capacity(millicores=7500, memory=25 * 2**30 + 1),
+POOLS = (
+    PoolCapacity(name="system", free=Capacity(millicores=3800, memory=13 * 2**30), node_labels={POOL_LABEL: "system"}),
+    PoolCapacity(
+        name="gpus",
+        free=Capacity(millicores=7500, memory=25 * 2**30 + 1),
         devices={"nvidia.com/gpu": 4},
         node_labels={POOL_LABEL: "gpus"},
         taint="nvidia.com/gpu",
     ),
-    PoolRoom(
-        pool="later",
-        room=Capacity(millicores=400_000, memory=3600 * 2**30),
+    PoolCapacity(
+        name="later",
+        free=Capacity(millicores=400_000, memory=3600 * 2**30),
         devices={"nvidia.com/gpu": 16},
         node_labels={POOL_LABEL: "later"},
         on_request=True,
@@ -167,7 +167,7 @@ def queues_engine() -> RecordingEngine:
     """What two queues register."""
 
     def program() -> pulumi.Output[str]:
-        args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", rooms=ROOMS)
+        args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", pools=POOLS)
         return Queues("queues", args).urn
 
     return run(program)

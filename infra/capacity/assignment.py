@@ -1,4 +1,4 @@
-"""Capacity planning: assignment of jobs to a cloud platform's pools, from the settings alone. Pure."""
+"""Capacity planning: assignment of jobs to a cloud platform's pools, from the settings alone. No Pulumi."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from infra.capacity.offers import SYSTEM, Nodes, NodeState, Offer
-from infra.capacity.pool_room import PoolRoom
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity, PodGroup, gpus, tpus
 from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
@@ -18,12 +18,12 @@ Place = int | Problem | None
 """Index of a pod group's offer, why it has none, or None for several pools."""
 
 
-def misfits(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[Problem]:
+def unschedulable(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[Problem]:
     """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
-    return [each for each in places(offers, groups) if isinstance(each, Problem)]
+    return [each for each in assign_pools(offers, groups) if isinstance(each, Problem)]
 
 
-def places(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
+def assign_pools(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
     """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
 
     A job is in one pool: the pool with the smallest nodes that has capacity. If a pool can be provisioned in several
@@ -51,7 +51,7 @@ def places(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[str | Pr
     return [offers[each].pool if isinstance(each, int) else each for each in pools]
 
 
-def rooms(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolRoom]:
+def remaining_capacity(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
     """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
 
     A pod without a pool, such as mpirun's, gets the first allowed pool with enough capacity.
@@ -67,16 +67,16 @@ def rooms(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolRoom]
         if offer.adapters:
             devices[EFA_RESOURCE] = offer.adapters * accelerators // offer.gpus
         found.append(
-            PoolRoom(
-                pool=offer.pool,
-                room=Capacity(millicores=millicores, memory=memory),
+            PoolCapacity(
+                name=offer.pool,
+                free=Capacity(millicores=millicores, memory=memory),
                 devices=devices,
                 node_labels={POOL_LABEL: offer.pool},
                 on_request=offer.queued,
                 taint=resource,
             )
         )
-    return sorted(found, key=lambda each: each.pool != SYSTEM)
+    return sorted(found, key=lambda each: each.name != SYSTEM)
 
 
 def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
@@ -118,16 +118,16 @@ def _spread(group: PodGroup, offers: Sequence[Offer], free: list[Nodes]) -> tupl
         nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
     ]
     most = 1 + min(_hosts_on(state, group) for nodes in plain_nodes for state, count in nodes.items() if count)
-    rooms_of = [
+    limits = [
         sum(count * min(_hosts_on(state, group), most) for state, count in nodes.items()) for nodes in plain_nodes
     ]
-    if sum(rooms_of) < group.count:
+    if sum(limits) < group.count:
         plain = [offer for offer in offers if offer.open]
         largest = max(plain, key=lambda offer: _hosts_on(offer.whole, group))
-        return _no_room_beside(group, largest, sum(rooms_of)), free
+        return _no_room_beside(group, largest, sum(limits)), free
     left, missing = [], group.count
-    for nodes, room in zip(free, rooms_of, strict=True):
-        taken = min(room, missing)
+    for nodes, limit in zip(free, limits, strict=True):
+        taken = min(limit, missing)
         left.append(_after(nodes, replace(group, count=taken)))
         missing -= taken
     return None, left
