@@ -59,6 +59,7 @@ class FieldReference:
     """Path of the field in the pod, as the downward API has it."""
 
 
+NAMESPACE = FieldReference("metadata.namespace")
 Environment = dict[str, "str | FieldReference"]
 
 
@@ -76,7 +77,7 @@ def host_command(spec: JobSpec, shape: Topology, profile: HostProfile | None = N
     """What each host runs, or waits to be told by hand where the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
-        "TRAINYARD_NAMESPACE": FieldReference("metadata.namespace"),
+        "TRAINYARD_NAMESPACE": NAMESPACE,
         "TRAINYARD_NODE": FieldReference("spec.nodeName"),
         "TRAINYARD_HOSTS": str(shape.hosts),
         "TRAINYARD_PROCESSES_PER_HOST": str(shape.processes_per_host),
@@ -147,7 +148,7 @@ def _rendezvous(spec: JobSpec, shape: Topology) -> Environment:
         environment["PET_NODE_RANK"] = FieldReference(COMPLETION_INDEX)
     if spec.elastic or restarts_in_place(spec):
         environment["PET_MAX_RESTARTS"] = str(spec.restarts)
-    set_by_operator = kind.operator_variables(spec)
+    set_by_operator = (*kind.operator_variables, *(kind.elastic_variables if spec.elastic else ()))
     return {name: value for name, value in environment.items() if name not in set_by_operator}
 
 

@@ -20,8 +20,7 @@ from workloads.kinds.kind import COMPLETION_INDEX, Kind
 from workloads.topology import topology
 
 if TYPE_CHECKING:
-    import pulumi
-    from pulumi_kubernetes.batch.v1 import SuccessPolicyArgs
+    from pulumi import Output, ResourceOptions
 
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -41,12 +40,10 @@ class IndexedJob(Kind):
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
         return (f"-{spec.hosts - 1}",)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the Service and the Job."""
-        import pulumi
-        from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs
+        from pulumi import ResourceOptions
+        from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, SuccessPolicyRuleArgs
         from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
 
         from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
@@ -66,6 +63,9 @@ class IndexedJob(Kind):
         )
         shape = topology(spec)
         pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
+        success = None
+        if spec.elastic:
+            success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])
         job = Job(
             f"{name}-job",
             metadata=metadata(spec, placement, CREATED_IS_READY),
@@ -79,10 +79,10 @@ class IndexedJob(Kind):
                 active_deadline_seconds=spec.deadline_seconds,
                 suspend=spec.suspend or None,
                 pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
-                success_policy=_success(spec),
+                success_policy=success,
                 template=pod_template(spec, placement, pod),
             ),
-            opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=[QUEUE_PATH])),
+            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=[QUEUE_PATH])),
         )
         return job.metadata.name
 
@@ -90,11 +90,3 @@ class IndexedJob(Kind):
 def backoff_limit(spec: JobSpec) -> int:
     """Return how many failed pods the Job allows: a restart of the whole job costs at most one pod a host."""
     return spec.restarts * spec.hosts
-
-
-def _success(spec: JobSpec) -> SuccessPolicyArgs | None:
-    from pulumi_kubernetes.batch.v1 import SuccessPolicyArgs, SuccessPolicyRuleArgs
-
-    if spec.elastic is None:
-        return None
-    return SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])

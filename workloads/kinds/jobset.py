@@ -17,7 +17,7 @@ from workloads.kinds.schema import Schema
 from workloads.topology import Topology, topology
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.batch.v1 import JobTemplateSpecArgs
 
     from workloads.pod import Placement, Pod
@@ -117,9 +117,7 @@ class JobSet(Kind):
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
         return (f"-{SLICES}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the JobSet."""
         from workloads.command import host_command
         from workloads.objects import CREATED_IS_READY, custom_job, metadata

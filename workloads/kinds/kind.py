@@ -16,7 +16,7 @@ from infra.naming import host_name
 from infra.settings.problem import Problem
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Output, ResourceOptions
 
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -90,8 +90,12 @@ class Kind(ABC):
     """True if all hosts are pods of one Kubernetes Job and share its uid."""
     retryable_offset = 0
     """Number that launchers add to exit codes that mean "run it again"; its operator retries from this number on."""
+    operator_variables: tuple[str, ...] = ()
+    """Environment variables that its operator sets, or replaces by others."""
+    elastic_variables: tuple[str, ...] = ()
+    """Further variables that its operator sets in elastic jobs."""
     reserved_variables: Mapping[str, str] = MappingProxyType({})
-    """Environment variable -> who sets it, in addition to `operator_variables`."""
+    """Environment variable -> who else sets it."""
 
     @property
     def pod_types(self) -> tuple[str, ...]:
@@ -107,11 +111,6 @@ class Kind(ABC):
         """Return True if hosts start their program under torchrun."""
         del spec
         return bool(self.rendezvous)
-
-    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the environment variables that the operator sets, or replaces by others of its own."""
-        del spec
-        return ()
 
     def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
         """Return the job's pods that are not hosts, without its etcd."""
@@ -144,9 +143,7 @@ class Kind(ABC):
         yield from ()
 
     @abstractmethod
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create a job's resources, their logical names beginning with `name`. Return the job's name."""
 
 

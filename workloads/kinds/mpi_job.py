@@ -23,7 +23,7 @@ from workloads.kinds.training_operator import INDEX_LABEL, RunPolicy, run_policy
 from workloads.topology import Topology, topology
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
     from infra.hardware.host_profile import HostProfile
@@ -99,17 +99,16 @@ class MPIJob(Kind):
     rendezvous = ("c10d",)
     no_tpu = "there is no MPI between TPU hosts"
     image_software = OPEN_MPI
+    operator_variables = (
+        *("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_plm_rsh_args"),
+        "K_MPI_JOB_ROLE",
+    )
     reserved_variables = MappingProxyType(
         {**dict.fromkeys(MPIRUN_VARIABLES, "mpirun"), **dict.fromkeys(MPIRUN_OPTIONS, "Trainyard")}
     )
 
     def starts_torchrun(self, spec: JobSpec) -> bool:
         return spec.script is None
-
-    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
-        del spec
-        options = ("orte_default_hostfile", "orte_keep_fqdn_hostnames", "plm_rsh_args")
-        return (*(f"OMPI_MCA_{option}" for option in options), "K_MPI_JOB_ROLE")
 
     def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
         del spec
@@ -122,9 +121,7 @@ class MPIJob(Kind):
         yield from ("-launcher", "-config", "-ssh")
         yield from numbered("worker", spec.hosts)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MPIJob."""
         from workloads.command import host_command
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
@@ -138,7 +135,7 @@ class MPIJob(Kind):
             is_coordinator=True,
             restart_policy=None,
         )
-        worker = Pod(command=worker_command(host), restart_policy=None, port=SSH_PORT)
+        worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT)
         return custom_job(
             f"{name}-job",
             RESOURCE,
@@ -163,18 +160,20 @@ def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:
 
 
 def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
-    """Processes that mpirun starts on each worker: torchrun alone, or every training process."""
+    """Return the processes that mpirun starts on each worker: torchrun alone, or every training process."""
     from workloads.command import uses_torchrun
 
     return 1 if uses_torchrun(spec) else shape.processes_per_host
 
 
 def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: HostProfile | None = None) -> Command:
-    """mpirun on all workers, or what waits for it to be started by hand; the environment is the hosts' own."""
-    from workloads.command import IDLE, POD_VARIABLES, program, sourced
+    """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
+    from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, sourced
 
     slots = slots_per_worker(spec, shape)
-    passed = [*POD_VARIABLES, *(name for name in host.environment if not _is_of_one_pod(host, name)), *spec.secrets]
+    # Other references are to the launcher's own pod.
+    known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
+    passed = [*POD_VARIABLES, *known, *spec.secrets]
     argv = (
         *("mpirun", "-np", str(shape.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
         *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),
@@ -184,16 +183,3 @@ def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: Hos
     if spec.queue:
         argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)
     return replace(host, argv=IDLE if spec.interactive else argv)
-
-
-def worker_command(host: Command) -> Command:
-    """sshd, in the environment of the hosts of every other kind."""
-    return replace(host, argv=SSHD)
-
-
-def _is_of_one_pod(command: Command, name: str) -> bool:
-    """Whether a variable says something of the launcher's own pod, which is not so of the workers."""
-    from workloads.command import FieldReference
-
-    value = command.environment[name]
-    return isinstance(value, FieldReference) and value.path != "metadata.namespace"

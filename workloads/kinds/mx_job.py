@@ -8,7 +8,7 @@ server of it. The job is complete when the scheduler is. The last release with M
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from infra.hardware import PodGroup
@@ -19,7 +19,7 @@ from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, r
 from workloads.topology import topology
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Output, ResourceOptions
 
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -61,11 +61,10 @@ class MXJob(Kind):
     image_software = MXNET
     one_process_per_host = True
     recreates_pods = True
-
-    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
-        del spec
-        names = ("PS_ROOT_URI", "PS_ROOT_PORT", "NUM_SERVER", "NUM_WORKER", "ROLE", "USE_KUBERNETES", "WORKER_ID")
-        return (*(f"DMLC_{name}" for name in names), "MX_CONFIG")
+    operator_variables = (
+        *("DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_SERVER", "DMLC_NUM_WORKER", "DMLC_ROLE"),
+        *("DMLC_USE_KUBERNETES", "DMLC_WORKER_ID", "MX_CONFIG"),
+    )
 
     def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
         capacity, key = spec.resources.capacity, "parameter_servers"
@@ -84,9 +83,7 @@ class MXJob(Kind):
             message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
             yield Problem("job.processes_per_host.of_mx_job", ("processes_per_host",), message, spec.processes_per_host)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MXJob."""
         from workloads.command import host_command
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
@@ -94,11 +91,8 @@ class MXJob(Kind):
 
         command = host_command(spec, topology(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
-
-        def pod(role: str) -> Pod:
-            coordinates = role == "scheduler"
-            return Pod(command=command, role=role, is_coordinator=coordinates, container=CONTAINER, restart_policy=None)
-
+        mxnet = Pod(command=command, container=CONTAINER, restart_policy=None)
+        pods = {role: replace(mxnet, role=role, is_coordinator=role == "scheduler") for role in counts}
         return custom_job(
             f"{name}-job",
             RESOURCE,
@@ -106,7 +100,7 @@ class MXJob(Kind):
             MXJobSpec(
                 job_mode="MXTrain",
                 mx_replica_specs={
-                    role.capitalize(): replica(spec, count, pod_template(spec, placement, pod(role)))
+                    role.capitalize(): replica(spec, count, pod_template(spec, placement, pods[role]))
                     for role, count in counts.items()
                 },
                 run_policy=run_policy(spec, sum(counts.values())),

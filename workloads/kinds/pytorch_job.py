@@ -17,7 +17,7 @@ from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, r
 from workloads.topology import topology
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Output, ResourceOptions
 
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -31,9 +31,6 @@ RESOURCE = Resource(
     is_running=condition_is_true("Running"),
     hosts=replicas("pytorchReplicaSpecs", "Master", "Worker"),
 )
-RANKS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-COUNTS = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
-ELASTIC = ("PET_RDZV_BACKEND", "PET_RDZV_CONF", "PET_RDZV_ID", "PET_MAX_RESTARTS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +77,11 @@ class PyTorchJob(Kind):
     no_tpu = NO_INDEX
     recreates_pods = True
     retryable_offset = 128
-
-    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
-        return (*RANKS, *COUNTS, *(ELASTIC if spec.elastic else ()))
+    operator_variables = (
+        *("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT"),
+    )
+    elastic_variables = ("PET_RDZV_BACKEND", "PET_RDZV_CONF", "PET_RDZV_ID", "PET_MAX_RESTARTS")
 
     def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
         yield "-master-0"
@@ -95,9 +94,7 @@ class PyTorchJob(Kind):
             message = "the operator sets a static rendezvous unless the job is elastic; add `elastic`, or remove this"
             yield Problem("job.rendezvous.operator_static", ("rendezvous",), message, spec.rendezvous)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the PyTorchJob."""
         from workloads.command import host_command
         from workloads.objects import CREATED_IS_READY, custom_job, metadata

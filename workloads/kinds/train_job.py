@@ -18,7 +18,7 @@ from workloads.kinds.schema import Schema
 from workloads.topology import topology
 
 if TYPE_CHECKING:
-    import pulumi
+    from pulumi import Input, Output, ResourceOptions
 
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -72,7 +72,7 @@ class RuntimeRef(Schema):
 
     api_group: str
     kind: str
-    name: pulumi.Input[str]
+    name: Input[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +99,9 @@ class TrainJob(Kind):
     operators = frozenset({"trainer", "jobset"})
     resource = RESOURCE
     rendezvous = ("static",)
+    operator_variables = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
     reserved_variables = COMPLETION_INDEX
     pod_types = (RESOURCE.kind, RUNTIME)
-
-    def operator_variables(self, spec: JobSpec) -> tuple[str, ...]:
-        del spec
-        return ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
 
     def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
         del spec
@@ -113,11 +110,9 @@ class TrainJob(Kind):
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
         return (f"-{NODES}-0-{spec.hosts - 1}{RANDOM_SUFFIX}",)
 
-    def render(
-        self, name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions
-    ) -> pulumi.Output[str]:
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the TrainingRuntime and the TrainJob."""
-        import pulumi
+        from pulumi import ResourceOptions
         from pulumi_kubernetes.apiextensions import CustomResource
 
         from workloads.command import host_command, uses_torchrun
@@ -136,7 +131,7 @@ class TrainJob(Kind):
             spec=TrainingRuntimeSpec(
                 ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
             ).plain(),
-            opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
+            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=["spec"])),
         )
         reference = RuntimeRef(api_group=RESOURCE.api_version.partition("/")[0], kind=RUNTIME, name=name_of(runtime))
         return custom_job(

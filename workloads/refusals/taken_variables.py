@@ -23,7 +23,7 @@ def taken(spec: JobSpec) -> dict[str, str]:
     """Names that neither `environment` nor `secrets` may have, each with who sets it."""
     found = dict.fromkeys(RANKS, "torchrun") if uses_torchrun(spec) else {}
     kind = KINDS[spec.kind]
-    found |= {**dict.fromkeys(kind.operator_variables(spec), "the operator"), **kind.reserved_variables}
+    found |= {**dict.fromkeys(kind.operator_variables, "the operator"), **kind.reserved_variables}
     if spec.on_xla:
         found |= dict.fromkeys(XLA, "Trainyard")
     if spec.tpu:
