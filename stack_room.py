@@ -1,4 +1,4 @@
-"""Whether a stack's jobs have room on the nodes of its platform, each by itself and beside the others. Pure."""
+"""Capacity planning of a stack: problems of jobs that do not fit on its platform, alone or together. No Pulumi."""
 
 from __future__ import annotations
 
@@ -115,12 +115,12 @@ def _no_room(group: PodGroup, before: Sequence[PodGroup]) -> str:
 
 
 def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
-    """What each node has for jobs."""
+    """Return what each node has for jobs."""
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 
 def _left(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
-    """What equal nodes have left beside some pod groups."""
+    """Return the capacity of identical nodes minus the requests of some pod groups."""
     millicores = node.millicores * num_nodes - sum(each.count * each.per_pod.millicores for each in groups)
     memory = node.memory * num_nodes - sum(each.count * each.per_pod.memory for each in groups)
     return PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))

@@ -112,8 +112,10 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
 
 
 def uses_torchrun(spec: JobSpec) -> bool:
-    """Whether torchrun starts the processes of a host: not where the job says so, nor where mpirun or MXNet does, nor
-    where one process of XLA has all devices that its program sees: those of a TPU slice, or of a host alone."""
+    """Return True if torchrun starts the processes of a host.
+
+    The job or its kind may exclude it. One process of XLA has all devices of a TPU host, or of a job's only host.
+    """
     if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False
     return spec.processes_per_host > 1 or not (spec.tpu or (spec.on_xla and spec.hosts == 1))

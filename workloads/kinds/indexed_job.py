@@ -1,13 +1,13 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
 
-The launchers restart failed ranks in their pods where they can (trainer/restarts), and a pod fails when its host is
-lost. Otherwise every host's pod fails when a rank does. Evictions and lost nodes do not count as restarts, and the
-final exit codes end the job at once. An elastic job is complete when as many hosts as train at least are: hosts that
-come back after the end have nothing to join.
+The launchers restart failed ranks in their pods if they can (trainer/restarts). A pod then fails only if its host is
+lost. Otherwise a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit
+codes end the job at once. An elastic job is complete when its minimum number of hosts is: later hosts have nothing to
+join.
 
-Each host has a back-off of its own (`backoffLimitPerIndex`): the n-th pod of a host that fails is replaced after
-10 s x 2^(n - 1), at most 600 s, whatever the number of hosts. With `backoffLimit` alone the failed pods of all hosts
-count together: eight that fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
+Each host has its own backoff (`backoffLimitPerIndex`): Kubernetes replaces its n-th failed pod after 10 s x 2^(n - 1),
+at most 600 s, for any number of hosts. `backoffLimit` alone counts the failed pods of all hosts together: eight that
+fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go
 """
 
@@ -88,5 +88,5 @@ class IndexedJob(Kind):
 
 
 def backoff_limit(spec: JobSpec) -> int:
-    """Return how many failed pods the Job allows: a restart of the whole job costs at most one pod a host."""
+    """Return the number of failed pods that the Job allows: at most one per host and restart of the job."""
     return spec.restarts * spec.hosts

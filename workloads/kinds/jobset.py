@@ -1,8 +1,8 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
 
-One failed host restarts the whole set, `restarts` times; a final exit code fails it at once. An evicted host is
-replaced without counting, and so are hosts that leave because of it with the code that says so; any other end of
-theirs counts as a restart, since JobSet sees only that a Job of it failed. Source: sigs.k8s.io/jobset v0.12.0.
+A failed host restarts the whole set, at most `restarts` times. A final exit code fails it at once. An evicted host is
+replaced and does not count as a restart, and neither do hosts that leave because of it with exit code 75. Any other
+failure counts, because JobSet sees only that one of its Jobs failed. Source: sigs.k8s.io/jobset v0.12.0.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 SLICES = "worker"
 """Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a Job that failed by a final exit code, or was over its time: it would begin anew at each restart."""
+"""Reasons of a Job that failed by a final exit code or exceeded its deadline, which starts again at each restart."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-"""A node pool is a slice: no two slices of the job, nor hosts of another, share one."""
+"""A node pool is a slice. Neither two slices of the job nor two jobs share a pool."""
 
 
 def _hosts(spec: Object) -> int:
@@ -49,7 +49,7 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class FailureRule(Schema):
-    """What is done when a Job of the set fails for certain reasons."""
+    """Action when a Job of the set fails for one of some reasons."""
 
     name: str
     action: str
@@ -58,7 +58,7 @@ class FailureRule(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePolicy(Schema):
-    """How often the set starts again."""
+    """Limit of restarts, and exceptions."""
 
     max_restarts: int
     rules: tuple[FailureRule, ...]
@@ -66,7 +66,7 @@ class FailurePolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessPolicy(Schema):
-    """When the set is complete."""
+    """Condition for the set to be complete."""
 
     operator: str
 
@@ -80,7 +80,7 @@ class Network(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatedJob(Schema):
-    """Equal Jobs of the set."""
+    """Identical Jobs of the set."""
 
     name: str
     replicas: int
@@ -138,7 +138,7 @@ class JobSet(Kind):
 def job_set(
     spec: JobSpec, shape: Topology, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
 ) -> JobSetSpec:
-    """A set of one Job a slice that is complete when all are and starts again when one fails."""
+    """Return a set with one Job per slice. It is complete when all are, and starts again when one fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
@@ -156,7 +156,7 @@ def job_template(
     pod: Pod,
     labels: dict[str, str] | None = None,
 ) -> JobTemplateSpecArgs:
-    """One slice's Job: its first failed host fails it, for the set decides what comes then."""
+    """Return the Job of a slice. Its first failed host fails it, so that the set decides about a restart."""
     from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 

@@ -1,11 +1,12 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
-The launcher is made when every worker answers: a worker's name is published only then. The launcher is a Job of the
-operator's whose failure policy cannot be set: each of its failures counts as a restart, evictions and final exit codes
-too. A worker that is deleted, or evicted by a request, is made again; one that its node evicts as it runs short ends
-the job, which is the operator's own rule. Workers go when the job ends: sshd does not end by itself.
-The operator gives both the same key at SSH_FOLDER, the launcher a host file, and the workers' names by DNS. sshd starts
-programs with an environment of their own: mpirun hands each variable on by its name.
+The operator creates the launcher when every worker answers, because a worker's name is published only then. The
+launcher is a Job whose failure policy cannot be set: each of its failures counts as a restart, also evictions and final
+exit codes. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
+for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
+
+The operator mounts the same key in all pods at SSH_FOLDER and gives the launcher a host file with the workers' DNS
+names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
 Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """
 
@@ -42,7 +43,7 @@ RESOURCE = Resource(
 )
 SSH_FOLDER = "/etc/trainyard/ssh"
 SSH_PORT = 2222
-"""Above 1024, so that sshd needs no capability."""
+"""sshd needs no capability for a port above 1024."""
 SSHD = (
     *("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", str(SSH_PORT), "-h", f"{SSH_FOLDER}/id_rsa"),
     # The key is a mounted Secret, whose folder sshd would find too open.
@@ -53,12 +54,12 @@ SSH_OPTIONS = (
     f"-p {SSH_PORT} -i {SSH_FOLDER}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
     "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o LogLevel=ERROR"
 )
-"""The workers are new each time: there is no host key to know. One is lost after a minute without an answer."""
+"""Workers are new each time, so no host key is known. A worker is lost after a minute without an answer."""
 WAIT_FOR_WORKERS = (
     f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
     'exec "$@"'
 )
-"""A suspended job has its launcher while it has no worker to wait for, and all of them are resumed at once."""
+"""A suspended job has a launcher but no workers, and the operator resumes all of them at once."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
@@ -70,7 +71,7 @@ MPIRUN_OPTIONS = ("OMPI_MCA_pml", "OMPI_MCA_btl")
 
 @dataclass(frozen=True, kw_only=True)
 class MPIReplica(Schema):
-    """Equal pods of the job."""
+    """Identical pods of the job."""
 
     replicas: int
     restart_policy: str

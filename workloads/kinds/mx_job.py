@@ -1,7 +1,7 @@
 """Kind `mx-job`: an MXJob (kubeflow.org/v1) with a scheduler, parameter servers and workers, all running one script.
 
-The operator tells each pod its role and the scheduler's address (`DMLC_*`), and `import mxnet` makes a scheduler or
-server of it. The job is complete when the scheduler is. The last release with MXJob is training-operator v1.8
+The operator sets each pod's role and the scheduler's address (`DMLC_*`), and `import mxnet` turns the pod into a
+scheduler or server. The job is complete when the scheduler is. The last release with MXJob is training-operator v1.8
 (https://github.com/kubeflow/trainer/issues/1996). Restarts: workloads/kinds/training_operator.py.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workloads.spec import JobSpec
 
 CONTAINER = "mxnet"
-"""The container that the operator looks for."""
+"""Name of the container that the operator expects."""
 MXNET = "MXNet"
 SCHEDULERS = 1
 RESOURCE = Resource(

@@ -1,6 +1,6 @@
 """Kind `pytorch-job`: a PyTorchJob (kubeflow.org/v1). The operator sets all of torchrun's addresses, ranks and counts.
 
-Host 0 is the Master and the others are Workers; an elastic job has Workers only. Restarts: workloads/kinds/
+Host 0 is the Master and the others are Workers. An elastic job has only Workers. Restarts: workloads/kinds/
 training_operator.py. Source: github.com/kubeflow/training-operator v1.9.4, pkg/controller.v1/pytorch.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from workloads.spec import JobSpec
 
 CONTAINER = "pytorch"
-"""The container that the operator looks for."""
+"""Name of the container that the operator expects."""
 RESOURCE = Resource(
     api_version="kubeflow.org/v1",
     kind="PyTorchJob",
@@ -35,7 +35,7 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class RendezvousOption(Schema):
-    """One option of torchrun's rendezvous."""
+    """Option of torchrun's rendezvous."""
 
     key: str
     value: str
@@ -43,7 +43,7 @@ class RendezvousOption(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ElasticPolicy(Schema):
-    """What the operator hands to torchrun as --nnodes and --rdzv-*."""
+    """Values that the operator passes to torchrun as --nnodes and --rdzv-*."""
 
     min_replicas: int
     max_replicas: int

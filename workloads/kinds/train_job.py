@@ -1,8 +1,8 @@
 """Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own, which holds its pods.
 
-The runtime is the job's own and in its namespace, so that it goes with the job and needs no rights in the cluster; it
-gets another name whenever it changes, since a TrainJob's reference to it cannot. The operator makes a JobSet of the two
-and sets torchrun's addresses, ranks and counts: restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
+The runtime is in the job's namespace, so that it is deleted with the job and needs no permissions in the cluster. Each
+change gives it another name, because a TrainJob's reference to it is immutable. The operator creates a JobSet from both
+and sets torchrun's addresses, ranks and counts. Restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
 has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.3.0.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from workloads.spec import JobSpec
 
 NODES = "node"
-"""Name that Trainer v2 asks of the replicated job and of the container that train."""
+"""Name that Trainer v2 requires for the replicated job and the container that train."""
 RUNTIME = "TrainingRuntime"
 ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-"""Without it the operator leaves the number of hosts and torchrun's environment alone."""
+"""Label of the Job in which the operator sets the number of hosts and torchrun's environment."""
 RESOURCE = Resource(
     api_version="trainer.kubeflow.org/v1alpha1",
     kind="TrainJob",
@@ -40,12 +40,12 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPolicy(Schema):
-    """Makes the operator set torchrun's environment; it has no keys."""
+    """Tells the operator to set torchrun's environment. It has no keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLPolicy(Schema):
-    """How the pods train together."""
+    """Number of nodes and framework."""
 
     num_nodes: int
     torch: TorchPolicy | None
@@ -53,7 +53,7 @@ class MLPolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetTemplate(Schema):
-    """What the operator makes the JobSet from."""
+    """Template of the JobSet that the operator creates."""
 
     spec: JobSetSpec
 
@@ -77,7 +77,7 @@ class RuntimeRef(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Schema):
-    """What the job says beside its runtime; the operator wants it to be there."""
+    """Values of the job that override its runtime's. The operator requires them."""
 
     num_nodes: int
     num_proc_per_node: int
