@@ -16,10 +16,9 @@ from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.platform import PROJECT, Platform
 from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
-from stack import config as stack_config
-from stack.placement import pools_of_jobs, queue_rooms
-from stack.run_record import run_records
-from workloads.needs import OPERATORS
+from run_record import run_records
+from stack_room import pools_of_jobs, queue_capacity
+from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def make_queues(
     args = QueuesArgs(
         names=frozenset(spec.queue for spec in config.jobs if spec.queue),
         namespace=platform.namespace,
-        rooms=queue_rooms(config.cloud, config.jobs),
+        pools=queue_capacity(config.cloud, config.jobs),
         after=operators,
     )
     return [Queues("queues", args, platform.resource_options())]
@@ -103,7 +102,7 @@ async def main() -> None:
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
         needs = config.cloud.scheduling(spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
-        needed = [*(operators if OPERATORS[spec.kind] else []), *(queues if spec.queue else [])]
+        needed = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
         jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)

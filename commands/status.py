@@ -27,6 +27,7 @@ from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
 from commands.monitor.screen import restart_reason
 from commands.stack import PulumiFailed
 from infra.make_command import make_command
+from workloads.kinds import KINDS
 
 TAIL_LINES = 50
 """Lines of each host's log that are searched for its last step."""
@@ -34,8 +35,6 @@ MANY_HOSTS = 64
 """Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
-MADE_AGAIN = ("pytorch-job", "mx-job")
-"""Kinds whose operator recreates a failed pod at once. Only an event then records the failure."""
 RESTARTED = "restarted after"
 COLUMNS = (
     "job",
@@ -164,7 +163,7 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
     if not pods and job.uid:
         waiting.append(job.uid)
     notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
-    if job.kind in MADE_AGAIN and not job.is_over:
+    if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
         codes = cluster.exit_codes(job)
         notes |= {pod.uid: f"{RESTARTED} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
     return notes

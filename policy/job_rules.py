@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from policy.inputs import containers, pods, value
 from policy.rules import Inputs, Rule
+from workloads.kinds import KINDS
 
-JOBS = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob", "TrainingRuntime")
-"""Suffixes of the types whose resources contain a job's pods. The pods of a TrainJob are in its TrainingRuntime."""
+JOBS = tuple(each for kind in KINDS.values() for each in kind.pod_types)
+"""Ends of the types whose resources hold a job's pods."""
 WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 

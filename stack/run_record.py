@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from infra.capacity.offers import SYSTEM
 from infra.cloud import Cloud
-from infra.room.offers import SYSTEM
-from stack.config import StackConfig
+from stack_config import StackConfig
 from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parents[1]

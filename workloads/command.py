@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.hardware.nccl_environment_script import NcclEnvironmentScript
-from infra.naming import host_name
-from workloads.kind_rules import ETCD_SUFFIX, SLICES
+from infra.hardware.host_profile import HostProfile
+from workloads.kinds import KINDS
+from workloads.kinds.kind import ETCD_SUFFIX
+from workloads.own_script import path_in_pod
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 from workloads.user_script import path_in_pod
@@ -44,9 +45,8 @@ JOIN_SECONDS = 1500
 """How long hosts wait for each other: pulling a large image takes longer on some than torchrun's 600 seconds."""
 LAST_CALL_SECONDS = 10
 """How long an elastic job waits for further hosts once the fewest are there; torchrun's own 30 pass idle each time."""
-RETRYABLE_OFFSET = 128
-"""Added to exit codes that mean "run it again" where an operator retries from 128 on only."""
-
+POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
+"""Variables that come from the image and the pod; mpirun only warns of those that an image does not set."""
 STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Hosts tell each other the address of their store in every round. By default torch's rank 0 says it in its first round
 only, and a host that joins later waits for it until all give up (seen in 2.15, dynamic_rendezvous.next_rendezvous)."""
@@ -60,6 +60,7 @@ class FieldReference:
     """Path of the field in the pod, as the downward API has it."""
 
 
+NAMESPACE = FieldReference("metadata.namespace")
 Environment = dict[str, "str | FieldReference"]
 
 
@@ -77,11 +78,11 @@ def host_command(spec: JobSpec, shape: Topology, profile: NcclEnvironmentScript 
     """What each host runs, or waits to be told by hand where the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
-        "TRAINYARD_NAMESPACE": FieldReference("metadata.namespace"),
+        "TRAINYARD_NAMESPACE": NAMESPACE,
         "TRAINYARD_NODE": FieldReference("spec.nodeName"),
         "TRAINYARD_HOSTS": str(shape.hosts),
         "TRAINYARD_PROCESSES_PER_HOST": str(shape.processes_per_host),
-        **(_meeting(spec, shape) if uses_torchrun(spec) else {}),
+        **(_rendezvous(spec, shape) if uses_torchrun(spec) else {}),
         **_device(spec, shape),
         "OMP_NUM_THREADS": str(shape.threads_per_process),
     }
@@ -112,9 +113,11 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
 
 
 def uses_torchrun(spec: JobSpec) -> bool:
-    """Whether torchrun starts the processes of a host: not where the job says so, nor where mpirun or MXNet does, nor
-    where one process of XLA has all devices that its program sees: those of a TPU slice, or of a host alone."""
-    if not spec.torchrun or spec.kind == "mx-job" or (spec.kind == "mpi-job" and spec.script):
+    """Return True if torchrun starts the processes of a host.
+
+    The job or its kind may exclude it. One process of XLA has all devices of a TPU host, or of a job's only host.
+    """
+    if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False
     return spec.processes_per_host > 1 or not (spec.tpu or (spec.on_xla and spec.hosts == 1))
 
@@ -125,43 +128,36 @@ def restarts_in_place(spec: JobSpec) -> bool:
     Elastic jobs do so by torchrun's own means. A JobSet, and the JobSet of a TrainJob, recreate all pods at once and
     count that; the training-operator recreates a failed pod at once and counts nothing.
     """
-    fixed = spec.kind == "indexed-job" and spec.meeting == "static"
+    fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
     return fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
 
 
-def _meeting(spec: JobSpec, shape: Topology) -> Environment:
-    """Where and how torchrun's hosts meet, as far as the kind's operator does not say it."""
+def _rendezvous(spec: JobSpec, shape: Topology) -> Environment:
+    """Return torchrun's settings for its hosts to meet, without those that the kind's operator sets."""
+    kind, few = KINDS[spec.kind], shape.fewest_hosts
+    is_static = spec.rendezvous_backend == "static"
     environment: Environment = {
         "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
-    }
-    if spec.elastic:
-        environment |= STORE_OF_EACH_ROUND
-    if spec.kind == "pytorch-job":
-        environment["TRAINYARD_RETRYABLE_OFFSET"] = str(RETRYABLE_OFFSET)
-        if spec.elastic:
-            return environment
-    environment |= {"PET_RDZV_BACKEND": spec.meeting, "PET_RDZV_CONF": _conf(spec)}
-    # Only the pods of one Kubernetes Job share its identity; other kinds' are of several Jobs, or of none.
-    own = spec.meeting != "static" and spec.kind == "indexed-job"
-    environment["PET_RDZV_ID"] = FieldReference(CONTROLLER_UID) if own else spec.name
-    if spec.kind in ("pytorch-job", "train-job"):
-        return environment
-    few = shape.fewest_hosts
-    environment |= {
+        **(STORE_OF_EACH_ROUND if spec.elastic else {}),
+        **({"TRAINYARD_RETRYABLE_OFFSET": str(kind.retryable_offset)} if kind.retryable_offset else {}),
+        "PET_RDZV_BACKEND": spec.rendezvous_backend,
+        "PET_RDZV_CONF": _conf(spec),
+        "PET_RDZV_ID": FieldReference(CONTROLLER_UID) if kind.is_one_job and not is_static else spec.name,
         "PET_NNODES": f"{few}:{shape.hosts}" if spec.elastic else str(shape.hosts),
         "PET_NPROC_PER_NODE": str(shape.processes_per_host),
         "PET_RDZV_ENDPOINT": endpoint(spec),
     }
-    if spec.meeting == "static":
+    if is_static:
         environment["PET_NODE_RANK"] = FieldReference(COMPLETION_INDEX)
     if spec.elastic or restarts_in_place(spec):
         environment["PET_MAX_RESTARTS"] = str(spec.restarts)
-    return environment
+    set_by_operator = (*kind.operator_variables, *(kind.elastic_variables if spec.elastic else ()))
+    return {name: value for name, value in environment.items() if name not in set_by_operator}
 
 
 def rendezvous_options(spec: JobSpec) -> dict[str, str]:
     """Options of the rendezvous, by the names that its backend gives them."""
-    timeout = "join_timeout" if spec.meeting == "c10d" else "timeout"
+    timeout = "join_timeout" if spec.rendezvous_backend == "c10d" else "timeout"
     last_call = {"last_call_timeout": str(LAST_CALL_SECONDS)} if spec.elastic else {}
     return {timeout: str(JOIN_SECONDS), **last_call}
 
@@ -172,15 +168,14 @@ def _conf(spec: JobSpec) -> str:
 
 def endpoint(spec: JobSpec) -> str:
     """Where torchrun's hosts meet: host 0 of the job, or its own etcd."""
-    if spec.meeting == "etcd":
+    if spec.rendezvous_backend == "etcd":
         return f"{etcd_name(spec)}.$(TRAINYARD_NAMESPACE).svc:{ETCD_PORT}"
     return f"{first_host(spec)}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
 
 
 def first_host(spec: JobSpec) -> str:
     """Name of host 0 and its Service."""
-    names = {"mpi-job": f"{spec.name}-worker-0", "jobset": f"{spec.name}-{SLICES}-0-0"}
-    return f"{names.get(spec.kind, host_name(spec.name, 0))}.{spec.name}"
+    return f"{KINDS[spec.kind].first_host(spec.name)}.{spec.name}"
 
 
 def etcd_name(spec: JobSpec) -> str:

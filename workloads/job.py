@@ -10,9 +10,9 @@ import pulumi
 from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 
 from infra.naming import secret_name
-from workloads import user_script
-from workloads.kinds import RENDERERS
-from workloads.kinds.parts import companion
+from workloads import own_script
+from workloads.kinds import KINDS
+from workloads.objects import companion
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -63,11 +63,11 @@ class TrainingJob(pulumi.ComponentResource):
                 opts=child,
             )
             before = [*before, secret]
-        if spec.meeting == "etcd":
+        if spec.rendezvous_backend == "etcd":
             # Its types take a tenth of a second to import, and most jobs meet elsewhere.
-            from workloads.kinds.etcd import render_etcd
+            from workloads.etcd import render_etcd
 
             render_etcd(name, spec, placement, child)
-        render = RENDERERS[spec.kind]
+        render = KINDS[spec.kind].render
         self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))
         self.register_outputs({"name": self.name})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pulumi
 from pulumi_kubernetes.core.v1 import (
@@ -36,9 +36,10 @@ from infra.hardware import format_cpu, format_memory
 from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
+from workloads.kinds.kind import COORDINATOR
+from workloads.own_script import FOLDER_IN_POD
 from workloads.pod_folders import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH
-from workloads.spec import COORDINATOR, JobSpec
-from workloads.user_script import FOLDER_IN_POD
+from workloads.spec import JobSpec
 
 CONTAINER = "trainer"
 USER = 1000
@@ -62,7 +63,8 @@ CONTAINER_SECURITY = SecurityContextArgs(
     read_only_root_filesystem=True,
     capabilities=CapabilitiesArgs(drop=["ALL"]),
 )
-Role = Literal["worker", "launcher", "scheduler", "server"]
+WORKER = "worker"
+"""Role of the pods that train."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +107,10 @@ class Pod:
 
     command: Command
     """What its container runs."""
-    role: Role = "worker"
-    """What it is in its job."""
+    role: str = WORKER
+    """Its role in its job."""
+    is_coordinator: bool = False
+    """True if it starts or coordinates training and does not train itself."""
     container: str = CONTAINER
     """Name of its container, where the kind's operator asks for one."""
     subdomain: str | None = None
@@ -155,12 +159,12 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
     )
 
 
-def _computes(role: Role) -> bool:
+def _computes(role: str) -> bool:
     """Whether the job's accelerators are in this pod."""
-    return role == "worker"
+    return role == WORKER
 
 
-def _tolerations(placement: Placement, role: Role) -> list[TolerationArgs]:
+def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
     """Nodes with accelerators are kept from pods that do not need them."""
     taints = placement.tolerations if _computes(role) else ()
     return [*leaves_a_lost_node(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
@@ -189,7 +193,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         command=[program],
         args=arguments,
         env=_environment(spec, placement, pod.command),
-        resources=_resources(spec, placement, pod.role),
+        resources=_resources(spec, placement, pod),
         security_context=CONTAINER_SECURITY,
         # Not a readiness probe, which knocks for ever: sshd prints a line each time.
         startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
@@ -203,12 +207,12 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
     )
 
 
-def _resources(spec: JobSpec, placement: Placement, role: Role) -> ResourceRequirementsArgs:
+def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
     """Requests equal limits, so that a host has what it asks for to itself."""
-    if role in ("launcher", "scheduler"):
+    if pod.is_coordinator:
         return coordinator_resources()
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    if _computes(role) and placement.accelerator_resource is not None and spec.accelerators:
+    if _computes(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
         resources[placement.accelerator_resource] = str(spec.accelerators)
         resources |= placement.devices
     return ResourceRequirementsArgs(requests=resources, limits=resources)
@@ -242,11 +246,11 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _profile(placement: Placement, role: Role) -> NcclEnvironmentScript | None:
+def _profile(placement: Placement, role: str) -> HostProfile | None:
     return placement.profile if _computes(role) else None
 
 
-def _volumes(spec: JobSpec, placement: Placement, role: Role) -> list[VolumeArgs]:
+def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]:
     shared_memory = EmptyDirVolumeSourceArgs(medium="Memory", size_limit=spec.shared_memory)
     volumes = [
         VolumeArgs(name="dshm", empty_dir=shared_memory),

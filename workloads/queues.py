@@ -13,10 +13,10 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import MEBIBYTE, format_cpu, format_memory, gpus
 from infra.naming import stack_labels
-from infra.room.pool_room import PoolRoom
-from workloads.kinds.parts import Schema
+from workloads.kinds.schema import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"
@@ -140,7 +140,7 @@ class QueuesArgs:
     """Names of the queues that jobs name."""
     namespace: pulumi.Input[str]
     """Namespace of the jobs."""
-    rooms: Sequence[PoolRoom]
+    pools: Sequence[PoolCapacity]
     """What the pools have for them; a pod that says no pool takes the first that has enough."""
     after: Sequence[pulumi.Resource] = ()
     """What must work before: Kueue."""
@@ -154,16 +154,16 @@ class Queues(pulumi.ComponentResource):
         after = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
         flavors = [
             CustomResource(
-                f"{name}-{room.pool}-flavor",
+                f"{name}-{pool.name}-flavor",
                 api_version=API_VERSION,
                 kind="ResourceFlavor",
-                metadata=ObjectMetaArgs(name=room.pool, labels=stack_labels()),
-                spec=flavor(room).plain(),
+                metadata=ObjectMetaArgs(name=pool.name, labels=stack_labels()),
+                spec=flavor(pool).plain(),
                 opts=after,
             )
-            for room in args.rooms
+            for pool in args.pools
         ]
-        on_request = tuple(room.pool for room in args.rooms if room.on_request)
+        on_request = tuple(pool.name for pool in args.pools if pool.on_request)
         checks = ask_for_nodes(name, after) if on_request else []
         strategy = ChecksStrategy(admission_checks=(CheckOfFlavors(name=ON_REQUEST, on_flavors=on_request),))
         cluster_queue = CustomResource(
@@ -174,7 +174,7 @@ class Queues(pulumi.ComponentResource):
             spec=ClusterQueueSpec(
                 admission_checks_strategy=strategy if on_request else None,
                 namespace_selector=NamespaceSelector(match_labels={"kubernetes.io/metadata.name": args.namespace}),
-                resource_groups=(resource_group(args.rooms),),
+                resource_groups=(resource_group(args.pools),),
             ).plain(),
             opts=pulumi.ResourceOptions(parent=self, depends_on=[*flavors, *checks]),
         )
@@ -226,26 +226,26 @@ def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resour
     return [config, check]
 
 
-def flavor(room: PoolRoom) -> ResourceFlavorSpec:
+def flavor(pool: PoolCapacity) -> ResourceFlavorSpec:
     """The pool as Kueue knows it: pods that say its labels and tolerate its taint may run there."""
-    taints = (Taint(key=room.taint, value="present", effect="NoSchedule"),) if room.taint else None
-    return ResourceFlavorSpec(node_labels=dict(room.node_labels) or None, node_taints=taints)
+    taints = (Taint(key=pool.taint, value="present", effect="NoSchedule"),) if pool.taint else None
+    return ResourceFlavorSpec(node_labels=dict(pool.node_labels) or None, node_taints=taints)
 
 
-def resource_group(rooms: Sequence[PoolRoom]) -> ResourceGroup:
+def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
     """What each pool has of everything that any of them has."""
-    devices = sorted({device for room in rooms for device in room.devices})
+    devices = sorted({device for pool in pools for device in pool.devices})
     return ResourceGroup(
         covered_resources=("cpu", "memory", *devices),
-        flavors=tuple(FlavorQuotas(name=room.pool, resources=_quotas(room, devices)) for room in rooms),
+        flavors=tuple(FlavorQuotas(name=pool.name, resources=_quotas(pool, devices)) for pool in pools),
     )
 
 
-def _quotas(room: PoolRoom, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
+def _quotas(pool: PoolCapacity, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
     """Quantities as the API server writes them: any others would be a change in every update."""
     amounts = {
-        "cpu": format_cpu(room.room.millicores),
-        "memory": format_memory(room.room.memory // MEBIBYTE * MEBIBYTE),
-        **{device: str(room.devices.get(device, 0)) for device in devices},
+        "cpu": format_cpu(pool.free.millicores),
+        "memory": format_memory(pool.free.memory // MEBIBYTE * MEBIBYTE),
+        **{device: str(pool.devices.get(device, 0)) for device in devices},
     }
     return tuple(ResourceQuota(name=name, nominal_quota=amount) for name, amount in amounts.items())

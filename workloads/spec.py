@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from infra.hardware import Capacity, Demand, gpus, parse_cpu, parse_memory
+from infra.hardware import Capacity, PodGroup, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from settings.types import (
@@ -23,15 +24,13 @@ from settings.types import (
     VariableName,
     matched,
 )
+from workloads.kinds import KINDS
+from workloads.kinds.kind import COORDINATOR, Rendezvous
 from workloads.recipes import recipe_names
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
 Recipe = Literal["digits", "imagenet"]
-Rendezvous = Literal["static", "c10d", "etcd"]
 Computation = Literal["torch", "xla"]
-
-COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
-"""What a pod has that starts or coordinates training and does not train itself: mpirun, MXNet's scheduler."""
 
 XLA_IMAGE = "xla"
 """Trainyard's own image with PyTorch/XLA, by the name that infra.image.builtin_images gives it."""
@@ -111,7 +110,7 @@ def default_hosts(values: dict[str, Any]) -> int:
 
 def _default_processes(values: dict[str, Any]) -> int:
     """A process for each GPU; one for all the chips of a TPU host, and where each host starts its program once."""
-    is_one = slice_in(values) or values["kind"] == "mx-job" or not values["torchrun"]
+    is_one = slice_in(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]
     return 1 if is_one else int(values["accelerators_per_host"] or 1)
 
 
@@ -244,7 +243,7 @@ class JobSpec(Section):
     @property
     def image_names(self) -> tuple[str, ...]:
         """The images of all its pods, by name, but for the platform's own."""
-        etcd = ETCD_IMAGE if self.meeting == "etcd" else None
+        etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None
         return tuple(filter(None, (self.image_name, etcd)))
 
     @property
@@ -255,17 +254,23 @@ class JobSpec(Section):
         return (self.accelerators_per_host or 1) if self.accelerator else 0
 
     @property
-    def meeting(self) -> Rendezvous:
-        """How the hosts meet: what the job says, else its default."""
-        return self.rendezvous or ("c10d" if self.elastic or self.kind == "mpi-job" else "static")
+    def rendezvous_backend(self) -> Rendezvous:
+        """Rendezvous backend of its hosts: the job's own, else its default."""
+        return self.rendezvous or ("c10d" if self.elastic else KINDS[self.kind].default_rendezvous)
 
     @property
-    def demands(self) -> tuple[Demand, ...]:
-        """What the job asks of the nodes: its hosts, then what else it runs."""
-        hosts = Demand(hosts=self.hosts, per_host=self.resources.capacity)
-        if self.kind == "mpi-job":
-            return (hosts, Demand(hosts=1, per_host=COORDINATOR))
-        if self.kind == "mx-job":
-            servers = Demand(hosts=self.parameter_servers, per_host=self.resources.capacity)
-            return (hosts, servers, Demand(hosts=1, per_host=COORDINATOR))
-        return (hosts, Demand(hosts=1, per_host=COORDINATOR)) if self.meeting == "etcd" else (hosts,)
+    def pod_groups(self) -> tuple[PodGroup, ...]:
+        """Its pods and what they request: its hosts, then its other pods."""
+        key = "elastic.max_hosts" if self.elastic else "hosts"
+        hosts = PodGroup(
+            count=self.hosts,
+            per_pod=self.resources.capacity,
+            accelerator=self.accelerator,
+            topology=self.topology,
+            accelerators=self.accelerators,
+            key=key,
+        )
+        groups = (hosts, *KINDS[self.kind].extra_pods(self))
+        groups = tuple(replace(each, is_queued=bool(self.queue), is_suspended=self.suspend) for each in groups)
+        etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
+        return (*groups, etcd) if self.rendezvous_backend == "etcd" else groups

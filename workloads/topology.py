@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from workloads.spec import JobSpec
+if TYPE_CHECKING:
+    from workloads.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

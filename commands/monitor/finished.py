@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commands.monitor.job_state import CUSTOM_KINDS, JobState
-from commands.monitor.pod_state import PodState
-from commands.monitor.screen import summary
+from commands.watching.job_state import JobState
+from commands.watching.pod_state import PodState
+from commands.watching.screen import summary
 from infra.make_command import make_command
+from workloads.kinds import KINDS
 
 
 def finished_lines(
@@ -44,4 +45,5 @@ def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]
 
 def _resource(job: JobState) -> str:
     """Return kubectl's name for the job's object."""
-    return next((rules.plural for rules in CUSTOM_KINDS.values() if rules.kind == job.kind), "job")
+    kind = KINDS.get(job.kind)
+    return kind.resource.plural if kind and kind.resource else "job"

@@ -5,11 +5,13 @@ The operators report it in conditions, each in its own words. The sources are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commands.monitor.pod_state import Object, find_condition, one_line
 from infra.naming import QUEUE_LABEL
+from workloads.kinds import DEFAULT, KINDS
+from workloads.kinds.kind import Resource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,99 +43,16 @@ class JobState:
         return self.state in ("complete", "failed")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CustomKind:
-    """Rules for reading the state of one custom resource."""
-
-    kind: str
-    """The stack's word for it."""
-    group: str
-    """Group of its API."""
-    version: str
-    """Version of its API."""
-    plural: str
-    """Its name in the API's paths."""
-    complete: str
-    """Type of the condition that says it is complete."""
-    running: Callable[[Object], bool]
-    """Function of its status: True if one of its hosts runs."""
-    hosts: Callable[[Object], int]
-    """Function of its spec: the number of its hosts."""
-
-
-def _condition_is_true(kind: str) -> Callable[[Object], bool]:
-    return lambda status: find_condition(status, kind).get("status") == "True"
-
-
-def _any_job(key: str) -> Callable[[Object], bool]:
-    """Return a function that is True if a Job of the set has running pods."""
-    return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
-
-
-def _replicas(key: str, *roles: str) -> Callable[[Object], int]:
-    return lambda spec: sum(spec[key][role].get("replicas", 1) for role in roles if role in spec[key])
-
-
-def _hosts_of_set(spec: Object) -> int:
-    return sum(
-        each.get("replicas", 1) * each["template"]["spec"].get("completions", 1) for each in spec["replicatedJobs"]
-    )
-
-
-CUSTOM_KINDS: Mapping[str, CustomKind] = {
-    "PyTorchJob": CustomKind(
-        kind="pytorch-job",
-        group="kubeflow.org",
-        version="v1",
-        plural="pytorchjobs",
-        complete="Succeeded",
-        running=_condition_is_true("Running"),
-        hosts=_replicas("pytorchReplicaSpecs", "Master", "Worker"),
-    ),
-    "MXJob": CustomKind(
-        kind="mx-job",
-        group="kubeflow.org",
-        version="v1",
-        plural="mxjobs",
-        complete="Succeeded",
-        running=_condition_is_true("Running"),
-        hosts=_replicas("mxReplicaSpecs", "Worker"),
-    ),
-    "MPIJob": CustomKind(
-        kind="mpi-job",
-        group="kubeflow.org",
-        version="v2beta1",
-        plural="mpijobs",
-        complete="Succeeded",
-        running=_condition_is_true("Running"),
-        hosts=_replicas("mpiReplicaSpecs", "Worker"),
-    ),
-    "JobSet": CustomKind(
-        kind="jobset",
-        group="jobset.x-k8s.io",
-        version="v1alpha2",
-        plural="jobsets",
-        complete="Completed",
-        running=_any_job("replicatedJobsStatus"),
-        hosts=_hosts_of_set,
-    ),
-    "TrainJob": CustomKind(
-        kind="train-job",
-        group="trainer.kubeflow.org",
-        version="v1alpha1",
-        plural="trainjobs",
-        complete="Complete",
-        running=_any_job("jobsStatus"),
-        hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
-    ),
+CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
+    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
 }
-"""Custom kinds by the kind of the API."""
+"""Kind of the API -> the stack's word for it, and the resource."""
 
 
 def job_state(job: Object) -> JobState:
     """Return the state of a job of any kind. An object without a kind is a Job of batch/v1."""
     kind = job.get("kind", "Job")
-    return _custom_state(job, CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
+    return _custom_state(job, *CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
 
 
 def _batch_state(job: Object) -> JobState:
@@ -150,7 +69,7 @@ def _batch_state(job: Object) -> JobState:
             state, reason = _suspended(meta)
     return JobState(
         name=meta["name"],
-        kind="indexed-job" if spec.get("completionMode") == "Indexed" else "job",
+        kind=DEFAULT.name if spec.get("completionMode") == "Indexed" else "job",
         state=state,
         reason=reason,
         hosts=spec.get("completions") or spec.get("parallelism") or 1,
@@ -160,15 +79,15 @@ def _batch_state(job: Object) -> JobState:
     )
 
 
-def _custom_state(job: Object, rules: CustomKind) -> JobState:
+def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     """Return an operator's job state.
 
     An operator may leave older conditions true, so the job's end takes precedence.
     """
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in status.get("conditions") or [] if each["status"] == "True"}
-    state, reason, finished = "running" if rules.running(status) else "pending", "", ""
-    if end := conditions.get(rules.complete):
+    state, reason, finished = "running" if resource.is_running(status) else "pending", "", ""
+    if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
     elif end := conditions.get("Failed"):
         state, finished, reason = "failed", status.get("completionTime") or end["lastTransitionTime"], _why(end)
@@ -178,10 +97,10 @@ def _custom_state(job: Object, rules: CustomKind) -> JobState:
         reason = _why(conditions["Restarting"])
     return JobState(
         name=meta["name"],
-        kind=rules.kind,
+        kind=kind,
         state=state,
         reason=reason,
-        hosts=rules.hosts(job["spec"]),
+        hosts=resource.hosts(job["spec"]),
         started=status.get("startTime") or meta["creationTimestamp"],
         finished=finished,
         uid=meta["uid"],

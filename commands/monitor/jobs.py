@@ -191,11 +191,12 @@ class Cluster:
     def _custom_objects(self) -> Iterator[Object]:
         """Yield the operators' jobs. Kinds that are unknown or forbidden are not queried again."""
         for kind in list(self._kinds):
-            rules = CUSTOM_KINDS[kind]
-            call = partial(self._custom.list_namespaced_custom_object, rules.group, rules.version, self.namespace)
+            _, resource = CUSTOM_KINDS[kind]
+            group, _, version = resource.api_version.partition("/")
+            call = partial(self._custom.list_namespaced_custom_object, group, version, self.namespace)
             try:
-                yield from ({**each, "kind": kind} for each in _items(call, rules.plural))
-            except NotFound:
+                yield from ({**each, "kind": kind} for each in _items(call, resource.plural))
+            except NotThere:
                 self._kinds.remove(kind)
             except Forbidden as error:
                 # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.

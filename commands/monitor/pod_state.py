@@ -11,14 +11,15 @@ from typing import Any
 
 from commands.monitor.exit_text import Container, explain_exit
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
+from workloads.kinds import KINDS
 
 Object = dict[str, Any]
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 """Annotation and label with the index of a pod in its Indexed Job."""
 
-REPLICA_INDEX = "training.kubeflow.org/replica-index"
-"""Label with the index of a pod among those of its role, in the jobs of Kubeflow's operators."""
+ROLE_INDICES = {kind.index_label for kind in KINDS.values() if kind.index_label}
+"""Labels with the index of a pod among those of its role."""
 SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: the index of their Job and the number of Jobs."""
@@ -235,8 +236,8 @@ def find_condition(status: Object, kind: str) -> Object:
 def _index(meta: Object, spec: Object) -> int:
     """Return the pod's host index in its job: torchrun's rank if the operator sets it, else the pod's index."""
     labels = meta.get("labels", {})
-    if REPLICA_INDEX in labels:
-        return _number(spec, "PET_NODE_RANK") or int(labels[REPLICA_INDEX])
+    if found := ROLE_INDICES & labels.keys():
+        return _number(spec, "PET_NODE_RANK") or int(labels[found.pop()])
     index = int(meta.get("annotations", {}).get(INDEX) or labels.get(INDEX) or "0")
     hosts_per_slice = _number(spec, "TRAINYARD_HOSTS") // int(labels.get(SLICES, "1"))
     return int(labels.get(SLICE_INDEX, "0")) * hosts_per_slice + index

@@ -9,12 +9,11 @@ from pathlib import Path
 
 from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from commands.rehearse.folder import cluster_settings, rehearsal_folder
-from commands.rehearse.run import Rehearsal, Subject
-from settings.problems import ConfigError
-from simulation.cloud import faults
-from stack import config as stack_config
-from workloads.needs import operators_of
+from infra.settings.problems import ConfigError
+from rehearsal.cloud import faults
+from rehearsal.folder import cluster_settings, rehearsal_folder
+from rehearsal.run import Rehearsal, Subject
+from workloads.kinds import operators_of
 
 
 def main(arguments: list[str]) -> int:
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> int:
         raise Interrupted("set-up keeps its finished steps; `make rehearse` continues from there")
     if set_up.status != 0:
         return set_up.status
-    jobs = {job.name: sum(each.hosts for each in job.demands) for job in config.jobs if not job.suspend}
+    jobs = {job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend}
     queued = frozenset(job.name for job in config.jobs if job.queue)
     subject = Subject(
         stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, platform=config.platform

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from infra.aws.config import EksConfig
 from infra.aws.pools import node_groups
+from infra.capacity.offers import SYSTEM, Offer, without_daemons
 from infra.hardware.ec2 import ec2_machine
 from infra.hardware.eks_nodes import eks_allocatable, eks_pods
-from infra.room.offers import SYSTEM, Offer, without_daemons
 
 
 def offers(platform: EksConfig) -> list[Offer]:

@@ -9,6 +9,7 @@ from infra.authorized_networks import examples
 from infra.aws import capacity, inventory, permissions, prices, quota, rules, scheduling
 from infra.aws.config import EksConfig
 from infra.aws.standing import cluster_in, refused_changes, standing
+from infra.capacity.offers import Offer
 from infra.cloud import Cloud, cloud_images
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
@@ -16,7 +17,6 @@ from infra.image.builtin_images import built_everywhere
 from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas
-from infra.room.offers import Offer
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 

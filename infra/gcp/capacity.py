@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from infra.capacity.offers import SYSTEM, Offer, without_daemons
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes, pool_plans, system_machine
 from infra.hardware import Capacity
 from infra.hardware.gce import gce_machine
 from infra.hardware.gke_nodes import gke_allocatable
-from infra.room.offers import SYSTEM, Offer, without_daemons
 
 KEPT_FOR_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
 """Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from infra.capacity.offers import Offer
 from infra.cloud import Cloud, cloud_images
 from infra.cost.cost_estimate import Line
 from infra.gcp import capacity, inventory, permissions, prices, quota, rules, scheduling
@@ -14,7 +15,6 @@ from infra.image.builtin_images import built_everywhere
 from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas
-from infra.room.offers import Offer
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 

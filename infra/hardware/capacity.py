@@ -36,13 +36,37 @@ class Capacity:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
-    """Number of a job's pods and the requests of each."""
+class PodGroup:
+    """N identical pods of a job and what each requests."""
 
-    hosts: int
+    job: int = 0
+    """Index of the job in its stack."""
+    count: int
     """Number of pods, spread evenly over the nodes."""
-    per_host: Capacity
-    """Requests of each pod."""
+    per_pod: Capacity
+    """CPUs and memory of each pod."""
+    accelerator: str | None = None
+    """GPU model, TPU type or generation; None for pods on CPU."""
+    topology: str | None = None
+    """Topology of the TPU slice."""
+    accelerators: int = 0
+    """GPUs or TPU chips of each pod."""
+    key: str = "hosts"
+    """Key of the job that sets the number of pods."""
+    role: str = ""
+    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+
+    These pods may be on any node without accelerators, also in several pools.
+    """
+    is_queued: bool = False
+    """True if a queue admits it. It may then wait until earlier jobs are done."""
+    is_suspended: bool = False
+    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
+
+    @property
+    def runs(self) -> bool:
+        """True if it starts at once."""
+        return not (self.is_queued or self.is_suspended)
 
 
 def parse_cpu(text: str) -> int:
@@ -112,21 +136,21 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
     return min(node.millicores // per_host.millicores, node.memory // per_host.memory)
 
 
-def first_that_does_not_fit(demands: Sequence[Demand], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first demand that does not fit, or None if all fit at the same time.
+def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
+    """Return the index of the first group that does not fit; None if all can run at once.
 
-    Each host goes to the emptiest node, as the scheduler spreads pods.
+    Each pod goes to the emptiest node, like the scheduler's even spread.
     """
     free = [node] * num_nodes
-    for position, demand in enumerate(demands):
+    for position, group in enumerate(groups):
         used = [0] * num_nodes
-        for _ in range(demand.hosts):
+        for _ in range(group.count):
             target = min(range(num_nodes), key=lambda i: (used[i], -free[i].millicores, -free[i].memory))
-            if hosts_that_fit(demand.per_host, free[target]) < 1:
+            if hosts_that_fit(group.per_pod, free[target]) < 1:
                 return position
             used[target] += 1
             free[target] = Capacity(
-                millicores=free[target].millicores - demand.per_host.millicores,
-                memory=free[target].memory - demand.per_host.memory,
+                millicores=free[target].millicores - group.per_pod.millicores,
+                memory=free[target].memory - group.per_pod.memory,
             )
     return None

@@ -43,10 +43,10 @@ def test_every_kind_of_the_api_is_known() -> None:
 
 @pytest.mark.parametrize("kind", FILES)
 def test_states(kind: str) -> None:
-    complete = CUSTOM_KINDS[kind].complete
+    name, resource = CUSTOM_KINDS[kind]
     new = job_state(job(kind))
-    assert (new.state, new.kind, new.hosts, new.started) == ("pending", CUSTOM_KINDS[kind].kind, HOSTS[kind], START)
-    done = job_state(job(kind, ("Running", "False"), (complete, "True")))
+    assert (new.state, new.kind, new.hosts, new.started) == ("pending", name, HOSTS[kind], START)
+    done = job_state(job(kind, ("Running", "False"), (resource.complete, "True")))
     assert (done.state, done.finished) == ("complete", END)
     failed = job_state(job(kind, ("Restarting", "True"), ("Failed", "True")))
     assert (failed.state, failed.reason) == ("failed", f"{kind}Failed: why")
@@ -63,7 +63,7 @@ def test_a_job_that_its_queue_has_not_admitted(kind: str) -> None:
     waiting["metadata"]["labels"] |= QUEUED
     found = job_state(waiting)
     assert (found.state, found.reason, found.is_over) == ("queued", "waits in queue research", False)
-    over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind].complete, "True"))
+    over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind][1].complete, "True"))
     over["metadata"]["labels"] |= QUEUED
     assert job_state(over).state == "complete"
 

@@ -20,7 +20,7 @@ from commands.monitor.pod_state import (
     seconds_between,
 )
 from trainer import exit_codes
-from workloads.kinds.parts import FINAL_EXIT_CODES
+from workloads.objects import FINAL_EXIT_CODES
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 

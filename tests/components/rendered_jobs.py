@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, get_args
 
 from tests.golden.manifests import EVERY_KEY, ON_CLAIM, manifests
-from workloads.kind_rules import RULES
+from workloads.kinds import KINDS as ALL_KINDS
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
-TORCH_KINDS = [kind for kind in KINDS if RULES[kind].recipes]
+TORCH_KINDS = [kind for kind in KINDS if ALL_KINDS[kind].runs_recipes]
 
 
 def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:

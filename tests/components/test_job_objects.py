@@ -20,7 +20,7 @@ from tests.golden.manifests import (
     manifests,
 )
 from workloads.kinds.indexed_job import backoff_limit
-from workloads.kinds.parts import FINAL_EXIT_CODES, LOST_EXIT_CODES
+from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
 from workloads.spec import JobKind
 
 

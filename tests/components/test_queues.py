@@ -10,7 +10,7 @@ import pytest
 from infra.hardware import parse_cpu, parse_memory
 from infra.local import preflight
 from tests.components.test_program import JOBS, LOCAL, program
-from tests.golden.manifests import ROOMS, queues_engine
+from tests.golden.manifests import POOLS, queues_engine
 from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine
 from workloads.queues import resource_group
@@ -39,7 +39,7 @@ def quotas(engine: RecordingEngine) -> dict[str, str]:
 
 
 def test_every_pool_has_an_amount_of_everything() -> None:
-    group = resource_group(ROOMS)
+    group = resource_group(POOLS)
     assert group.covered_resources == ("cpu", "memory", "nvidia.com/gpu")
     amounts = {each.name: [quota.nominal_quota for quota in each.resources] for each in group.flavors}
     assert amounts == {

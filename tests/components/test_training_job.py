@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from infra.gcp.fabrics import GIB
-from infra.operators.releases import RELEASES
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, pod_templates, spec, workers
 from tests.golden.manifests import (
     ELASTIC,
@@ -20,9 +19,7 @@ from tests.golden.manifests import (
     TPU,
     manifests,
 )
-from workloads.kind_rules import RULES
-from workloads.kinds import OPERATORS, RENDERERS
-from workloads.needs import operators_of
+from workloads.kinds import operators_of
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec, ResourcesSpec
 
@@ -61,13 +58,11 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """For each key a job, and another value. `time_to_live` takes none."""
 
 
-def test_every_kind_has_a_renderer_rules_and_operators() -> None:
-    assert set(RENDERERS) == set(RULES) == set(OPERATORS) == set(KINDS)
+def test_operators_of_jobs() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
     assert operators_of([spec(**alone), spec(kind="jobset")]) == {"jobset", "kueue"}
-    assert set(RELEASES) >= operators_of([spec(kind=kind) for kind in KINDS])
 
 
 def test_every_key_is_tried() -> None:

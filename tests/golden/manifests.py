@@ -9,13 +9,13 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from infra.room.pool_room import PoolRoom
-from stack.config import load_file
+from stack_config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
-from workloads.kind_rules import RULES
+from workloads.kinds import KINDS
 from workloads.pod import Placement
 from workloads.queues import Queues, QueuesArgs
 from workloads.spec import JobKind, JobSpec
@@ -92,7 +92,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
     """The jobs by the name of their golden file, `<example>.<kind>`."""
     digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(exclude_unset=True)
     kinds: tuple[JobKind, ...] = get_args(JobKind)
-    torch = [kind for kind in kinds if RULES[kind].recipes]
+    torch = [kind for kind in kinds if KINDS[kind].runs_recipes]
     rows: list[tuple[str, dict[str, Any], Placement]] = [
         ("shortest", {"name": "shortest", "recipe": "digits"}, ON_OBJECT_STORE),
         *(("digits", {**digits, "kind": kind}, ON_CLAIM) for kind in torch),
@@ -100,13 +100,13 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         *(("script", queued(SCRIPT, kind), ON_CLAIM) for kind in kinds),
         ("alone", {**SCRIPT, "name": "alone", "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
         *(("gpus", {**queued(GPU, kind), "accelerators_per_host": 2}, ON_GPUS) for kind in kinds),
-        *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if RULES[kind].elastic),
+        *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if KINDS[kind].is_elastic),
         ("etcd", {**ELASTIC, "name": "etcd", "rendezvous": "etcd"}, ON_CLAIM),
-        *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not RULES[kind].tpu),
+        *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not KINDS[kind].no_tpu),
         *(
             ("chips", {**TPU, "name": "chips", "processes_per_host": 4, "kind": kind}, ON_TPUS)
             for kind in kinds
-            if not RULES[kind].tpu
+            if not KINDS[kind].no_tpu
         ),
         ("xla", {"name": "xla", "recipe": "digits", "runtime": "xla"}, ON_CLAIM),
         ("slices", {**TPU, "slices": 2, "kind": "jobset"}, ON_TPUS),
@@ -119,8 +119,12 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     """A job of a kind, without the queue and the processes that the kind cannot have."""
-    kept = {key: value for key, value in values.items() if kind != "mx-job" or key != "processes_per_host"}
-    return {**kept, "kind": kind, "queue": values["queue"] if RULES[kind].queues else None}
+    kept = {
+        key: value
+        for key, value in values.items()
+        if key != "processes_per_host" or not KINDS[kind].one_process_per_host
+    }
+    return {**kept, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
@@ -138,18 +142,18 @@ def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
     return run(program)
 
 
-ROOMS = (
-    PoolRoom(pool="system", room=Capacity(millicores=3800, memory=13 * 2**30), node_labels={POOL_LABEL: "system"}),
-    PoolRoom(
-        pool="gpus",
-        room=Capacity(millicores=7500, memory=25 * 2**30 + 1),
+POOLS = (
+    PoolCapacity(name="system", free=Capacity(millicores=3800, memory=13 * 2**30), node_labels={POOL_LABEL: "system"}),
+    PoolCapacity(
+        name="gpus",
+        free=Capacity(millicores=7500, memory=25 * 2**30 + 1),
         devices={"nvidia.com/gpu": 4},
         node_labels={POOL_LABEL: "gpus"},
         taint="nvidia.com/gpu",
     ),
-    PoolRoom(
-        pool="later",
-        room=Capacity(millicores=400_000, memory=3600 * 2**30),
+    PoolCapacity(
+        name="later",
+        free=Capacity(millicores=400_000, memory=3600 * 2**30),
         devices={"nvidia.com/gpu": 16},
         node_labels={POOL_LABEL: "later"},
         on_request=True,
@@ -163,7 +167,7 @@ def queues_engine() -> RecordingEngine:
     """What two queues register."""
 
     def program() -> pulumi.Output[str]:
-        args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", rooms=ROOMS)
+        args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", pools=POOLS)
         return Queues("queues", args).urn
 
     return run(program)

@@ -2,7 +2,7 @@
 
 Host 1 is the one that something happens to, in an `mpi-job` the launcher where its own end counts. The others wait
 until it has done its work. A small program in place of mpirun holds a connection to each worker, as ssh does, and fails
-when one breaks or has been silent for longer than ssh waits (workloads/mpi.py).
+when one breaks or has been silent for longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from infra.hardware import Capacity
 from infra.local.program_image import program_reference
 from infra.operators.releases import RELEASES
 from infra.operators.operators import Operators, OperatorsArgs
-from infra.room.pool_room import PoolRoom
+from infra.capacity.pool_capacity import PoolCapacity
 from tests.local.operator_jobs import jobs, queued, two
 from workloads.queues import Queues, QueuesArgs
 
@@ -33,7 +33,7 @@ if chosen in ("two", "queued"):
     args = QueuesArgs(
         names=frozenset({{"research"}}),
         namespace=namespace,
-        rooms=[PoolRoom(pool="nodes", room=Capacity(millicores=300, memory=2**30))],
+        pools=[PoolCapacity(name="nodes", free=Capacity(millicores=300, memory=2**30))],
         after=before,
     )
     options = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})

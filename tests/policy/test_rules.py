@@ -20,7 +20,7 @@ from tests.components.cloud_program import graph
 from tests.golden.manifests import engine, examples
 from tests.policy.fixtures import FIXTURES
 from tests.recording import Record
-from workloads.kinds import RENDERERS
+from workloads.kinds import KINDS
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = examples()
@@ -63,7 +63,7 @@ def test_the_rules_of_jobs_apply_to_the_pods_of_every_kind(example: str) -> None
 
 def test_the_examples_of_jobs_have_every_kind() -> None:
     assert {spec.kind for name, (spec, _) in EXAMPLES.items() if name.startswith(("digits.", "script.mx"))} == set(
-        RENDERERS
+        KINDS
     )
 
 

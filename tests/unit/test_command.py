@@ -17,7 +17,6 @@ from trainer.config import parse
 from workloads.command import (
     IDLE,
     LAUNCHER,
-    RETRYABLE_OFFSET,
     TORCHRUN,
     Command,
     FieldReference,
@@ -25,8 +24,8 @@ from workloads.command import (
     program,
     restarts_in_place,
 )
-from workloads.kinds.parts import FINAL_EXIT_CODES, LEFT_EXIT_CODE, LOST_EXIT_CODES
-from workloads.mpi import SSHD, launcher_command
+from workloads.kinds.mpi_job import SSHD, launcher_command
+from workloads.objects import FINAL_EXIT_CODES, LEFT_EXIT_CODE, LOST_EXIT_CODES
 from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
@@ -300,7 +299,7 @@ def test_idle_hosts_wait_and_end_when_told() -> None:
 
 
 def test_a_pytorch_job_is_told_which_codes_to_retry() -> None:
-    assert command(kind="pytorch-job").environment["TRAINYARD_RETRYABLE_OFFSET"] == str(RETRYABLE_OFFSET)
+    assert command(kind="pytorch-job").environment["TRAINYARD_RETRYABLE_OFFSET"] == "128"
     assert "TRAINYARD_RETRYABLE_OFFSET" not in command().environment
 
 

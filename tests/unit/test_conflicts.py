@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infra.naming import check_label
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
-from workloads.kind_rules import RULES, longest_name, longest_suffix
+from workloads.kinds import KINDS as ALL_KINDS
 from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobKind, JobSpec
 
@@ -42,9 +42,8 @@ specs = st.fixed_dictionaries(
 @given(hosts=st.integers(1, 10_000))
 def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
     spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
-    longest = "a" * longest_name(spec)
-    assert len(longest + longest_suffix(spec)) == 63
-    assert all(check_label(longest + suffix) for suffix in RULES[kind].suffixes(spec))
+    longest = "a" * (63 - len(ALL_KINDS[kind].longest_suffix(spec)))
+    assert all(check_label(longest + suffix) for suffix in ALL_KINDS[kind].label_suffixes(spec))
     too_long = JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts)
     assert [each.code for each in conflicts(too_long)] == ["job.name.too_long"]
 

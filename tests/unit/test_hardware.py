@@ -11,7 +11,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from infra.hardware import (
     Capacity,
-    Demand,
+    PodGroup,
     first_that_does_not_fit,
     format_cpu,
     format_memory,
@@ -89,13 +89,13 @@ def test_the_scarcer_resource_decides() -> None:
 )
 def test_one_job_fits_exactly_when_its_hosts_do(num_nodes: int, num_hosts: int, millicores: int) -> None:
     node = Capacity(millicores=4000, memory=4 * GIBIBYTE)
-    demand = Demand(hosts=num_hosts, per_host=Capacity(millicores=millicores, memory=1))
-    fits = num_hosts <= hosts_that_fit(demand.per_host, node) * num_nodes
-    assert (first_that_does_not_fit([demand], node, num_nodes) is None) == fits
+    group = PodGroup(count=num_hosts, per_pod=Capacity(millicores=millicores, memory=1))
+    fits = num_hosts <= hosts_that_fit(group.per_pod, node) * num_nodes
+    assert (first_that_does_not_fit([group], node, num_nodes) is None) == fits
 
 
 def test_jobs_share_the_nodes() -> None:
     node = Capacity(millicores=1000, memory=4 * GIBIBYTE)
-    half = Demand(hosts=2, per_host=Capacity(millicores=500, memory=GIBIBYTE))
+    half = PodGroup(count=2, per_pod=Capacity(millicores=500, memory=GIBIBYTE))
     assert first_that_does_not_fit([half, half], node, 2) is None
     assert first_that_does_not_fit([half, half, half], node, 2) == 2

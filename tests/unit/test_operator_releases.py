@@ -14,8 +14,7 @@ from infra.hardware import Capacity, node_share
 from infra.operators.releases import RELEASES, REQUEST, needed_releases
 from infra.operators.room import left_for_jobs, reserved
 from workloads import queues
-from workloads.kind_rules import RULES
-from workloads.needs import OPERATORS
+from workloads.kinds import KINDS
 from workloads.spec import JobSpec
 
 MODULES = Path(__file__).parents[2] / "setup" / "go"
@@ -46,7 +45,7 @@ def test_kueue_is_asked_about_every_kind_that_a_queue_admits() -> None:
     """A kind that it is asked about and does not work on would be suspended for ever."""
     configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
     frameworks = {each.partition("/")[2] for each in configuration["integrations"]["frameworks"]}
-    kinds = {kind.replace("-", "").removeprefix("indexed") for kind in RULES if RULES[kind].queues}
+    kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
     assert frameworks == kinds
     webhooks = RELEASES["kueue"].webhooks
     assert webhooks is not None
@@ -75,7 +74,7 @@ def test_an_unknown_operator_is_refused_with_those_that_there_are() -> None:
 
 
 def test_every_kind_needs_operators_that_there_are() -> None:
-    assert frozenset().union(*OPERATORS.values()) <= RELEASES.keys()
+    assert frozenset().union(*(kind.operators for kind in KINDS.values())) <= RELEASES.keys()
 
 
 @pytest.mark.parametrize("name", RELEASES)

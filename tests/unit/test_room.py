@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.room.pool_room import PoolRoom
+from infra.capacity.pool_capacity import PoolCapacity
 from infra.scheduling import Scheduling
-from settings.problems import ConfigError
-from stack.config import StackConfig, parse
-from stack.placement import pools_of_jobs, queue_rooms
+from infra.settings.problems import ConfigError
+from stack_config import StackConfig, parse
+from stack_room import pools_of_jobs, queue_capacity
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
@@ -98,7 +98,7 @@ def test_fits(name: str) -> None:
     assert len(stack(platform, *jobs).jobs) == len(jobs)
 
 
-MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] = {
+UNSCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]] = {
     "more hosts than nodes": (
         {"kind": "gke", "project": "some-project"},
         [{**T4, "hosts": 3}],
@@ -209,9 +209,9 @@ MISFITS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, ...]]]
 }
 
 
-@pytest.mark.parametrize("name", MISFITS)
+@pytest.mark.parametrize("name", UNSCHEDULABLE)
 def test_does_not_fit(name: str) -> None:
-    platform, jobs, parts = MISFITS[name]
+    platform, jobs, parts = UNSCHEDULABLE[name]
     with pytest.raises(ConfigError) as caught:
         stack(platform, *jobs)
     (line,) = str(caught.value).splitlines()
@@ -288,9 +288,9 @@ def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
     assert list(pools_of_jobs(queued.cloud, queued.jobs).values()) == ["one", "two", "one"]
 
 
-def room_of(config: StackConfig, pool: str) -> PoolRoom:
+def room_of(config: StackConfig, pool: str) -> PoolCapacity:
     """What one pool has for jobs of queues."""
-    return next(each for each in queue_rooms(config.cloud, config.jobs) if each.pool == pool)
+    return next(each for each in queue_capacity(config.cloud, config.jobs) if each.name == pool)
 
 
 def test_a_queue_has_what_jobs_without_one_leave() -> None:
@@ -298,11 +298,11 @@ def test_a_queue_has_what_jobs_without_one_leave() -> None:
     rest = stack(
         {"kind": "gke", "project": "some-project"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1}
     )
-    assert [each.pool for each in queue_rooms(everything.cloud, everything.jobs)] == ["system", "gpus"]
+    assert [each.name for each in queue_capacity(everything.cloud, everything.jobs)] == ["system", "gpus"]
     whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
-    assert whole.room.millicores - half.room.millicores == rest.jobs[1].resources.capacity.millicores
-    assert whole.room.memory - half.room.memory == rest.jobs[1].resources.capacity.memory
+    assert whole.free.millicores - half.free.millicores == rest.jobs[1].resources.capacity.millicores
+    assert whole.free.memory - half.free.memory == rest.jobs[1].resources.capacity.memory
     assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
     assert room_of(everything, "system").taint is None
 

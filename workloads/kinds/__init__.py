@@ -1,29 +1,37 @@
-"""The renderers: each wraps the one pod template in the resources of its kind of job."""
+"""Registry of job kinds: the Kind of each `kind` of a job. No Pulumi."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import pulumi
+from infra.naming import KUEUE
+from workloads.kinds.indexed_job import IndexedJob
+from workloads.kinds.jobset import JobSet
+from workloads.kinds.kind import Kind
+from workloads.kinds.mpi_job import MPIJob
+from workloads.kinds.mx_job import MXJob
+from workloads.kinds.pytorch_job import PyTorchJob
+from workloads.kinds.train_job import TrainJob
 
-from workloads.kinds import indexed_job, jobset, mpi_job, mx_job, pytorch_job, train_job
-from workloads.needs import OPERATORS
-from workloads.pod import Placement
-from workloads.spec import JobKind, JobSpec
+if TYPE_CHECKING:
+    from workloads.spec import JobSpec
 
-__all__ = ["OPERATORS", "RENDERERS", "Renderer"]
-
-Renderer = Callable[[str, JobSpec, Placement, pulumi.ResourceOptions], pulumi.Output[str]]
-"""Creates the resources of a job, their logical names beginning with the first argument; returns the job's name."""
-
-RENDERERS: Mapping[JobKind, Renderer] = MappingProxyType(
-    {
-        "indexed-job": indexed_job.render,
-        "pytorch-job": pytorch_job.render,
-        "mpi-job": mpi_job.render,
-        "mx-job": mx_job.render,
-        "jobset": jobset.render,
-        "train-job": train_job.render,
-    }
+DEFAULT = IndexedJob()
+"""Kind of a job that does not say its kind. It needs no operator."""
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {kind.name: kind for kind in (DEFAULT, PyTorchJob(), MPIJob(), MXJob(), JobSet(), TrainJob())}
 )
+"""`kind` of a job -> its Kind."""
+
+
+def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
+    """Return the names of all operators that the jobs need: those of their kinds, and Kueue for a queue."""
+    return frozenset().union(*(KINDS[job.kind].operators | ({KUEUE} if job.queue else set()) for job in jobs))
+
+
+def kinds_where(is_able: Callable[[Kind], object]) -> str:
+    """Return the able kinds as a message tells what to write: one, then the others in words."""
+    first, *others = (name for name, kind in KINDS.items() if is_able(kind))
+    return f"`kind: {first}`{', or else ' if others else ''}{' or '.join(others)}"

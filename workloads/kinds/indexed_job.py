@@ -1,72 +1,92 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
 
-The launchers restart failed ranks in their pods where they can (trainer/restarts), and a pod fails when its host is
-lost. Otherwise every host's pod fails when a rank does. Evictions and lost nodes do not count as restarts, and the
-final exit codes end the job at once. An elastic job is complete when as many hosts as train at least are: hosts that
-come back after the end have nothing to join.
+The launchers restart failed ranks in their pods if they can (trainer/restarts). A pod then fails only if its host is
+lost. Otherwise a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit
+codes end the job at once. An elastic job is complete when its minimum number of hosts is: later hosts have nothing to
+join.
 
-Each host has a back-off of its own (`backoffLimitPerIndex`): the n-th pod of a host that fails is replaced after
-10 s x 2^(n - 1), at most 600 s, whatever the number of hosts. With `backoffLimit` alone the failed pods of all hosts
-count together: eight that fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
+Each host has its own backoff (`backoffLimitPerIndex`): Kubernetes replaces its n-th failed pod after 10 s x 2^(n - 1),
+at most 600 s, for any number of hosts. `backoffLimit` alone counts the failed pods of all hosts together: eight that
+fail at once wait 600 s. Source: getRemainingTimePerIndex and newBackoffRecord in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/backoff_utils.go
 """
 
 from __future__ import annotations
 
-import pulumi
-from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, SuccessPolicyRuleArgs
-from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
+from typing import TYPE_CHECKING
 
 from infra.naming import job_selector
-from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
-from workloads.kinds.parts import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
-from workloads.pod import CONTAINER, Placement, Pod, pod_template
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, Kind
 from workloads.topology import topology
+
+if TYPE_CHECKING:
+    from pulumi import Output, ResourceOptions
+
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+
+class IndexedJob(Kind):
+    """Kind `indexed-job`."""
+
+    name = "indexed-job"
+    rendezvous = ("static", "c10d", "etcd")
+    is_elastic = True
+    restarts_in_place = True
+    is_one_job = True
+    reserved_variables = COMPLETION_INDEX
+    pod_types = ("Job",)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{spec.hosts - 1}",)
+
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create the Service and the Job."""
+        from pulumi import ResourceOptions
+        from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, SuccessPolicyRuleArgs
+        from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
+
+        from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
+        from workloads.objects import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
+        from workloads.pod import CONTAINER, Pod, pod_template
+
+        Service(
+            f"{name}-hosts",
+            metadata=companion(spec, placement, spec.name, UNAWAITED),
+            spec=ServiceSpecArgs(
+                cluster_ip="None",
+                publish_not_ready_addresses=True,
+                selector=job_selector(spec.name),
+                ports=[ServicePortArgs(name="rendezvous", port=RENDEZVOUS_PORT)],
+            ),
+            opts=opts,
+        )
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
+        success = None
+        if spec.elastic:
+            success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])
+        job = Job(
+            f"{name}-job",
+            metadata=metadata(spec, placement, CREATED_IS_READY),
+            spec=JobSpecArgs(
+                completion_mode="Indexed",
+                completions=spec.hosts,
+                parallelism=spec.hosts,
+                backoff_limit=backoff_limit(spec),
+                backoff_limit_per_index=spec.restarts,
+                max_failed_indexes=shape.hosts - shape.fewest_hosts,
+                active_deadline_seconds=spec.deadline_seconds,
+                suspend=spec.suspend or None,
+                pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
+                success_policy=success,
+                template=pod_template(spec, placement, pod),
+            ),
+            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=[QUEUE_PATH])),
+        )
+        return job.metadata.name
 
 
 def backoff_limit(spec: JobSpec) -> int:
-    """Return how many failed pods the Job allows: a restart of the whole job costs at most one pod a host."""
+    """Return the number of failed pods that the Job allows: at most one per host and restart of the job."""
     return spec.restarts * spec.hosts
-
-
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the Service and the Job; returns the Job's name."""
-    Service(
-        f"{name}-hosts",
-        metadata=companion(spec, placement, spec.name, UNAWAITED),
-        spec=ServiceSpecArgs(
-            cluster_ip="None",
-            publish_not_ready_addresses=True,
-            selector=job_selector(spec.name),
-            ports=[ServicePortArgs(name="rendezvous", port=RENDEZVOUS_PORT)],
-        ),
-        opts=opts,
-    )
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
-    job = Job(
-        f"{name}-job",
-        metadata=metadata(spec, placement, CREATED_IS_READY),
-        spec=JobSpecArgs(
-            completion_mode="Indexed",
-            completions=spec.hosts,
-            parallelism=spec.hosts,
-            backoff_limit=backoff_limit(spec),
-            backoff_limit_per_index=spec.restarts,
-            max_failed_indexes=shape.hosts - shape.fewest_hosts,
-            active_deadline_seconds=spec.deadline_seconds,
-            suspend=spec.suspend or None,
-            pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),
-            success_policy=_success(spec),
-            template=pod_template(spec, placement, pod),
-        ),
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=[QUEUE_PATH])),
-    )
-    return job.metadata.name
-
-
-def _success(spec: JobSpec) -> SuccessPolicyArgs | None:
-    if spec.elastic is None:
-        return None
-    return SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])

@@ -1,35 +1,55 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
 
-One failed host restarts the whole set, `restarts` times; a final exit code fails it at once. An evicted host is
-replaced without counting, and so are hosts that leave because of it with the code that says so; any other end of
-theirs counts as a restart, since JobSet sees only that a Job of it failed. Source: sigs.k8s.io/jobset v0.12.0.
+A failed host restarts the whole set, at most `restarts` times. A final exit code fails it at once. An evicted host is
+replaced and does not count as a restart, and neither do hosts that leave because of it with exit code 75. Any other
+failure counts, because JobSet sees only that one of its Jobs failed. Source: sigs.k8s.io/jobset v0.12.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pulumi
-from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
-from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from typing import TYPE_CHECKING
 
 from infra.naming import job_labels
-from workloads.command import host_command
-from workloads.kind_rules import SLICES
-from workloads.kinds.parts import CREATED_IS_READY, Schema, custom_job, failure_policy, metadata
-from workloads.pod import CONTAINER, Placement, Pod, pod_template
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, any_job_runs, numbered
+from workloads.kinds.schema import Schema
 from workloads.topology import Topology, topology
 
+if TYPE_CHECKING:
+    from pulumi import Output, ResourceOptions
+    from pulumi_kubernetes.batch.v1 import JobTemplateSpecArgs
+
+    from workloads.pod import Placement, Pod
+    from workloads.spec import JobSpec
+
+SLICES = "worker"
+"""Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a Job that failed by a final exit code, or was over its time: it would begin anew at each restart."""
+"""Reasons of a Job that failed by a final exit code or exceeded its deadline, which starts again at each restart."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-"""A node pool is a slice: no two slices of the job, nor hosts of another, share one."""
+"""A node pool is a slice. Neither two slices of the job nor two jobs share a pool."""
+
+
+def _hosts(spec: Object) -> int:
+    return sum(
+        each.get("replicas", 1) * each["template"]["spec"].get("completions", 1) for each in spec["replicatedJobs"]
+    )
+
+
+RESOURCE = Resource(
+    api_version="jobset.x-k8s.io/v1alpha2",
+    kind="JobSet",
+    plural="jobsets",
+    complete="Completed",
+    is_running=any_job_runs("replicatedJobsStatus"),
+    hosts=_hosts,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailureRule(Schema):
-    """What is done when a Job of the set fails for certain reasons."""
+    """Action when a Job of the set fails for one of some reasons."""
 
     name: str
     action: str
@@ -38,7 +58,7 @@ class FailureRule(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePolicy(Schema):
-    """How often the set starts again."""
+    """Limit of restarts, and exceptions."""
 
     max_restarts: int
     rules: tuple[FailureRule, ...]
@@ -46,7 +66,7 @@ class FailurePolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class SuccessPolicy(Schema):
-    """When the set is complete."""
+    """Condition for the set to be complete."""
 
     operator: str
 
@@ -60,7 +80,7 @@ class Network(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatedJob(Schema):
-    """Equal Jobs of the set."""
+    """Identical Jobs of the set."""
 
     name: str
     replicas: int
@@ -78,25 +98,47 @@ class JobSetSpec(Schema):
     suspend: bool | None = None
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the JobSet; returns its name."""
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile))
-    exclusive = EXCLUSIVE if shape.slices > 1 else {}
-    return custom_job(
-        f"{name}-job",
-        "jobset.x-k8s.io/v1alpha2",
-        "JobSet",
-        metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
-        job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
-        opts,
-    )
+class JobSet(Kind):
+    """Kind `jobset`."""
+
+    name = "jobset"
+    operators = frozenset({"jobset"})
+    resource = RESOURCE
+    rendezvous = ("static", "c10d")
+    has_slices = True
+    reserved_variables = COMPLETION_INDEX
+
+    def first_host(self, job: str) -> str:
+        return f"{job}-{SLICES}-0-0"
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        return numbered(SLICES, spec.slices)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{SLICES}-{spec.slices - 1}-{spec.hosts // spec.slices - 1}{RANDOM_SUFFIX}",)
+
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create the JobSet."""
+        from workloads.command import host_command
+        from workloads.objects import CREATED_IS_READY, custom_job, metadata
+        from workloads.pod import Pod
+
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile))
+        exclusive = EXCLUSIVE if shape.slices > 1 else {}
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
+            job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
+            opts,
+        )
 
 
 def job_set(
     spec: JobSpec, shape: Topology, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
 ) -> JobSetSpec:
-    """A set of one Job a slice that is complete when all are and starts again when one fails."""
+    """Return a set with one Job per slice. It is complete when all are, and starts again when one fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
@@ -114,7 +156,13 @@ def job_template(
     pod: Pod,
     labels: dict[str, str] | None = None,
 ) -> JobTemplateSpecArgs:
-    """One slice's Job: its first failed host fails it, for the set decides what comes then."""
+    """Return the Job of a slice. Its first failed host fails it, so that the set decides about a restart."""
+    from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
+    from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+    from workloads.objects import failure_policy
+    from workloads.pod import CONTAINER, pod_template
+
     return JobTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),
         spec=JobSpecArgs(

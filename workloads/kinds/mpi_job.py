@@ -1,33 +1,77 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
-The launcher is made when every worker answers: a worker's name is published only then. The launcher is a Job of the
-operator's whose failure policy cannot be set: each of its failures counts as a restart, evictions and final exit codes
-too. A worker that is deleted, or evicted by a request, is made again; one that its node evicts as it runs short ends
-the job, which is the operator's own rule. Workers go when the job ends: sshd does not end by itself.
+The operator creates the launcher when every worker answers, because a worker's name is published only then. The
+launcher is a Job whose failure policy cannot be set: each of its failures counts as a restart, also evictions and final
+exit codes. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
+for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
+
+The operator mounts the same key in all pods at SSH_FOLDER and gives the launcher a host file with the workers' DNS
+names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
 Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-import pulumi
-from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+from infra.hardware import PodGroup
+from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
+from workloads.kinds.schema import Schema
+from workloads.kinds.training_operator import INDEX_LABEL, RunPolicy, run_policy
+from workloads.topology import Topology, topology
 
-from workloads.command import host_command
-from workloads.kinds.parts import CREATED_IS_READY, Schema, custom_job, metadata
-from workloads.kinds.training_operator import RunPolicy, run_policy
-from workloads.mpi import SSH_FOLDER, SSH_PORT, launcher_command, slots_per_worker, worker_command
-from workloads.pod import Placement, Pod, pod_template
-from workloads.spec import JobSpec
-from workloads.topology import topology
+if TYPE_CHECKING:
+    from pulumi import Output, ResourceOptions
+    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
+    from infra.hardware.host_profile import HostProfile
+    from workloads.command import Command
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+OPEN_MPI = "OpenMPI, sshd and ssh"
 LAUNCHERS = 1
+RESOURCE = Resource(
+    api_version="kubeflow.org/v2beta1",
+    kind="MPIJob",
+    plural="mpijobs",
+    is_running=condition_is_true("Running"),
+    hosts=replicas("mpiReplicaSpecs", "Worker"),
+)
+SSH_FOLDER = "/etc/trainyard/ssh"
+SSH_PORT = 2222
+"""sshd needs no capability for a port above 1024."""
+SSHD = (
+    *("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", str(SSH_PORT), "-h", f"{SSH_FOLDER}/id_rsa"),
+    # The key is a mounted Secret, whose folder sshd would find too open.
+    *("-o", "StrictModes=no", "-o", f"AuthorizedKeysFile={SSH_FOLDER}/authorized_keys", "-o", "PidFile=none"),
+    *("-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", "LogLevel=ERROR"),
+)
+SSH_OPTIONS = (
+    f"-p {SSH_PORT} -i {SSH_FOLDER}/id_rsa -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
+    "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4 -o LogLevel=ERROR"
+)
+"""Workers are new each time, so no host key is known. A worker is lost after a minute without an answer."""
+WAIT_FOR_WORKERS = (
+    f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
+    'exec "$@"'
+)
+"""A suspended job has a launcher but no workers, and the operator resumes all of them at once."""
+MPIRUN_VARIABLES = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
+)
+"""https://docs.open-mpi.org/en/v4.1.x/faq/running-mpi-apps.html"""
+MPIRUN_OPTIONS = ("OMPI_MCA_pml", "OMPI_MCA_btl")
+"""Variables that mpirun has as options, which take precedence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MPIReplica(Schema):
-    """Equal pods of the job."""
+    """Identical pods of the job."""
 
     replicas: int
     restart_policy: str
@@ -46,31 +90,97 @@ class MPIJobSpec(Schema):
     ssh_auth_mount_path: str
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the MPIJob; returns its name."""
-    shape = topology(spec)
-    host = host_command(spec, shape)
-    launcher = Pod(command=launcher_command(spec, shape, host, placement.profile), role="launcher", restart_policy=None)
-    worker = Pod(command=worker_command(host), restart_policy=None, port=SSH_PORT)
-    return custom_job(
-        f"{name}-job",
-        "kubeflow.org/v2beta1",
-        "MPIJob",
-        metadata(spec, placement, CREATED_IS_READY),
-        MPIJobSpec(
-            launcher_creation_policy="WaitForWorkersReady",
-            mpi_implementation="OpenMPI",
-            mpi_replica_specs={
-                "Launcher": _replica(LAUNCHERS, pod_template(spec, placement, launcher)),
-                "Worker": _replica(spec.hosts, pod_template(spec, placement, worker)),
-            },
-            run_policy=run_policy(spec, spec.hosts + LAUNCHERS),
-            slots_per_worker=slots_per_worker(spec, shape),
-            ssh_auth_mount_path=SSH_FOLDER,
-        ),
-        opts,
+class MPIJob(Kind):
+    """Kind `mpi-job`."""
+
+    name = "mpi-job"
+    operators = frozenset({"mpi-operator"})
+    resource = RESOURCE
+    index_label = INDEX_LABEL
+    rendezvous = ("c10d",)
+    no_tpu = "there is no MPI between TPU hosts"
+    image_software = OPEN_MPI
+    operator_variables = (
+        *("OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_plm_rsh_args"),
+        "K_MPI_JOB_ROLE",
     )
+    reserved_variables = MappingProxyType(
+        {**dict.fromkeys(MPIRUN_VARIABLES, "mpirun"), **dict.fromkeys(MPIRUN_OPTIONS, "Trainyard")}
+    )
+
+    def starts_torchrun(self, spec: JobSpec) -> bool:
+        return spec.script is None
+
+    def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
+        del spec
+        return (PodGroup(count=LAUNCHERS, per_pod=COORDINATOR, key="kind", role="launcher"),)
+
+    def first_host(self, job: str) -> str:
+        return f"{job}-worker-0"
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        yield from ("-launcher", "-config", "-ssh")
+        yield from numbered("worker", spec.hosts)
+
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create the MPIJob."""
+        from workloads.command import host_command
+        from workloads.objects import CREATED_IS_READY, custom_job, metadata
+        from workloads.pod import Pod, pod_template
+
+        shape = topology(spec)
+        host = host_command(spec, shape)
+        launcher = Pod(
+            command=launcher_command(spec, shape, host, placement.profile),
+            role="launcher",
+            is_coordinator=True,
+            restart_policy=None,
+        )
+        worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT)
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, CREATED_IS_READY),
+            MPIJobSpec(
+                launcher_creation_policy="WaitForWorkersReady",
+                mpi_implementation="OpenMPI",
+                mpi_replica_specs={
+                    "Launcher": _replica(LAUNCHERS, pod_template(spec, placement, launcher)),
+                    "Worker": _replica(spec.hosts, pod_template(spec, placement, worker)),
+                },
+                run_policy=run_policy(spec, spec.hosts + LAUNCHERS),
+                slots_per_worker=slots_per_worker(spec, shape),
+                ssh_auth_mount_path=SSH_FOLDER,
+            ),
+            opts,
+        )
 
 
 def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:
     return MPIReplica(replicas=count, restart_policy="Never", template=template)
+
+
+def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
+    """Return the processes that mpirun starts on each worker: torchrun alone, or every training process."""
+    from workloads.command import uses_torchrun
+
+    return 1 if uses_torchrun(spec) else shape.processes_per_host
+
+
+def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: HostProfile | None = None) -> Command:
+    """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
+    from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, sourced
+
+    slots = slots_per_worker(spec, shape)
+    # Other references are to the launcher's own pod.
+    known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
+    passed = [*POD_VARIABLES, *known, *spec.secrets]
+    argv = (
+        *("mpirun", "-np", str(shape.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
+        *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),
+        *(word for name in passed for word in ("-x", name)),
+        *sourced(profile, program(spec)),
+    )
+    if spec.queue:
+        argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)
+    return replace(host, argv=IDLE if spec.interactive else argv)

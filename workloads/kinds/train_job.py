@@ -1,39 +1,51 @@
 """Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own, which holds its pods.
 
-The runtime is the job's own and in its namespace, so that it goes with the job and needs no rights in the cluster; it
-gets another name whenever it changes, since a TrainJob's reference to it cannot. The operator makes a JobSet of the two
-and sets torchrun's addresses, ranks and counts: restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
+The runtime is in the job's namespace, so that it is deleted with the job and needs no permissions in the cluster. Each
+change gives it another name, because a TrainJob's reference to it is immutable. The operator creates a JobSet from both
+and sets torchrun's addresses, ranks and counts. Restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
 has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.3.0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pulumi
-from pulumi_kubernetes.apiextensions import CustomResource
-
-from workloads.command import host_command, uses_torchrun
-from workloads.kind_rules import TRAIN_JOB_NODES
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
-from workloads.kinds.parts import CREATED_IS_READY, UNAWAITED, Schema, companion, custom_job, metadata, name_of
-from workloads.pod import Placement, Pod
-from workloads.spec import JobSpec
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, any_job_runs, numbered
+from workloads.kinds.schema import Schema
 from workloads.topology import topology
 
-API_VERSION = "trainer.kubeflow.org/v1alpha1"
+if TYPE_CHECKING:
+    from pulumi import Input, Output, ResourceOptions
+
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+NODES = "node"
+"""Name that Trainer v2 requires for the replicated job and the container that train."""
+RUNTIME = "TrainingRuntime"
 ANCESTOR = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-"""Without it the operator leaves the number of hosts and torchrun's environment alone."""
+"""Label of the Job in which the operator sets the number of hosts and torchrun's environment."""
+RESOURCE = Resource(
+    api_version="trainer.kubeflow.org/v1alpha1",
+    kind="TrainJob",
+    plural="trainjobs",
+    complete="Complete",
+    is_running=any_job_runs("jobsStatus"),
+    hosts=lambda spec: int(spec.get("trainer", {}).get("numNodes", 1)),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPolicy(Schema):
-    """Makes the operator set torchrun's environment; it has no keys."""
+    """Tells the operator to set torchrun's environment. It has no keys."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MLPolicy(Schema):
-    """How the pods train together."""
+    """Number of nodes and framework."""
 
     num_nodes: int
     torch: TorchPolicy | None
@@ -41,7 +53,7 @@ class MLPolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class JobSetTemplate(Schema):
-    """What the operator makes the JobSet from."""
+    """Template of the JobSet that the operator creates."""
 
     spec: JobSetSpec
 
@@ -60,12 +72,12 @@ class RuntimeRef(Schema):
 
     api_group: str
     kind: str
-    name: pulumi.Input[str]
+    name: Input[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer(Schema):
-    """What the job says beside its runtime; the operator wants it to be there."""
+    """Values of the job that override its runtime's. The operator requires them."""
 
     num_nodes: int
     num_proc_per_node: int
@@ -80,32 +92,56 @@ class TrainJobSpec(Schema):
     trainer: Trainer
 
 
-def render(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create the TrainingRuntime and the TrainJob; returns the TrainJob's name."""
-    shape = topology(spec)
-    pod = Pod(command=host_command(spec, shape, placement.profile), container=TRAIN_JOB_NODES)
-    jobs = job_set(spec, shape, TRAIN_JOB_NODES, job_template(spec, shape, placement, pod, ANCESTOR))
-    torch = TorchPolicy() if uses_torchrun(spec) else None
-    runtime = CustomResource(
-        f"{name}-runtime",
-        api_version=API_VERSION,
-        kind="TrainingRuntime",
-        metadata=companion(spec, placement, None, UNAWAITED),
-        spec=TrainingRuntimeSpec(
-            ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
-        ).plain(),
-        opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["spec"])),
-    )
-    reference = RuntimeRef(api_group=API_VERSION.partition("/")[0], kind="TrainingRuntime", name=name_of(runtime))
-    return custom_job(
-        f"{name}-job",
-        API_VERSION,
-        "TrainJob",
-        metadata(spec, placement, CREATED_IS_READY),
-        TrainJobSpec(
-            runtime_ref=reference,
-            suspend=spec.suspend or None,
-            trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
-        ),
-        opts,
-    )
+class TrainJob(Kind):
+    """Kind `train-job`."""
+
+    name = "train-job"
+    operators = frozenset({"trainer", "jobset"})
+    resource = RESOURCE
+    rendezvous = ("static",)
+    operator_variables = ("PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_RDZV_ENDPOINT")
+    reserved_variables = COMPLETION_INDEX
+    pod_types = (RESOURCE.kind, RUNTIME)
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        del spec
+        return numbered(NODES, 1)
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        return (f"-{NODES}-0-{spec.hosts - 1}{RANDOM_SUFFIX}",)
+
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create the TrainingRuntime and the TrainJob."""
+        from pulumi import ResourceOptions
+        from pulumi_kubernetes.apiextensions import CustomResource
+
+        from workloads.command import host_command, uses_torchrun
+        from workloads.objects import CREATED_IS_READY, UNAWAITED, companion, custom_job, metadata, name_of
+        from workloads.pod import Pod
+
+        shape = topology(spec)
+        pod = Pod(command=host_command(spec, shape, placement.profile), container=NODES)
+        jobs = job_set(spec, shape, NODES, job_template(spec, shape, placement, pod, ANCESTOR))
+        torch = TorchPolicy() if uses_torchrun(spec) else None
+        runtime = CustomResource(
+            f"{name}-runtime",
+            api_version=RESOURCE.api_version,
+            kind=RUNTIME,
+            metadata=companion(spec, placement, None, UNAWAITED),
+            spec=TrainingRuntimeSpec(
+                ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
+            ).plain(),
+            opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=["spec"])),
+        )
+        reference = RuntimeRef(api_group=RESOURCE.api_version.partition("/")[0], kind=RUNTIME, name=name_of(runtime))
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, CREATED_IS_READY),
+            TrainJobSpec(
+                runtime_ref=reference,
+                suspend=spec.suspend or None,
+                trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
+            ),
+            opts,
+        )

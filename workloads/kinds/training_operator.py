@@ -1,20 +1,27 @@
-"""What PyTorchJob and MXJob share, run policy and replicas, by the CRDs of training-operator v1.9.4 and v1.8.1.
+"""Run policy and replicas of PyTorchJob and MXJob, from the CRDs of training-operator v1.9.4 and v1.8.1.
 
-Restart and failure: the operator retries exit codes from 128 on only (`ExitCode`), so a signal, an out-of-memory kill
-and a deleted or evicted pod start the pod again, and an uncaught error (1) ends the job like the final codes do;
-`trainer.launch` adds 128 to its codes that mean "run it again". The operator does not count pods that it made again:
-with `restarts: 0` nothing is retried, with more the only bound is `deadline_seconds`. Gang scheduling takes effect
-where the operator runs with a gang scheduler, and is ignored elsewhere.
+The operator retries only exit codes of 128 and above (`ExitCode`). A signal, an out-of-memory kill and a deleted or
+evicted pod therefore restart the pod. An uncaught error (1) ends the job, as final codes do. `trainer.launch` adds 128
+to its codes that mean "run it again". The operator does not count the pods that it recreates: with `restarts: 0` it
+retries nothing, with more the only limit is `deadline_seconds`. Gang scheduling has an effect only if the operator runs
+with a gang scheduler.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+from workloads.kinds.schema import Schema
 
-from workloads.kinds.parts import Schema
-from workloads.spec import JobSpec
+if TYPE_CHECKING:
+    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+
+    from workloads.spec import JobSpec
+
+
+INDEX_LABEL = "training.kubeflow.org/replica-index"
+"""Label of a pod with its index in its role, in the jobs of Kubeflow's operators."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +36,19 @@ class SchedulingPolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class RunPolicy(Schema):
-    """When the job ends and what goes with it."""
+    """Limits of the job, and the pods that it deletes at its end."""
 
     active_deadline_seconds: int | None
     backoff_limit: int
     clean_pod_policy: str
-    """`Running` ends pods that would go on after the job; logs of ended ones stay."""
+    """`Running` deletes only pods that still run when the job ends, so that the logs of the others stay."""
     scheduling_policy: SchedulingPolicy
     suspend: bool | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replica(Schema):
-    """Equal pods of the job."""
+    """Identical pods of the job."""
 
     replicas: int
     restart_policy: str
@@ -49,7 +56,7 @@ class Replica(Schema):
 
 
 def run_policy(spec: JobSpec, num_pods: int) -> RunPolicy:
-    """The run policy of a job of `num_pods` pods."""
+    """Return the run policy of a job of `num_pods` pods."""
     return RunPolicy(
         active_deadline_seconds=spec.deadline_seconds,
         backoff_limit=spec.restarts,
@@ -60,5 +67,5 @@ def run_policy(spec: JobSpec, num_pods: int) -> RunPolicy:
 
 
 def replica(spec: JobSpec, count: int, template: PodTemplateSpecArgs) -> Replica:
-    """`count` pods of the job."""
+    """Return `count` pods of the job."""
     return Replica(replicas=count, restart_policy="ExitCode" if spec.restarts else "Never", template=template)

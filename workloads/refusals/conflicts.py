@@ -10,7 +10,8 @@ from infra.naming import LABEL_LIMIT
 from settings.clear_secrets import in_arguments, in_variables
 from settings.problem import UNDEFINED, Path, Problem
 from workloads.command import uses_torchrun
-from workloads.kind_rules import RULES, kinds_where, longest_name, longest_suffix
+from workloads.kinds import KINDS, kinds_where
+from workloads.own_script import wrong_path
 from workloads.refusals.devices import device_conflicts
 from workloads.refusals.folders import folder_conflicts
 from workloads.refusals.idle_flags import idle_flags
@@ -45,7 +46,7 @@ def _what_runs(spec: JobSpec) -> Iterator[Problem]:
         )
     elif spec.script and (wrong := wrong_path(spec.script)):
         yield Problem("job.script.path", ("script",), wrong, spec.script)
-    elif spec.recipe and not RULES[spec.kind].recipes:
+    elif spec.recipe and not KINDS[spec.kind].runs_recipes:
         message = f"needs torch, which a job of kind {spec.kind} does not start; write `script:` with a file of yours"
         yield Problem("job.recipe.needs_torch", ("recipe",), message, spec.recipe)
     if spec.args and spec.script is None:
@@ -103,10 +104,10 @@ def _torchrun(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _hardware(spec: JobSpec) -> Iterator[Problem]:
-    rules = RULES[spec.kind]
-    if spec.tpu and rules.tpu:
-        able = kinds_where(lambda each: not each.tpu)
-        yield Problem("job.kind.not_on_tpus", ("kind",), f"cannot run on TPUs: {rules.tpu}; write {able}", spec.kind)
+    kind = KINDS[spec.kind]
+    if spec.tpu and kind.no_tpu:
+        able = kinds_where(lambda each: not each.no_tpu)
+        yield Problem("job.kind.not_on_tpus", ("kind",), f"cannot run on TPUs: {kind.no_tpu}; write {able}", spec.kind)
     elif spec.slices > 1 and spec.tpu is None:
         yield Problem(
             "job.slices.without_tpu",
@@ -114,8 +115,9 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
             "are of TPUs, and the job has none; write `slices: 1`, or remove it",
             spec.slices,
         )
-    elif spec.slices > 1 and spec.kind != "jobset":
-        message = "more than one slice is of kind jobset only; write `kind: jobset`, or `slices: 1`"
+    elif spec.slices > 1 and not kind.has_slices:
+        able = kinds_where(lambda each: each.has_slices)
+        message = f"a job of kind {spec.kind} runs on one TPU slice; write {able}, or `slices: 1`"
         yield Problem("job.slices.kind", ("slices",), message, spec.slices)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = "counts GPUs; remove it" if spec.tpu else "needs a GPU: add for example `accelerator: nvidia-l4`"
@@ -128,9 +130,6 @@ def _hardware(spec: JobSpec) -> Iterator[Problem]:
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "hosts of several slices have one process each; remove it"
         yield Problem("job.processes_per_host.of_slices", ("processes_per_host",), message, spec.processes_per_host)
-    elif spec.kind == "mx-job" and spec.processes_per_host > 1:
-        message = "a worker of an mx-job is one process; remove it, and raise `hosts` for more workers"
-        yield Problem("job.processes_per_host.of_mx_job", ("processes_per_host",), message, spec.processes_per_host)
 
 
 def _runtime(spec: JobSpec) -> Iterator[Problem]:
@@ -141,7 +140,7 @@ def _runtime(spec: JobSpec) -> Iterator[Problem]:
             "PyTorch computes on TPUs through XLA; write xla, or remove it",
             spec.runtime,
         )
-    elif spec.runtime == "xla" and not RULES[spec.kind].recipes:
+    elif spec.runtime == "xla" and not KINDS[spec.kind].runs_recipes:
         yield Problem(
             "job.runtime.without_pytorch",
             ("runtime",),
@@ -165,8 +164,8 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
             f"must be at most max_hosts, {high}; lower this or raise that",
             low,
         )
-    if not RULES[spec.kind].elastic:
-        able = kinds_where(lambda each: each.elastic)
+    if not KINDS[spec.kind].is_elastic:
+        able = kinds_where(lambda each: each.is_elastic)
         yield Problem(
             "job.elastic.kind", ("elastic",), f"a job of kind {spec.kind} cannot shrink and grow; write {able}", whole
         )
@@ -192,19 +191,12 @@ def _hosts(spec: JobSpec) -> Iterator[Problem]:
             f"is elastic.max_hosts, {wanted}, of an elastic job; remove it",
             spec.hosts,
         )
-    if spec.parameter_servers > 1 and spec.kind != "mx-job":
-        yield Problem(
-            "job.parameter_servers.kind",
-            ("parameter_servers",),
-            "parameter servers are of kind mx-job only; remove it",
-            spec.parameter_servers,
-        )
 
 
 def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
     if spec.rendezvous is None:
         return
-    allowed = RULES[spec.kind].rendezvous
+    allowed = KINDS[spec.kind].rendezvous
     if not allowed:
         yield Problem(
             "job.rendezvous.without_torchrun_kind",
@@ -237,9 +229,15 @@ def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
             "static hosts cannot leave and join; write c10d or etcd",
             spec.rendezvous,
         )
-    elif spec.kind == "pytorch-job" and spec.rendezvous != "static" and spec.elastic is None:
-        message = "the operator sets a static rendezvous unless the job is elastic; add `elastic`, or remove this"
-        yield Problem("job.rendezvous.operator_static", ("rendezvous",), message, spec.rendezvous)
+
+
+def _kind(spec: JobSpec) -> Iterator[Problem]:
+    yield from KINDS[spec.kind].problems(spec)
+    for kind in KINDS.values():
+        for key in set(kind.own_keys) - set(KINDS[spec.kind].own_keys):
+            if (value := getattr(spec, key)) != JobSpec.model_fields[key].default:
+                message = f"{key.replace('_', ' ')} are of kind {kind.name} only; remove it"
+                yield Problem(f"job.{key}.kind", (key,), message, value)
 
 
 def _links(spec: JobSpec) -> Iterator[Problem]:
@@ -331,7 +329,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _queue(spec: JobSpec) -> Iterator[Problem]:
-    if spec.queue and not RULES[spec.kind].queues:
+    if spec.queue and not KINDS[spec.kind].is_queueable:
         message = f"Kueue does not know jobs of kind {spec.kind} any more and would start it at once; remove it"
         yield Problem("job.queue.kind", ("queue",), message, spec.queue)
     elif spec.queue and spec.suspend:
@@ -340,8 +338,8 @@ def _queue(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _name(spec: JobSpec) -> Iterator[Problem]:
-    if len(spec.name) > (limit := longest_name(spec)):
-        suffix = longest_suffix(spec)
+    suffix = KINDS[spec.kind].longest_suffix(spec)
+    if len(spec.name) > (limit := LABEL_LIMIT - len(suffix)):
         message = f"must have at most {limit} characters, so that with {suffix!r} it has {LABEL_LIMIT}; shorten it"
         yield Problem("job.name.too_long", ("name",), message, spec.name)
 
@@ -358,6 +356,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _elastic,
     _hosts,
     _rendezvous,
+    _kind,
     _links,
     _memory,
     _signs,

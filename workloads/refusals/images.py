@@ -14,6 +14,10 @@ from types import MappingProxyType
 from infra.image.builtin_images import OWN_IMAGES, TRAINER
 from settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
+from workloads.kinds import KINDS
+from workloads.kinds.mpi_job import OPEN_MPI
+from workloads.kinds.mx_job import MXNET
+from workloads.own_script import is_here, remedy
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written
 from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
@@ -22,13 +26,12 @@ from workloads.trainer_flags import value_of
 from workloads.user_script import is_here, remedy
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-MPI, MXNET = "OpenMPI, sshd and ssh", "MXNet"
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
-        "horovod": frozenset({PYTHON, MPI, MXNET}),
+        "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
         "stores": frozenset({PYTHON}),
         XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
     }
@@ -112,8 +115,8 @@ def _is_url(text: str) -> bool:
 
 def _needs(spec: JobSpec) -> dict[str, str]:
     """What the image must have -> what needs it."""
-    kinds = {"mpi-job": MPI, "mx-job": MXNET}
-    found = {kinds[spec.kind]: f"a job of kind {spec.kind}"} if spec.kind in kinds else {}
+    software = KINDS[spec.kind].image_software
+    found = {software: f"a job of kind {spec.kind}"} if software else {}
     if spec.on_xla:
         found[XLA] = "a job on XLA"
     if spec.recipe:

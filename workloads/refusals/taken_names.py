@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
-from settings.problem import Problem
-from workloads.kind_rules import ETCD_SUFFIX, SLICES, TRAIN_JOB_NODES
-from workloads.spec import JobKind, JobSpec
+from infra.settings.problem import Problem
+from workloads.kinds import KINDS
+from workloads.kinds.kind import ETCD_SUFFIX
+from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
-
-
-def _numbered(role: str, count: int) -> Iterator[str]:
-    return (f"-{role}-{index}" for index in range(count))
-
-
-def _mpi(spec: JobSpec) -> Iterator[str]:
-    yield from ("-launcher", "-config", "-ssh")
-    yield from _numbered("worker", spec.hosts)
-
-
-def _pytorch(spec: JobSpec) -> Iterator[str]:
-    yield "-master-0"
-    yield from _numbered("worker", spec.hosts)
-
-
-def _mx(spec: JobSpec) -> Iterator[str]:
-    yield "-scheduler-0"
-    yield from _numbered("server", spec.parameter_servers)
-    yield from _numbered("worker", spec.hosts)
-
-
-_MADE: Mapping[JobKind, Callable[[JobSpec], Iterator[str]]] = MappingProxyType(
-    {
-        "indexed-job": lambda _spec: iter(()),
-        "pytorch-job": _pytorch,
-        "mpi-job": _mpi,
-        "mx-job": _mx,
-        "jobset": lambda spec: _numbered(SLICES, spec.slices),
-        "train-job": lambda _spec: _numbered(TRAIN_JOB_NODES, 1),
-    }
-)
-"""What is appended to a job's name by its kind's controller, for Jobs, Services, pods and what they mount."""
 
 FOLDERS_OF_ALL = ("checkpoints", "profiles")
 """What the trainer writes outside of a job's own folder of the bucket (trainer/bucket_layout.py)."""
@@ -50,9 +17,9 @@ FOLDERS_OF_ALL = ("checkpoints", "profiles")
 def taken_names(spec: JobSpec) -> Iterator[str]:
     """The job's own name, and each that is made of it."""
     yield spec.name
-    for suffix in _MADE[spec.kind](spec):
+    for suffix in KINDS[spec.kind].child_suffixes(spec):
         yield f"{spec.name}{suffix}"
-    if spec.meeting == "etcd":
+    if spec.rendezvous_backend == "etcd":
         yield f"{spec.name}{ETCD_SUFFIX}"
 
 

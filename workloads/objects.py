@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, fields
-from typing import Any
-
 import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.batch.v1 import (
@@ -17,6 +13,8 @@ from pulumi_kubernetes.batch.v1 import (
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.naming import QUEUE_LABEL, job_labels
+from workloads.kinds.kind import Resource
+from workloads.kinds.schema import Schema
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -80,36 +78,8 @@ def _codes(container: str, codes: tuple[int, ...], operator: str = "In") -> PodF
     return PodFailurePolicyOnExitCodesRequirementArgs(container_name=container, operator=operator, values=list(codes))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schema:
-    """Base of our models of custom resources' parts: only fields that we set, held against the CRDs by a test.
-
-    The official Python models (kubeflow-training, kubeflow-trainer-api) hold plain values only, and so cannot take
-    Pulumi's outputs.
-    """
-
-    def plain(self) -> dict[str, Any]:
-        """As the API has it: camelCase, without what is not set."""
-        found = {_camel(each.name): _plain(getattr(self, each.name)) for each in fields(self)}
-        return {name: value for name, value in found.items() if value is not None}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Schema):
-        return value.plain()
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
-
-
-def _camel(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
-
-
 def custom_job(
-    name: str, api_version: str, kind: str, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
+    name: str, resource: Resource, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
 ) -> pulumi.Output[str]:
     """Create the custom resource that is a job; returns its name.
 
@@ -121,7 +91,8 @@ def custom_job(
         replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE)],
     )
     options = pulumi.ResourceOptions.merge(opts, replacing)
-    job = CustomResource(name, api_version=api_version, kind=kind, metadata=metadata, spec=plain, opts=options)
+    version, kind = resource.api_version, resource.kind
+    job = CustomResource(name, api_version=version, kind=kind, metadata=metadata, spec=plain, opts=options)
     return name_of(job)
 
 

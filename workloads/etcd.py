@@ -19,7 +19,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels
 from workloads.command import ETCD_PORT, etcd_name
-from workloads.kinds.parts import UNAWAITED
+from workloads.objects import UNAWAITED
 from workloads.pod import (
     CONTAINER_SECURITY,
     POD_SECURITY,

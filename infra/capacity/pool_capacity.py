@@ -1,4 +1,4 @@
-"""PoolRoom: total capacity of a pool's nodes for queued jobs. Pure."""
+"""PoolCapacity: what queued jobs can request of the nodes of a pool. No Pulumi."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from infra.hardware import Capacity
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolRoom:
-    """Total capacity of identical nodes, without the requests of jobs without a queue."""
+class PoolCapacity:
+    """Capacity of identical nodes, minus the requests of jobs without a queue."""
 
-    pool: str
+    name: str
     """Name of the pool."""
-    room: Capacity
-    """CPUs and memory."""
+    free: Capacity
+    """CPUs and memory that queued jobs can request."""
     devices: Mapping[str, int] = field(default_factory=dict)
     """Accelerators and network adapters, by Kubernetes resource."""
     node_labels: Mapping[str, str] = field(default_factory=dict)

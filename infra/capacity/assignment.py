@@ -1,0 +1,271 @@
+"""Capacity planning: assignment of jobs to a cloud platform's pools, from the settings alone. No Pulumi."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from infra.capacity.offers import SYSTEM, Nodes, NodeState, Offer
+from infra.capacity.pool_capacity import PoolCapacity
+from infra.hardware import Capacity, PodGroup, gpus, tpus
+from infra.hardware.tpus import is_tpu, tpu_slice
+from infra.naming import POOL_LABEL
+from infra.scheduling import EFA_RESOURCE
+from settings.problem import Problem
+
+Place = int | Problem | None
+"""Index of a pod group's offer, why it has none, or None for several pools."""
+
+
+def unschedulable(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[Problem]:
+    """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
+    return [each for each in assign_pools(offers, groups) if isinstance(each, Problem)]
+
+
+def assign_pools(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
+    """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
+
+    A job gets the pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count
+    its nodes once. A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A
+    suspended job must fit on an empty platform.
+    """
+    if not offers:
+        return [None] * len(groups)
+    found, free = _running(offers, groups)
+    running = free
+    alone: dict[int, list[Nodes]] = {}
+    for index, group in enumerate(groups):
+        if index in found:
+            continue
+        place, left = _settled(group, offers, free)
+        if group.is_suspended:
+            by_itself, alone[group.job] = _settled(group, offers, alone.get(group.job) or _whole(offers))
+            # If it fits next to the others, it gets that pool, so that it can resume there.
+            found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
+        elif isinstance(place, Problem):
+            found[index] = _settled(group, offers, running)[0]
+        else:
+            found[index], free = place, left
+    pools = (found[index] for index in range(len(groups)))
+    return [offers[each].pool if isinstance(each, int) else each for each in pools]
+
+
+def remaining_capacity(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
+    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
+
+    The system pool comes first.
+    """
+    _, left = _running(offers, groups)
+    found = []
+    for offer, nodes in zip(offers, left, strict=True):
+        accelerators, millicores, memory, _pods = (
+            sum(state[part] * count for state, count in nodes.items()) for part in range(4)
+        )
+        resource = tpus.RESOURCE if offer.tpu else gpus.RESOURCE if offer.gpu else None
+        devices = {resource: accelerators} if resource else {}
+        if offer.adapters:
+            devices[EFA_RESOURCE] = offer.adapters * accelerators // offer.gpus
+        found.append(
+            PoolCapacity(
+                name=offer.pool,
+                free=Capacity(millicores=millicores, memory=memory),
+                devices=devices,
+                node_labels={POOL_LABEL: offer.pool},
+                on_request=offer.queued,
+                taint=resource,
+            )
+        )
+    return sorted(found, key=lambda each: each.name != SYSTEM)
+
+
+def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
+    """Return a problem of a job that does not fit, at the key to change."""
+    return Problem(code, ("jobs", group.job, *key.split(".")), message)
+
+
+def _whole(offers: Sequence[Offer]) -> list[Nodes]:
+    """Return the empty nodes of each offer."""
+    return [Counter({offer.whole: offer.nodes}) for offer in offers]
+
+
+def _running(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> tuple[dict[int, Place], list[Nodes]]:
+    """Place the jobs that are neither queued nor suspended. Return places and remaining nodes per offer."""
+    found: dict[int, Place] = {}
+    free = _whole(offers)
+    for index, group in enumerate(groups):
+        if group.runs:
+            found[index], free = _settled(group, offers, free)
+    return found, free
+
+
+def _settled(group: PodGroup, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Place, list[Nodes]]:
+    """Return a job's place, None for several pools, and the remaining nodes of each offer."""
+    if group.role:
+        return _spread(group, offers, free)
+    place = _place(group, offers, free)
+    if isinstance(place, Problem):
+        return place, free
+    return place, [_after(nodes, group) if index == place else nodes for index, nodes in enumerate(free)]
+
+
+def _spread(group: PodGroup, offers: Sequence[Offer], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
+    """Place pods without a pool. Return a problem or None, and the remaining nodes of each offer.
+
+    The pods are spread over all allowed nodes. The number of pods per node differs by at most one.
+    """
+    plain_nodes = [
+        nodes if offer.plain and not offer.queued else Nodes() for offer, nodes in zip(offers, free, strict=True)
+    ]
+    most = 1 + min(_hosts_on(state, group) for nodes in plain_nodes for state, count in nodes.items() if count)
+    limits = [
+        sum(count * min(_hosts_on(state, group), most) for state, count in nodes.items()) for nodes in plain_nodes
+    ]
+    if sum(limits) < group.count:
+        plain = [offer for offer in offers if offer.open]
+        largest = max(plain, key=lambda offer: _hosts_on(offer.whole, group))
+        return _no_room_beside(group, largest, sum(limits)), free
+    left, missing = [], group.count
+    for nodes, limit in zip(free, limits, strict=True):
+        taken = min(limit, missing)
+        left.append(_after(nodes, replace(group, count=taken)))
+        missing -= taken
+    return None, left
+
+
+def _place(group: PodGroup, offers: Sequence[Offer], free: Sequence[Nodes]) -> int | Problem:
+    """Return the index of a job's offer, or why the job does not fit."""
+    matching = [place for place, offer in enumerate(offers) if _suits(offer, group)]
+    if not matching:
+        return _problem("capacity.job.accelerator_not_in_pools", group, "accelerator", _none_has(group, offers))
+    large = [place for place in matching if _hosts_on(offers[place].whole, group)]
+    if not large:
+        return _too_large(group, [offers[place] for place in matching], _forgotten(group, offers))
+    room = {place: _room(free[place], group) for place in large}
+    roomy = [place for place in large if room[place] >= group.count]
+    if not roomy:
+        most = max(large, key=lambda place: room[place])
+        return _too_many(group, offers[most], room[most], _forgotten(group, offers))
+
+    def cost(place: int) -> tuple[bool, int, bool, int]:
+        offer = offers[place]
+        needed = -(-group.count // _hosts_on(offer.whole, group))
+        return offer.queued and not group.is_queued, offer.gpus, offer.pool == SYSTEM, needed
+
+    best = min(roomy, key=cost)
+    if offers[best].queued and not group.is_queued:
+        return _problem("capacity.job.queue_missing", group, "queue", _without_queue(offers[best]))
+    return best
+
+
+def _after(nodes: Nodes, group: PodGroup) -> Nodes:
+    """Return the remaining nodes after each host goes to the emptiest node, as the scheduler spreads them."""
+    left, hosts = Counter(nodes), group.count
+    while hosts:
+        state = max(state for state, count in left.items() if count and _hosts_on(state, group))
+        moved = min(left[state], hosts)
+        accelerators, millicores, memory, pods = state
+        less = (
+            accelerators - group.accelerators,
+            millicores - group.per_pod.millicores,
+            memory - group.per_pod.memory,
+            pods - 1,
+        )
+        left[state] -= moved
+        left[less] += moved
+        hosts -= moved
+    return left
+
+
+def _room(nodes: Nodes, group: PodGroup) -> int:
+    """Return the number of a job's hosts that fit on the nodes."""
+    return sum(count * _hosts_on(state, group) for state, count in nodes.items())
+
+
+def _hosts_on(state: NodeState, group: PodGroup) -> int:
+    """Return the number of a job's hosts that fit on one node."""
+    accelerators, millicores, memory, pods = state
+    hosts = min(millicores // group.per_pod.millicores, memory // group.per_pod.memory, pods)
+    return min(hosts, accelerators // group.accelerators) if group.accelerators else hosts
+
+
+def _suits(offer: Offer, group: PodGroup) -> bool:
+    """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
+    if group.accelerator is None:
+        return offer.plain
+    if is_tpu(group.accelerator):
+        return offer.tpu == tpu_slice(group.accelerator, group.topology)
+    return offer.gpu == group.accelerator
+
+
+def _accelerators(offers: Sequence[Offer]) -> str:
+    names = [
+        offer.gpu or (offer.tpu and f"{offer.tpu.accelerator_type} ({offer.tpu.topology_label})") for offer in offers
+    ]
+    return ", ".join(dict.fromkeys(name for name in names if name))
+
+
+def _forgotten(group: PodGroup, offers: Sequence[Offer]) -> str:
+    """Return a hint to add `accelerator` to a job without one, if pools have accelerators."""
+    known = "" if group.accelerator else _accelerators(offers)
+    hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
+    return hint if known else ""
+
+
+def _none_has(group: PodGroup, offers: Sequence[Offer]) -> str:
+    known = _accelerators(offers)
+    remedy = f"write one that there is, {known}," if known else "add a pool that has them"
+    asked = " ".join(filter(None, (group.accelerator, group.topology))) or "nodes without accelerators"
+    return f"no pool of the platform has {asked}; {remedy} or change the pools"
+
+
+def _too_large(group: PodGroup, offers: Sequence[Offer], hint: str) -> Problem:
+    best = max(offers, key=lambda offer: (offer.gpus, offer.node.millicores))
+    if group.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
+        message = f"each node of pool {best.pool} has {best.gpus}; write that or less, or change the pool"
+        return _problem("capacity.job.accelerators_too_many", group, "accelerators_per_host", message)
+    message = f"{group.per_pod} a host do not fit on a node of pool {best.pool}, which has {best.node} for jobs"
+    return _problem("capacity.job.host_too_large", group, "resources", f"{message}; ask for less{hint}")
+
+
+def _too_many(group: PodGroup, offer: Offer, hosts: int, hint: str) -> Problem:
+    key, unit, left = group.key, "host", f"has room for {hosts} more such hosts"
+    if offer.tpu is not None:
+        hosts //= offer.tpu.hosts
+        key, unit, left = "slices", "slice", f"has {hosts} such slices left"
+    more = f"or give the pool more {'slices' if offer.tpu else 'nodes'}{hint}"
+    if not hosts:
+        message = f"pool {offer.pool} has no room left for such a {unit}; take a job away, {more}"
+    else:
+        message = f"pool {offer.pool} {left}; write {hosts} or less, {more}"
+    return _problem("capacity.job.pool_full", group, key, message)
+
+
+def _no_room_beside(group: PodGroup, largest: Offer, room: int) -> Problem:
+    """Return why pods of a job that are not hosts do not fit."""
+    if not _hosts_on(largest.whole, group):
+        node = f"a node without accelerators; those of pool {largest.pool} have {largest.node} for jobs"
+        message = f"{group.role} of {group.per_pod} each do not fit on {node}; ask for less, or take larger nodes"
+        return _problem("capacity.job.part_too_large", group, "resources", message)
+    what = (
+        f"{group.count} {group.role} of {group.per_pod} each"
+        if group.count > 1
+        else f"its {group.role} of {group.per_pod}"
+    )
+    if room:
+        message = f"have room for {room} of {what}, spread evenly; write {room} or less,"
+    else:
+        message = f"have no room for {what} beside all else; take a job away, ask for less,"
+    message = f"the nodes without accelerators {message} or give a pool of them more nodes"
+    return _problem("capacity.job.no_room_beside", group, group.key, message)
+
+
+def _without_queue(offer: Offer) -> str:
+    """Return the message for a missing queue.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    """
+    return (
+        f"is missing: pool {offer.pool} is of queued provisioning, where nodes come when Kueue asks for them; "
+        "write `queue: NAME`, and it does before the job starts, or give the pool another capacity"
+    )

@@ -1,0 +1,169 @@
+"""Kind: what shared code asks of a job kind. One class per kind implements it, in a module of its own. No Pulumi.
+
+A kind's module imports at its top only what settings need. `render` imports the rest itself, and so Pulumi.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from infra.hardware import Capacity, PodGroup
+from infra.naming import host_name
+from infra.settings.problem import Problem
+
+if TYPE_CHECKING:
+    from pulumi import Output, ResourceOptions
+
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+Rendezvous = Literal["static", "c10d", "etcd"]
+Object = dict[str, Any]
+"""Object of the Kubernetes API as JSON, or a part of one."""
+
+COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
+"""Requests of a pod that starts or coordinates training and does not train itself, such as mpirun's."""
+ETCD_SUFFIX = "-etcd"
+RANDOM_SUFFIX = "-xxxxx"
+"""Stand-in for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
+COMPLETION_INDEX: Mapping[str, str] = MappingProxyType({"JOB_COMPLETION_INDEX": "Kubernetes"})
+"""https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
+NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """The custom resource that is a job, and how to read its state."""
+
+    api_version: str
+    """Group and version of its API."""
+    kind: str
+    """Its kind in the API."""
+    plural: str
+    """Its name in the API's paths."""
+    complete: str = "Succeeded"
+    """Type of the condition that says it is complete."""
+    is_running: Callable[[Object], bool]
+    """Function of its status: True if one of its hosts runs."""
+    hosts: Callable[[Object], int]
+    """Function of its spec: the number of its hosts."""
+
+
+class Kind(ABC):
+    """A job kind. The defaults are those of a kind whose operator starts one pod per host and sets no variables."""
+
+    name: str
+    """Value of `kind` in a job's settings."""
+    operators: frozenset[str] = frozenset()
+    """Operators that its jobs need, named as in infra/operators/releases.py."""
+    resource: Resource | None = None
+    """The custom resource that is a job; None for a Job of Kubernetes."""
+    rendezvous: tuple[Rendezvous, ...] = ()
+    """Rendezvous backends of torchrun's hosts, the default first; empty if no torchrun runs."""
+    is_elastic = False
+    """True if hosts may leave and join."""
+    has_slices = False
+    """True if several TPU slices can train together."""
+    no_tpu = ""
+    """Reason why it cannot run on TPUs; empty if it can."""
+    runs_recipes = True
+    """True if it can run the trainer's recipes, which need torch's process group."""
+    is_queueable = True
+    """True if Kueue knows it. Kueue would start the pods of any other kind at once."""
+    own_keys: tuple[str, ...] = ()
+    """Keys of a job that no other kind may set."""
+    image_software = ""
+    """Software that its image must have, in addition to what the job runs; empty for none."""
+    one_process_per_host = False
+    """True if a host starts its program once."""
+    restarts_in_place = False
+    """True if the launchers of all hosts may start failed ranks again in their pods."""
+    index_label = ""
+    """Label of a pod with its index in its role; empty for pods of Indexed Jobs."""
+    recreates_pods = False
+    """True if its operator recreates a failed pod at once. Only an event then records the failure."""
+    is_one_job = False
+    """True if all hosts are pods of one Kubernetes Job and share its uid."""
+    retryable_offset = 0
+    """Number that launchers add to exit codes that mean "run it again"; its operator retries from this number on."""
+    operator_variables: tuple[str, ...] = ()
+    """Environment variables that its operator sets, or replaces by others."""
+    elastic_variables: tuple[str, ...] = ()
+    """Further variables that its operator sets in elastic jobs."""
+    reserved_variables: Mapping[str, str] = MappingProxyType({})
+    """Environment variable -> who else sets it."""
+
+    @property
+    def pod_types(self) -> tuple[str, ...]:
+        """Kinds of the API's objects that hold the job's pods."""
+        return (self.resource.kind,) if self.resource else ()
+
+    @property
+    def default_rendezvous(self) -> Rendezvous:
+        """Rendezvous backend of a job that says none and is not elastic."""
+        return self.rendezvous[0] if self.rendezvous else "static"
+
+    def starts_torchrun(self, spec: JobSpec) -> bool:
+        """Return True if hosts start their program under torchrun."""
+        del spec
+        return bool(self.rendezvous)
+
+    def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
+        """Return the job's pods that are not hosts, without its etcd."""
+        del spec
+        return ()
+
+    def first_host(self, job: str) -> str:
+        """Return the host name of a job's host 0."""
+        return host_name(job, 0)
+
+    def child_suffixes(self, spec: JobSpec) -> Iterable[str]:
+        """Return what its controller appends to the job's name for Jobs, Services, pods and what they mount."""
+        del spec
+        return ()
+
+    def label_suffixes(self, spec: JobSpec) -> Iterable[str]:
+        """Return what its controller appends to the job's name for names that must be DNS labels."""
+        return self.child_suffixes(spec)
+
+    def longest_suffix(self, spec: JobSpec) -> str:
+        """Return the longest of what is appended to the job's name."""
+        suffixes = list(self.label_suffixes(spec))
+        if spec.rendezvous_backend == "etcd":
+            suffixes.append(ETCD_SUFFIX)
+        return max(suffixes, key=len)
+
+    def problems(self, spec: JobSpec) -> Iterator[Problem]:
+        """Yield the problems between a job's settings that only this kind has."""
+        del spec
+        yield from ()
+
+    @abstractmethod
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create a job's resources, their logical names beginning with `name`. Return the job's name."""
+
+
+def numbered(role: str, count: int) -> Iterator[str]:
+    """Yield the suffixes of `count` pods or Jobs of one role."""
+    return (f"-{role}-{index}" for index in range(count))
+
+
+def condition_is_true(condition: str) -> Callable[[Object], bool]:
+    """Return a function of a status: True if it has that condition."""
+    return lambda status: any(
+        each["type"] == condition and each.get("status") == "True" for each in status.get("conditions") or []
+    )
+
+
+def any_job_runs(key: str) -> Callable[[Object], bool]:
+    """Return a function of a status that lists Jobs: True if one of them has running pods."""
+    return lambda status: any(each.get("ready") or each.get("active") for each in status.get(key) or [])
+
+
+def replicas(key: str, *roles: str) -> Callable[[Object], int]:
+    """Return a function of a spec: the number of its pods of some roles."""
+    return lambda spec: sum(spec[key][role].get("replicas", 1) for role in roles if role in spec[key])
