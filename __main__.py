@@ -16,8 +16,9 @@ from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.platform import PROJECT, Platform
 from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
-from run_record import run_records
-from stack_room import pools_of_jobs, queue_capacity
+from stack import config as stack_config
+from stack.placement import pools_of_jobs, queue_capacity
+from stack.run_record import run_records
 from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.capacity.offers import Offer
-from infra.cost.bill import Bill, Line
+from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource

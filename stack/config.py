@@ -22,7 +22,11 @@ from infra.clouds import cloud_of
 from infra.config import PlatformConfig
 from infra.image.builtin_images import TRAINER, own_images
 from policy.config import PolicyConfig
-from stack_rules import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
+from settings.problem import Path as KeyPath
+from settings.problem import Problem
+from settings.problems import ConfigError, problems_of
+from settings.types import Section
+from stack.validation import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
 from workloads.kinds import operators_of
 from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec

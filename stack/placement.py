@@ -11,8 +11,8 @@ from infra.cloud import Cloud
 from infra.hardware import Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operators.releases import needed_releases
 from infra.operators.room import left_for_jobs
-from infra.settings.problem import UNDEFINED, Problem
-from infra.settings.scalars import Section
+from settings.problem import UNDEFINED, Problem
+from settings.types import Section
 from workloads.kinds import operators_of
 from workloads.spec import JobSpec
 

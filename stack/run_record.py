@@ -15,7 +15,7 @@ from typing import Any
 
 from infra.capacity.offers import SYSTEM
 from infra.cloud import Cloud
-from stack_config import StackConfig
+from stack.config import StackConfig
 from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parents[1]

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.hardware.host_profile import HostProfile
+from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
-from workloads.own_script import path_in_pod
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 from workloads.user_script import path_in_pod

@@ -10,7 +10,7 @@ import pulumi
 from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 
 from infra.naming import secret_name
-from workloads import own_script
+from workloads import user_script
 from workloads.kinds import KINDS
 from workloads.objects import companion
 from workloads.pod import Placement

@@ -37,9 +37,9 @@ from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from workloads.command import Command, FieldReference
 from workloads.kinds.kind import COORDINATOR
-from workloads.own_script import FOLDER_IN_POD
 from workloads.pod_folders import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH
 from workloads.spec import JobSpec
+from workloads.user_script import FOLDER_IN_POD
 
 CONTAINER = "trainer"
 USER = 1000
@@ -246,7 +246,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _profile(placement: Placement, role: str) -> HostProfile | None:
+def _profile(placement: Placement, role: str) -> NcclEnvironmentScript | None:
     return placement.profile if _computes(role) else None
 
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from commands.watching.job_state import JobState
-from commands.watching.pod_state import PodState
-from commands.watching.screen import summary
+from commands.monitor.job_state import JobState
+from commands.monitor.pod_state import PodState
+from commands.monitor.screen import summary
 from infra.make_command import make_command
 from workloads.kinds import KINDS
 

@@ -196,7 +196,7 @@ class Cluster:
             call = partial(self._custom.list_namespaced_custom_object, group, version, self.namespace)
             try:
                 yield from ({**each, "kind": kind} for each in _items(call, resource.plural))
-            except NotThere:
+            except NotFound:
                 self._kinds.remove(kind)
             except Forbidden as error:
                 # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from infra.settings.problems import ConfigError
-from rehearsal.cloud import faults
-from rehearsal.folder import cluster_settings, rehearsal_folder
-from rehearsal.run import Rehearsal, Subject
+from commands.rehearse.folder import cluster_settings, rehearsal_folder
+from commands.rehearse.run import Rehearsal, Subject
+from settings.problems import ConfigError
+from simulation.cloud import faults
+from stack import config as stack_config
 from workloads.kinds import operators_of
 
 

@@ -12,7 +12,7 @@ import yaml
 from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from stack_config import load_file
+from stack.config import load_file
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import KINDS

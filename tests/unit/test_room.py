@@ -8,9 +8,9 @@ import pytest
 
 from infra.capacity.pool_capacity import PoolCapacity
 from infra.scheduling import Scheduling
-from infra.settings.problems import ConfigError
-from stack_config import StackConfig, parse
-from stack_room import pools_of_jobs, queue_capacity
+from settings.problems import ConfigError
+from stack.config import StackConfig, parse
+from stack.placement import pools_of_jobs, queue_capacity
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}

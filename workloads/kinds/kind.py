@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from infra.hardware import Capacity, PodGroup
 from infra.naming import host_name
-from infra.settings.problem import Problem
+from settings.problem import Problem
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
-    from infra.hardware.host_profile import HostProfile
+    from infra.hardware.nccl_environment_script import NcclEnvironmentScript
     from workloads.command import Command
     from workloads.pod import Placement
     from workloads.spec import JobSpec
@@ -167,7 +167,9 @@ def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
     return 1 if uses_torchrun(spec) else shape.processes_per_host
 
 
-def launcher_command(spec: JobSpec, shape: Topology, host: Command, profile: HostProfile | None = None) -> Command:
+def launcher_command(
+    spec: JobSpec, shape: Topology, host: Command, profile: NcclEnvironmentScript | None = None
+) -> Command:
     """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
     from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, sourced
 

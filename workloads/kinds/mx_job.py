@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from infra.hardware import PodGroup
-from infra.settings.problem import Problem
+from settings.problem import Problem
 from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
 from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.settings.problem import Problem
+from settings.problem import Problem
 from workloads.kinds.kind import NO_INDEX, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
 from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy

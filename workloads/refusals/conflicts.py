@@ -11,7 +11,6 @@ from settings.clear_secrets import in_arguments, in_variables
 from settings.problem import UNDEFINED, Path, Problem
 from workloads.command import uses_torchrun
 from workloads.kinds import KINDS, kinds_where
-from workloads.own_script import wrong_path
 from workloads.refusals.devices import device_conflicts
 from workloads.refusals.folders import folder_conflicts
 from workloads.refusals.idle_flags import idle_flags

@@ -17,7 +17,6 @@ from workloads.command import uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
-from workloads.own_script import is_here, remedy
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written
 from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
