@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 
@@ -15,6 +16,10 @@ class OwnImage:
     """Folder of its sources, in the project."""
     dockerfile: str
     """Its Dockerfile, in the project."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Files and folders of the project -> their places below WORK_FOLDER."""
+    data: frozenset[str] = frozenset({"digits"})
+    """Folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments of this image."""
     everywhere: bool = False
@@ -25,18 +30,35 @@ BUILT_HERE = "trainyard.local/"
 """Beginning of the names of images that platform `local` builds: no registry has them."""
 TRAINER = "trainer"
 """The image of jobs that name none."""
+WORK_FOLDER = PurePosixPath("/opt/trainyard")
+"""Working directory of the images."""
+TRAINER_IMAGE = OwnImage(
+    folder="trainer",
+    dockerfile="trainer/Dockerfile",
+    sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
+    data=frozenset({"digits", "tiny-imagenet"}),
+    everywhere=True,
+)
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
-        "cuda12": OwnImage(
+        "cuda12": replace(TRAINER_IMAGE, arguments=MappingProxyType({"TORCH": "-cuda12"})),
+        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
+        "horovod": OwnImage(
+            folder="images/horovod",
+            dockerfile="images/horovod/Dockerfile",
+            sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
+        ),
+        "stores": OwnImage(
+            folder="images/stores",
+            dockerfile="images/stores/Dockerfile",
+            sources=MappingProxyType({"images/stores/serve.py": "serve.py"}),
+        ),
+        "xla": OwnImage(
             folder="trainer",
-            dockerfile="trainer/Dockerfile",
-            arguments=MappingProxyType({"TORCH": "-cuda12"}),
+            dockerfile="trainer/Dockerfile.xla",
+            sources=MappingProxyType({"trainer": "trainer"}),
             everywhere=True,
         ),
-        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile"),
-        "horovod": OwnImage(folder="images/horovod", dockerfile="images/horovod/Dockerfile"),
-        "stores": OwnImage(folder="images/stores", dockerfile="images/stores/Dockerfile"),
-        "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
     }
 )
 """By the name that a job's `image` gives: the trainer on CUDA 12, which a job on V100s has by itself; the etcd of a
