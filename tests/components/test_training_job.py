@@ -58,7 +58,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "deadline_seconds": (EVERY_KEY, {"deadline_seconds": 7}),
     "grace_seconds": (EVERY_KEY, {"grace_seconds": 7}),
 }
-"""For each key a job, and another value. `time_to_live` takes none."""
+"""For each key a job, and another value."""
 
 
 def test_every_kind_has_a_renderer_rules_and_operators() -> None:
@@ -71,7 +71,7 @@ def test_every_kind_has_a_renderer_rules_and_operators() -> None:
 
 
 def test_every_key_is_tried() -> None:
-    assert set(CHANGES) == set(JobSpec.model_fields) - {"time_to_live"}
+    assert set(CHANGES) == set(JobSpec.model_fields)
 
 
 @pytest.mark.parametrize("key", CHANGES)
