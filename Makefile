@@ -76,7 +76,7 @@ test: ## unit, component, golden, plugin and trainer tests, and one end to end o
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test
 
-check: ## ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, pip-audit
+check: ## ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.check
 

@@ -1,5 +1,6 @@
-"""`make check`: run formatting, lint, types, contracts, scripts, workflows, Dockerfiles and advisories; name the
-failures.
+"""`make check`: run formatting, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories.
+
+Name the failures.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ TYPED = (
     "__main__.py",
 )
 
+GUESSES = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
+"""Plugins of detect-secrets that take hashes and names of variables for secrets."""
+
 
 def tracked(*patterns: str) -> list[str]:
     """Return the files that git tracks, by pattern."""
@@ -51,6 +55,11 @@ def shell_scripts() -> list[str]:
     return found
 
 
+def files_without_tokens() -> list[str]:
+    """Return the tracked files, without the test that has tokens of every form."""
+    return [name for name in tracked() if (PROJECT / name).is_file() and name != "tests/unit/test_clear_secrets.py"]
+
+
 def checks() -> list[tuple[str, list[str]]]:
     """Return the name and command of each check."""
     return [
@@ -62,6 +71,15 @@ def checks() -> list[tuple[str, list[str]]]:
         ("workflows", ["go", "-C", "setup/go/actionlint", "tool", "actionlint", *map(str, WORKFLOWS)]),
         ("workflows' security", [str(BIN / "zizmor"), "--offline", ".github/workflows"]),
         ("Dockerfiles", [str(BIN / "hadolint"), *tracked("*Dockerfile*")]),
+        (
+            "secrets",
+            [
+                str(BIN / "detect-secrets-hook"),
+                "--no-verify",
+                *(f"--disable-plugin={each}" for each in GUESSES),
+                *files_without_tokens(),
+            ],
+        ),
     ]
 
 

@@ -1,4 +1,8 @@
-"""The YAML of a stack's file as values; refuses what its readers would drop, change or multiply in silence. Pure."""
+"""The YAML of a stack's file as values; refuses what its readers would drop, change or multiply in silence. Pure.
+
+The reader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as a text.
+ruamel.yaml reads `010` as 10 in YAML 1.2, and `yes` as true in YAML 1.1.
+"""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args, get_type_hints
 
 import tyro
 
@@ -26,36 +26,88 @@ from trainer.setting_rules import (
     MAX_THREADS,
     MAX_TIMEOUT_SECONDS,
     SHARED_FOLDERS,
-    at_least,
+    Range,
+    Text,
     invalid_setting,
-    positive,
-    within,
 )
+
+Count = Annotated[int, Range(1)]
+NaturalNumber = Annotated[int, Range()]
+Amount = Annotated[float, Range()]
+Share = Annotated[float, Range(0, 1)]
+Epochs = Annotated[int, Range(1), tyro.conf.arg(aliases=("--num-epochs",))]
+LearningRate = Annotated[float, Range(0, MAX_FACTOR, is_exclusive=True), tyro.conf.arg(aliases=("--lr",))]
+WeightDecay = Annotated[float, Range(0, MAX_FACTOR)]
+BucketUrl = Annotated[
+    str,
+    Text(
+        f"({BUCKET.pattern})?",
+        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "give --bucket such a URL, or leave it out",
+    ),
+]
+FolderName = Annotated[
+    str,
+    Text(
+        JOB.pattern,
+        "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
+        r"give --job a name without any of /\*?[]#% and '::'",
+        max_bytes=MAX_NAME_BYTES,
+    ),
+]
+StepRange = Annotated[
+    str,
+    Text(
+        "([0-9]{1,10}-[0-9]{1,10})?",
+        f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15",
+        "give the first and the last step",
+    ),
+]
+DigitsFolder = Annotated[
+    str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder on a disk")
+]
+ImagesFolder = Annotated[
+    str,
+    Text(
+        IMAGES.pattern,
+        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "give --data-dir such a folder",
+    ),
+]
+ModelName = Annotated[
+    str,
+    Text(
+        r"[a-z0-9_/]+(\.\S+)?",
+        "a classifier of torchvision or timm, such as resnet50",
+        "give --arch a name in small letters",
+    ),
+    tyro.conf.arg(aliases=("--model",)),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Settings of every recipe."""
 
-    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))]
+    epochs: Epochs
     """Passes over the training set."""
-    batch_size: int
+    batch_size: Count
     """Samples per rank and step."""
     optimizer: Literal["adamw", "sgd"]
     """AdamW, or SGD with Nesterov momentum 0.9."""
-    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))]
+    learning_rate: LearningRate
     """Highest learning rate, reached after the warm-up. From there it falls to zero along a cosine."""
-    warmup: float
+    warmup: Share
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
-    weight_decay: float
+    weight_decay: WeightDecay
     """Weight decay of the optimiser."""
-    label_smoothing: float
+    label_smoothing: Share
     """Share of a label's weight that is spread over all classes (0 to 1)."""
-    log_steps: int
+    log_steps: Count
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
     """Compute in 16 bits if the device is fast at it and autocast considers it safe. Weights keep 32 bits."""
-    accumulate: int = 1
+    accumulate: Count = 1
     """Number of parts to split a rank's batch into, to use less memory.
 
     Gradients are averaged once, after the last part.
@@ -64,67 +116,46 @@ class TrainConfig:
     """Compile the model with torch.compile. The start takes minutes longer, and steps of some models get faster."""
     channels_last: bool = True
     """Store images as height x width x channels, which makes convolutions faster."""
-    seed: int = 0
+    seed: Annotated[int, Range(0, MAX_SEED)] = 0
     """Seed of the weights, the order of samples and the augmentation."""
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
     """Device to compute on. auto takes XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
     sharding: Literal["batch", "model"] = "batch"
     """Tensors that one program spreads over several XLA devices: the batch, or also the weights of the digits model."""
-    threads: int = 0
+    threads: Annotated[int, Range(0, MAX_THREADS)] = 0
     """CPU threads of a rank. 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
-    process_group_timeout: float = 300.0
+    process_group_timeout: Annotated[float, Range(0, MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
     """Seconds without an answer after which a rank counts as hanging."""
-    bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
+    bucket: BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET.
 
     Empty saves nothing.
     """
-    job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
+    job: FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
     """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the checkpoints in it."""
-    checkpoint_steps: int = 0
+    checkpoint_steps: NaturalNumber = 0
     """Steps between two checkpoints. 0 saves only at the end of each epoch."""
-    keep_checkpoints: int = 3
+    keep_checkpoints: Count = 3
     """Number of newest checkpoints to keep, regardless of age."""
-    keep_hours: float = 0.0
+    keep_hours: Amount = 0.0
     """Hours for which older checkpoints are kept too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
     """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
-    profile_steps: str = ""
+    profile_steps: StepRange = ""
     """Optimiser steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
-    profile_port: int = 0
+    profile_port: Annotated[int, Range(0, MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
-    peak_teraflops: float = 0.0
+    peak_teraflops: Amount = 0.0
     """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 takes the peak of a known GPU."""
 
     def __post_init__(self) -> None:
-        at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
-        at_least(1, keep_checkpoints=self.keep_checkpoints, accumulate=self.accumulate)
-        at_least(0, checkpoint_steps=self.checkpoint_steps)
+        for key, rule in rules(type(self)).items():
+            rule.check(key, getattr(self, key))
         step_range(self.profile_steps)
-        within(0, 1, warmup=self.warmup, label_smoothing=self.label_smoothing)
-        within(0, MAX_SEED, seed=self.seed)
-        within(0, MAX_PORT, profile_port=self.profile_port)
-        within(0, MAX_THREADS, threads=self.threads)
-        within(0, MAX_COUNT, keep_hours=self.keep_hours, peak_teraflops=self.peak_teraflops)
-        within(0, MAX_FACTOR, weight_decay=self.weight_decay)
-        positive(MAX_FACTOR, learning_rate=self.learning_rate)
-        positive(MAX_TIMEOUT_SECONDS, process_group_timeout=self.process_group_timeout)
-        if self.bucket and not BUCKET.fullmatch(self.bucket):
-            allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or leave it out")
-        self._check_job()
-        self._check_combinations()
-
-    def _check_job(self) -> None:
-        """Reject a name that is not valid as a folder name in every bucket."""
-        if not JOB.fullmatch(self.job) or not self.job.isprintable():
-            allowed = "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end"
-            raise invalid_setting("job", self.job, allowed, r"give --job a name without any of /\*?[]#% and '::'")
         if self.job in SHARED_FOLDERS:
             allowed = f"a name other than {' and '.join(SHARED_FOLDERS)}"
             raise invalid_setting("job", self.job, allowed, "give --job another name")
-        if len(self.job.encode()) > MAX_NAME_BYTES:
-            raise invalid_setting("job", self.job, f"at most {MAX_NAME_BYTES} bytes", "give --job a shorter name")
+        self._check_combinations()
 
     def _check_combinations(self) -> None:
         """Reject settings that are valid alone but not together."""
@@ -143,36 +174,29 @@ class TrainConfig:
 class DigitsConfig(TrainConfig):
     """A small convolutional network that learns handwritten digits."""
 
-    data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits"))
+    data_dir: DigitsFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits"))
     """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
     augment: bool = True
     """Shift, rotate and scale each training image a little."""
-    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 8
-    batch_size: int = 64
+    epochs: Epochs = 8
+    batch_size: Count = 64
     optimizer: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 2e-3
-    warmup: float = 0.2
-    weight_decay: float = 0.01
-    label_smoothing: float = 0.05
-    log_steps: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.data_dir or "://" in self.data_dir:
-            raise invalid_setting(
-                "data_dir", self.data_dir, "a folder with the digits", "give --data-dir a folder on a disk"
-            )
+    learning_rate: LearningRate = 2e-3
+    warmup: Share = 0.2
+    weight_decay: WeightDecay = 0.01
+    label_smoothing: Share = 0.05
+    log_steps: Count = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImagenetConfig(TrainConfig):
     """An image classifier of torchvision or timm, trained on a folder of images or on generated images."""
 
-    arch: Annotated[str, tyro.conf.arg(aliases=("--model",))] = "resnet50"
+    arch: ModelName = "resnet50"
     """Name of a model in torchvision, else in timm. timm/NAME takes timm's model if both have it."""
     fake_data: bool = True
     """Generate images and labels once on the device instead of reading a data set."""
-    data_dir: str = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
+    data_dir: ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
     It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Read with --no-fake-data."""
     stream: bool = False
@@ -180,32 +204,27 @@ class ImagenetConfig(TrainConfig):
     cache_dir: str = ""
     """Folder on a disk of the host for the decoded images. Empty takes `trainyard-images` in the temporary folder.
     Later runs reuse it."""
-    image_size: int = 224
+    image_size: Count = 224
     """Height and width of an image, in pixels."""
-    num_classes: int = 1000
+    num_classes: Annotated[int, Range(2, MAX_CLASSES)] = 1000
     """Number of classes of generated images. Images in files have the classes of their folder."""
-    steps_per_epoch: int = 100
+    steps_per_epoch: Count = 100
     """Training steps per epoch of generated images."""
-    test_steps: int = 10
+    test_steps: Count = 10
     """Evaluation steps per epoch of generated images."""
-    epochs: Annotated[int, tyro.conf.arg(aliases=("--num-epochs",))] = 2
-    batch_size: int = 128
+    epochs: Epochs = 2
+    batch_size: Count = 128
     optimizer: Literal["adamw", "sgd"] = "sgd"
-    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 0.1
-    warmup: float = 0.05
-    weight_decay: float = 1e-4
-    label_smoothing: float = 0.0
-    log_steps: int = 20
+    learning_rate: LearningRate = 0.1
+    warmup: Share = 0.05
+    weight_decay: WeightDecay = 1e-4
+    label_smoothing: Share = 0.0
+    log_steps: Count = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(1, image_size=self.image_size, steps_per_epoch=self.steps_per_epoch, test_steps=self.test_steps)
-        within(2, MAX_CLASSES, num_classes=self.num_classes)
         if not self.fake_data and not self.data_dir:
             raise invalid_setting("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
-        if not IMAGES.fullmatch(self.data_dir):
-            allowed = "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, without '::'"
-            raise invalid_setting("data_dir", self.data_dir, allowed, "give --data-dir such a folder")
         # The variable is set for every recipe, so its value does not show that the user wants a data set.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
@@ -220,7 +239,17 @@ Config = (
 )
 
 
-RECIPES = ("digits", "imagenet")
+RECIPES = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
+
+
+def rules(config: type[TrainConfig]) -> Mapping[str, Range | Text]:
+    """Return the rule of each setting that has one."""
+    hints = get_type_hints(config, include_extras=True)
+    found = {
+        name: next((each for each in get_args(hint) if isinstance(each, Range | Text)), None)
+        for name, hint in hints.items()
+    }
+    return {name: rule for name, rule in found.items() if rule is not None}
 
 
 def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:

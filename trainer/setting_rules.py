@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from trainer.exit_codes import ConfigurationError
 
@@ -35,8 +36,8 @@ IMAGES = re.compile(
     f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_BUCKET_PREFIXES.values())}){_PATH})"
 )
 """A path, or the URL of a folder."""
-JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%]+(?<!\s)")
-"""A folder name for disks and buckets, without characters of URLs and patterns."""
+JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)")
+"""A folder name for disks and buckets, without characters of URLs and patterns and without invisible ones."""
 
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
@@ -69,6 +70,43 @@ def positive(most: float, **settings: float) -> None:
     for key, value in settings.items():
         if not 0 < value <= most:
             raise invalid_setting(key, value, f"more than 0 and at most {most}", f"give {_flag(key)} another value")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number. `workloads/trainer_flags.json` has them for the validation of stacks."""
+
+    least: float = 0
+    most: float = MAX_COUNT
+    is_exclusive: bool = False
+    """True if `least` itself is not allowed."""
+
+    def check(self, key: str, value: float) -> None:
+        """Reject a number outside these bounds."""
+        if self.is_exclusive:
+            positive(self.most, **{key: value})
+        elif isinstance(value, int) and self.most == MAX_COUNT:
+            at_least(int(self.least), **{key: value})
+        else:
+            within(self.least, self.most, **{key: value})
+
+
+@dataclass(frozen=True)
+class Text:
+    """Pattern of a text. `workloads/trainer_flags.json` has it for the validation of stacks."""
+
+    pattern: str
+    allowed: str
+    """The noun phrase of an error."""
+    remedy: str
+    max_bytes: int | None = None
+
+    def check(self, key: str, value: str) -> None:
+        """Reject another text."""
+        if not re.fullmatch(self.pattern, value):
+            raise invalid_setting(key, value, self.allowed, self.remedy)
+        if self.max_bytes is not None and len(value.encode()) > self.max_bytes:
+            raise invalid_setting(key, value, f"at most {self.max_bytes} bytes", f"give {_flag(key)} a shorter name")
 
 
 def _flag(key: str) -> str:

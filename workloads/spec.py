@@ -49,13 +49,6 @@ def _accelerator(value: str) -> str:
     return value
 
 
-def _time_to_live(_value: int) -> int:
-    raise ValueError(
-        "remove it: Kubernetes would delete the finished job, and the next refreshed `pulumi up` would make it again "
-        "and repeat the training; take the job out of `jobs` when it is done"
-    )
-
-
 Accelerator = Annotated[str, AfterValidator(_accelerator)]
 """A GPU by GKE's name, a TPU generation, or a TPU accelerator type."""
 
@@ -197,9 +190,6 @@ class JobSpec(Section):
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
     """Seconds after which the job is ended, restarts included, but that a `jobset` and a `train-job` begin to count
     anew at each; by default never."""
-    time_to_live: Annotated[int, AfterValidator(_time_to_live)] | None = None
-    """Refused: a job that Kubernetes deletes after its end is made again, and trains again, by the next refreshed
-    `pulumi up`."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds that a host which is told to stop has to write its last checkpoint."""
 

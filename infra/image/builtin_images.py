@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
 
@@ -14,7 +15,11 @@ class OwnImage:
     folder: str
     """Folder of the sources, relative to the project."""
     dockerfile: str
-    """Path of the Dockerfile, relative to the project."""
+    """Its Dockerfile, in the project."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Files and folders of the project -> their places below WORK_FOLDER."""
+    data: frozenset[str] = frozenset({"digits"})
+    """Folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments."""
     everywhere: bool = False
@@ -24,19 +29,36 @@ class OwnImage:
 BUILT_HERE = "trainyard.local/"
 """Name prefix of the images that platform `local` builds. No registry has them."""
 TRAINER = "trainer"
-"""Image of jobs that do not set `image`."""
+"""The image of jobs that name none."""
+WORK_FOLDER = PurePosixPath("/opt/trainyard")
+"""Working directory of the images."""
+TRAINER_IMAGE = OwnImage(
+    folder="trainer",
+    dockerfile="trainer/Dockerfile",
+    sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
+    data=frozenset({"digits", "tiny-imagenet"}),
+    everywhere=True,
+)
 OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
     {
-        "cuda12": OwnImage(
+        "cuda12": replace(TRAINER_IMAGE, arguments=MappingProxyType({"TORCH": "-cuda12"})),
+        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
+        "horovod": OwnImage(
+            folder="images/horovod",
+            dockerfile="images/horovod/Dockerfile",
+            sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
+        ),
+        "stores": OwnImage(
+            folder="images/stores",
+            dockerfile="images/stores/Dockerfile",
+            sources=MappingProxyType({"images/stores/serve.py": "serve.py"}),
+        ),
+        "xla": OwnImage(
             folder="trainer",
-            dockerfile="trainer/Dockerfile",
-            arguments=MappingProxyType({"TORCH": "-cuda12"}),
+            dockerfile="trainer/Dockerfile.xla",
+            sources=MappingProxyType({"trainer": "trainer"}),
             everywhere=True,
         ),
-        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile"),
-        "horovod": OwnImage(folder="images/horovod", dockerfile="images/horovod/Dockerfile"),
-        "stores": OwnImage(folder="images/stores", dockerfile="images/stores/Dockerfile"),
-        "xla": OwnImage(folder="trainer", dockerfile="trainer/Dockerfile.xla", everywhere=True),
     }
 )
 """Builtin images by the name in a job's `image`.

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +11,7 @@ from commands.monitor.jobs import Cluster
 from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.naming import JOB_LABEL
+from tests.local.conftest import Kubectl, kubectl_of
 
 SETTINGS = ClusterSettings(name="follow", nodes=2, port=16999, owner="tests/commands")
 HOST_FOLDERS = ("usr", "lib", "lib64")
@@ -74,27 +72,13 @@ def cluster(local: ClusterSettings) -> Cluster:
 
 
 @pytest.fixture
-def kubectl(local: ClusterSettings) -> Callable[..., str]:
-    """Runs kubectl; with `document`, that is its standard input."""
-
-    def run(*words: str, document: dict[str, Any] | None = None) -> str:
-        done = subprocess.run(
-            [str(lifecycle.programs_folder() / "kubectl"), *words],
-            input=json.dumps(document) if document else None,
-            env={**os.environ, "KUBECONFIG": str(local.kubeconfig)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
+def kubectl(local: ClusterSettings) -> Kubectl:
+    """Run kubectl on the local cluster."""
+    return kubectl_of(local)
 
 
 @pytest.fixture
-def apply(kubectl: Callable[..., str]) -> Apply:
+def apply(kubectl: Kubectl) -> Apply:
     """Creates an object of the cluster."""
 
     def run(document: dict[str, Any]) -> None:

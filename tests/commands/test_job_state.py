@@ -5,27 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 
 from commands.monitor.job_state import CUSTOM_KINDS, job_state, why_queued
 from commands.monitor.pod_state import latest_by_place, pod_state
 from tests.components.rendered_jobs import pod_templates
-from tests.golden.manifests import FOLDER
+from tests.golden.manifests import examples, manifests
 
 START, END = "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z"
-FILES = {
-    "PyTorchJob": "digits.pytorch-job.yaml",
-    "MPIJob": "digits.mpi-job.yaml",
-    "MXJob": "script.mx-job.yaml",
-    "JobSet": "slices.jobset.yaml",
-    "TrainJob": "digits.train-job.yaml",
+EXAMPLES = {
+    "PyTorchJob": "digits.pytorch-job",
+    "MPIJob": "digits.mpi-job",
+    "MXJob": "script.mx-job",
+    "JobSet": "slices.jobset",
+    "TrainJob": "digits.train-job",
 }
 HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2}
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
     """A job of some kind with conditions, the older ones first."""
-    found = next(each for each in yaml.safe_load_all((FOLDER / FILES[kind]).read_text()) if each["kind"] == kind)
+    found = next(each for each in manifests(*examples()[EXAMPLES[kind]]) if each["kind"] == kind)
     found["metadata"] |= {"uid": "u", "creationTimestamp": START}
     found["status"] = {
         "conditions": [
@@ -38,10 +37,10 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
 
 
 def test_every_kind_of_the_api_is_known() -> None:
-    assert set(CUSTOM_KINDS) == set(FILES)
+    assert set(CUSTOM_KINDS) == set(EXAMPLES)
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", EXAMPLES)
 def test_states(kind: str) -> None:
     name, resource = CUSTOM_KINDS[kind]
     new = job_state(job(kind))
@@ -57,7 +56,7 @@ def test_states(kind: str) -> None:
 QUEUED = {"kueue.x-k8s.io/queue-name": "research"}
 
 
-@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("kind", EXAMPLES)
 def test_a_job_that_its_queue_has_not_admitted(kind: str) -> None:
     waiting = job(kind, ("Suspended", "True"))
     waiting["metadata"]["labels"] |= QUEUED
@@ -89,10 +88,10 @@ def test_a_set_runs_while_a_job_of_it_does() -> None:
     assert job_state(job("TrainJob", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 
 
-def pod(file: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
+def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
     """A pod of a golden job, with what its operator adds."""
-    objects = list(yaml.safe_load_all((FOLDER / file).read_text()))
-    template = next(each for place, each in pod_templates(objects).items() if path in place)
+    templates = pod_templates(manifests(*examples()[example]))
+    template = next(each for place, each in templates.items() if path in place)
     template["metadata"] |= {"name": "p", "uid": str(labels), "creationTimestamp": START}
     template["metadata"]["labels"] |= labels
     template["spec"]["containers"][0]["env"] += [{"name": name, "value": text} for name, text in environment.items()]
@@ -103,23 +102,23 @@ REPLICA = "training.kubeflow.org/replica-index"
 
 
 def test_ranks_of_a_pytorch_job() -> None:
-    file = "every-key.pytorch-job.yaml"
-    master = pod_state(pod(file, "Master", {REPLICA: "0"}, {"PET_NODE_RANK": "0"}))
-    worker = pod_state(pod(file, "Worker", {REPLICA: "1"}, {"PET_NODE_RANK": "2"}))
+    example = "every-key.pytorch-job"
+    master = pod_state(pod(example, "Master", {REPLICA: "0"}, {"PET_NODE_RANK": "0"}))
+    worker = pod_state(pod(example, "Worker", {REPLICA: "1"}, {"PET_NODE_RANK": "2"}))
     assert (master.label, worker.label, worker.role) == ("0-1", "4-5", "worker")
 
 
 def test_roles_without_ranks_come_last() -> None:
-    file = "script.mx-job.yaml"
+    example = "script.mx-job"
     pods = [
-        pod_state(pod(file, role.capitalize(), {REPLICA: index, "r": role}, {}))
+        pod_state(pod(example, role.capitalize(), {REPLICA: index, "r": role}, {}))
         for role, index in (("server", "0"), ("scheduler", "0"), ("worker", "1"), ("worker", "0"))
     ]
     assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
-    assert pod_state(pod("digits.mpi-job.yaml", "Launcher", {}, {})).label == "launcher"
+    assert pod_state(pod("digits.mpi-job", "Launcher", {}, {})).label == "launcher"
 
 
 def test_hosts_of_slices_are_counted_through() -> None:
     labels = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
     index = {"batch.kubernetes.io/job-completion-index": "3"}
-    assert pod_state(pod("slices.jobset.yaml", "JobSet", {**labels, **index}, {})).index == 7
+    assert pod_state(pod("slices.jobset", "JobSet", {**labels, **index}, {})).index == 7

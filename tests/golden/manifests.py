@@ -1,4 +1,8 @@
-"""The examples and the manifests that they become: `<example>.<kind>.yaml` beside this file."""
+"""The examples and their manifests.
+
+`<example>.<kind>.yaml` has the manifests of an example in full. `<kind>.diff` has those of the kind's other examples as
+differences from an example that is similar.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,9 @@ import yaml
 from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from stack.config import load_file
+from infra.room.pool_room import PoolRoom
+from stack_config import load_file
+from tests.golden.differences import difference
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import KINDS
@@ -173,8 +179,40 @@ def queues_engine() -> RecordingEngine:
     return run(program)
 
 
-def goldens() -> dict[Path, str]:
-    """What each golden file must say."""
+WHOLE = {
+    *(f"digits.{kind}" for kind in get_args(JobKind) if RULES[kind].recipes),
+    "script.mx-job",
+    "every-key.indexed-job",
+    "elastic.pytorch-job",
+    "elastic.indexed-job",
+    "etcd.indexed-job",
+    "tpu.jobset",
+    "queues",
+}
+"""Manifests that are kept in full: one of each kind, and those that share little with it."""
+BASES = {"slices": "tpu", "script": "every-key", "gpus": "script", "alone": "script", "chips": "tpu"}
+"""Examples that are compared with another one than `digits` of their kind."""
+
+
+def rendered() -> dict[str, list[dict[str, Any]]]:
+    """Return the manifests of each example and of the queues, by name."""
     found = {example: manifests(spec, placement) for example, (spec, placement) in examples().items()}
-    found["queues"] = queues_engine().manifests()
-    return {FOLDER / f"{name}.yaml": yaml.safe_dump_all(each, sort_keys=True) for name, each in found.items()}
+    return {**found, "queues": queues_engine().manifests()}
+
+
+def kept() -> set[Path]:
+    """Return the golden files that exist."""
+    return {*FOLDER.glob("*.yaml"), *FOLDER.glob("*.diff")}
+
+
+def goldens() -> dict[Path, str]:
+    """Return the text of each golden file."""
+    found = rendered()
+    texts = {FOLDER / f"{name}.yaml": yaml.safe_dump_all(found[name], sort_keys=True) for name in WHOLE}
+    for name in sorted(found.keys() - WHOLE):
+        example, _, kind = name.partition(".")
+        base = f"{BASES.get(example, 'digits')}.{kind}"
+        lines = [f"--- {base}", f"+++ {name}", *difference(found[base], found[name]), ""]
+        path = FOLDER / f"{kind}.diff"
+        texts[path] = texts.get(path, "") + "\n".join(lines)
+    return texts

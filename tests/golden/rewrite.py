@@ -1,14 +1,14 @@
-"""`python -m tests.golden.rewrite` writes every golden file anew, and removes those that have no example any more."""
+"""`python -m tests.golden.rewrite` writes every golden file again and removes those without an example."""
 
 from __future__ import annotations
 
-from tests.golden.manifests import FOLDER, goldens
+from tests.golden.manifests import goldens, kept
 
 
 def main() -> None:
     """Rewrite the files that differ and name them."""
     wanted = goldens()
-    for path in FOLDER.glob("*.yaml"):
+    for path in kept():
         if path not in wanted:
             path.unlink()
             print(f"removed {path.name}")

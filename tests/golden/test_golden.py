@@ -1,4 +1,4 @@
-"""Each example becomes exactly the manifests that are kept beside this file."""
+"""Each example becomes exactly the manifests that the golden files say."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.golden.manifests import FOLDER, examples, goldens
+from tests.golden.differences import difference
+from tests.golden.manifests import WHOLE, examples, goldens, kept, rendered
 from workloads.refusals.conflicts import conflicts
 
 
@@ -16,18 +17,46 @@ def wanted() -> dict[Path, str]:
     return goldens()
 
 
-def test_there_is_a_file_for_each_example_and_no_other(wanted: dict[Path, str]) -> None:
-    assert set(FOLDER.glob("*.yaml")) == set(wanted), "run `make golden` and read the difference"
+def test_golden_files_are_those_of_the_examples(wanted: dict[Path, str]) -> None:
+    assert kept() == set(wanted), "run `make golden` and read the difference"
 
 
 def test_manifests_are_as_kept(wanted: dict[Path, str]) -> None:
     for path, text in wanted.items():
-        kept = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-        assert list(yaml.safe_load_all(text)) == kept, f"{path.name}: run `make golden` and read the difference"
-        assert path.read_text(encoding="utf-8") == text
+        kept_text = path.read_text(encoding="utf-8")
+        if path.suffix == ".yaml":
+            same = list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(kept_text))
+            assert same, f"{path.name}: run `make golden` and read the difference"
+        assert text == kept_text, f"{path.name}: run `make golden` and read the difference"
 
 
-def test_every_example_is_a_job_that_can_be(wanted: dict[Path, str]) -> None:
-    assert {path.stem for path in wanted} == {*examples(), "queues"}
+def test_every_example_is_kept_once(wanted: dict[Path, str]) -> None:
+    compared = [line[4:] for text in wanted.values() for line in text.splitlines() if line.startswith("+++ ")]
+    assert sorted([*compared, *WHOLE]) == sorted({*examples(), "queues"}) == sorted(rendered())
+
+
+def test_every_example_passes_validation() -> None:
     for name, (spec, _) in examples().items():
         assert conflicts(spec) == [], name
+
+
+OLD = [{"kind": "Pod", "spec": {"containers": [{"name": "main", "args": ["a", "b"], "env": [{"name": "A"}]}]}}]
+
+
+@pytest.mark.parametrize(
+    ("container", "lines"),
+    [
+        ({"name": "main", "args": ["b", "a"], "env": [{"name": "A"}]}, ["+args[]: 'b'", "-args[]: 'b'"]),
+        ({"name": "main", "args": ["a", "b"], "env": [{"name": "A", "value": ""}]}, ["+env[A].value: ''"]),
+        ({"name": "main", "args": ["a", "b"], "env": [{"value": "A"}]}, ["+env[0].value: 'A'"]),
+        ({"name": "main", "args": ["a", "b", 1], "env": [{"name": "A"}]}, [" args[]: 'b'", "+args[]: 1"]),
+        ({"name": "main", "args": ["a", "b"], "env": []}, ["-env[A]: {}", "+env: []"]),
+    ],
+)
+def test_difference_has_each_change_of_a_container(container: dict[str, object], lines: list[str]) -> None:
+    found = list(difference(OLD, [{"kind": "Pod", "spec": {"containers": [container]}}]))
+    assert {"@@ Pod.spec.containers[main] @@", *lines} <= set(found)
+
+
+def test_difference_of_the_same_manifests_is_empty() -> None:
+    assert list(difference(OLD, OLD)) == []

@@ -19,8 +19,7 @@ from trainer.data.sampler import EpochSampler
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
-WEIGHT, MOMENT, RANDOM = "model.0.weight", "optimizer.exp_avg.0.weight", "random.0"
-ENDLESS = {"dtype": "float32", "size": [2**60], "chunks": []}
+WEIGHT, RANDOM = "model.0.weight", "random.0"
 Manifest = dict[str, Any]
 
 
@@ -51,39 +50,12 @@ def chunk(name: str, **changes: object) -> Callable[[Manifest], None]:
     return lambda manifest: manifest["tensors"][name]["chunks"][0].update(changes)
 
 
-def fact(**changes: object) -> Callable[[Manifest], None]:
-    """Change facts."""
-    return lambda manifest: manifest["facts"].update(changes)
-
-
-def place(**changes: object) -> Callable[[Manifest], None]:
-    """Change the sampler's state."""
-    return lambda manifest: manifest["facts"]["sampler"].update(changes)
-
-
 WRONG: dict[str, tuple[Callable[[Manifest], object], str]] = {
     "no part": (tensor(WEIGHT, chunks=[]), "the parts of model.0.weight have 0 numbers, not 12"),
-    "a part outside": (chunk(WEIGHT, offsets=[5, 5]), "a part of model.0.weight lies outside of it"),
-    "a part before": (chunk(WEIGHT, offsets=[-1, 0]), "a part of model.0.weight lies outside of it"),
     "a part of fewer": (chunk(WEIGHT, sizes=[1, 3]), "the parts of model.0.weight have 3 numbers, not 12"),
-    "a part of no dimension": (chunk(WEIGHT, offsets=[]), "a part of model.0.weight lies outside of it"),
-    "a start in words": (chunk(WEIGHT, start=None), "the manifest is invalid: TypeError"),
-    "a start before": (chunk(WEIGHT, start=-5), "a part of model.0.weight starts before its file, at -5"),
-    "a length without end": (chunk(WEIGHT, bytes=10**15), "has 12 numbers in 1000000000000000 bytes"),
-    "wider weights": (tensor(WEIGHT, dtype="float64"), "has 12 numbers in 48 bytes"),
     "whole weights": (tensor(WEIGHT, dtype="int32"), "0.weight has another shape or type, or is missing"),
-    "weights without end": (tensor(WEIGHT, **ENDLESS), "the parts of model.0.weight have 0 numbers"),
-    "whole moments": (tensor(MOMENT, dtype="int32"), "the optimiser's exp_avg of 0.weight has another shape or type"),
-    "moments of one weight": (lambda found: found["tensors"].pop(MOMENT), "exp_avg of 0.weight is missing"),
     "signed random numbers": (tensor(RANDOM, dtype="int8"), "of rank 0 do not belong to this version of torch"),
-    "a step in words": (fact(step="two"), "its step is 'two'"),
-    "no ranks": (fact(world=None), "its world is None"),
-    "began in words": (fact(began="yesterday"), "its began is 'yesterday'"),
-    "useful without end": (fact(useful_seconds=float("inf")), "its useful_seconds is inf"),
-    "no place": (fact(sampler=[]), "the manifest is invalid: TypeError"),
-    "between two samples": (place(position=1.5), "its position is 1.5"),
-    "before the first epoch": (place(epoch=-1), "its epoch is -1"),
-    "a seed without end": (place(seed=10**30), f"its seed is {10**30}"),
+    "another model": (lambda found: found["facts"].update(signature="large/sgd"), "it belongs to large/sgd"),
 }
 
 

@@ -11,36 +11,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.model_names import names
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
 from trainer.data.datasets import GeneratedImages
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
-from workloads.trainer_flags import models
+from trainer.flag_table import TARGET, flag_table
 
 PROJECT = Path(__file__).resolve().parents[2]
-FROZEN = Path(__file__).parent / "command_line.txt"
-
-
-def surface() -> str:
-    """Every flag of every recipe with its type and default, one per line."""
-    lines = []
-    for config in (DigitsConfig, ImagenetConfig):
-        recipe = config.__name__.removesuffix("Config").lower()
-        for field in dataclasses.fields(config):
-            default = "(environment)" if field.default is dataclasses.MISSING else repr(field.default)
-            lines.append(f"{recipe} --{field.name.replace('_', '-')} {field.type} = {default}")
-    return "\n".join(lines) + "\n"
 
 
 def test_command_line_is_frozen() -> None:
-    assert surface() == FROZEN.read_text(encoding="ascii"), (
-        "the trainer's flags changed: jobs that people wrote depend on them. Say so in CHANGELOG.md, and write the new "
-        f"ones with `python -m tests.trainer.test_config > {FROZEN.relative_to(PROJECT)}`"
+    assert flag_table() == TARGET.read_text(encoding="ascii"), (
+        "the trainer's flags changed: jobs that people wrote depend on them. Name the change in CHANGELOG.md and run "
+        "`python -m trainer.flag_table`"
     )
-
-
-def test_models_of_stack_settings_equal_models_of_trainer() -> None:
-    assert models() == frozenset(names()), "run `python -m tests.trainer.model_names`"
 
 
 def test_flags_are_parsed_in_the_form_of_jobs() -> None:
@@ -162,10 +145,6 @@ def test_invalid_flag_ends_process_with_its_exit_code() -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("error: epochs is 0")
     assert "Traceback" not in done.stderr
-
-
-if __name__ == "__main__":
-    print(surface(), end="")
 
 
 def test_steps_per_epoch_beyond_sample_limit_is_rejected() -> None:

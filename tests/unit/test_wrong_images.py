@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER
-from stack.config import StackConfig, parse
-from stack.validation import contradictions
+from infra.image.own_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from stack_config import StackConfig, parse
+from stack_rules import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
-from workloads.refusals.image_files import data_folders, python_files
+from workloads.refusals.image_files import PROJECT, data_folders, python_files
 from workloads.refusals.images import CONTENTS
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
@@ -207,8 +207,22 @@ def test_it_is_known_of_every_image_what_is_in_it() -> None:
     assert CONTENTS.keys() == {TRAINER, *OWN_IMAGES}
 
 
-def test_it_is_known_of_every_image_which_files_its_build_makes() -> None:
-    assert python_files("etcd") == frozenset()
+@pytest.mark.parametrize("name", [TRAINER, *OWN_IMAGES])
+def test_dockerfile_copies_the_sources_and_data_of_its_image(name: str) -> None:
+    image = OWN_IMAGES.get(name, TRAINER_IMAGE)
+    lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
+    copied = {
+        line for line in lines if line.startswith("COPY ") and not line.startswith(("COPY --", "COPY trainer/req"))
+    }
+    digits = {"COPY digits digits"} if "digits" in image.data else set()
+    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits
+    made = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
+    assert made == image.data - {"digits"}
+    assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
+
+
+def test_files_of_images_are_those_of_the_checkout() -> None:
+    assert python_files("etcd") == data_folders("etcd") == frozenset()
     assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):

@@ -52,7 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no name": (without("name"), ("jobs[0].name: is missing", "add `name: digits`")),
     "unknown recipe": (job(recipe="digit"), ('jobs[0].recipe = "digit":', "write one of digits, imagenet")),
     "unknown kind": (job(kind="job"), ('jobs[0].kind = "job":', "write one of indexed-job, pytorch-job, mpi-job")),
-    "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "remove it", "repeat the training")),
+    "time to live": (job(time_to_live=60), ("jobs[0].time_to_live = 60:", "unknown key; remove it")),
     "misspelt key": (job(host=2), ("jobs[0].host = 2: unknown key; write hosts", "allowed here: name, kind")),
     "key of torchrun": (job(nproc_per_node=2), ("jobs[0].nproc_per_node = 2: unknown key; write processes_per_host",)),
     "key of Kubernetes": (job(replicas=2), ("jobs[0].replicas = 2: unknown key; write hosts",)),

@@ -95,24 +95,9 @@ def read_metadata(manifest: dict[str, Any]) -> Metadata:
         ]
         properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
         tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        _check_parts(name, tensors[name])
+        covered, size = sum(prod(part.sizes) for part in chunks), prod(tensors[name].size)
+        if covered != size:
+            raise ValueError(f"the parts of {name} have {covered} numbers, not {size}")
         for part, chunk in zip(chunks, found["chunks"], strict=True):
-            place = {**chunk, "start": int(chunk["start"]), "bytes": int(chunk["bytes"])}
-            if place["start"] < 0:
-                raise ValueError(f"a part of {name} starts before its file, at {place['start']}")
-            if place["bytes"] != prod(part.sizes) * properties.dtype.itemsize:
-                raise ValueError(f"a part of {name} has {prod(part.sizes)} numbers in {place['bytes']} bytes")
-            places[MetadataIndex(name, part.offsets)] = place
+            places[MetadataIndex(name, part.offsets)] = chunk
     return Metadata(tensors, storage_data=places)
-
-
-def _check_parts(name: str, tensor: TensorStorageMetadata) -> None:
-    """Raise ValueError if chunks lie outside their tensor or do not cover it."""
-    for part in tensor.chunks:
-        edges = zip(part.offsets, part.sizes, tensor.size, strict=False)
-        inside = all(0 <= offset <= offset + length <= size for offset, length, size in edges)
-        if not inside or not len(part.offsets) == len(part.sizes) == len(tensor.size):
-            raise ValueError(f"a part of {name} lies outside of it")
-    found, needed = sum(prod(part.sizes) for part in tensor.chunks), prod(tensor.size)
-    if found != needed:
-        raise ValueError(f"the parts of {name} have {found} numbers, not {needed}")

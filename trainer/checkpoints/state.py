@@ -13,12 +13,10 @@ from trainer.checkpoints.copies import Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
-COUNTS = ("step", "world")
-MEASURES = ("test_accuracy", "best_accuracy", "began", "useful_seconds")
-REQUIRED_FACTS = frozenset(("signature", "sampler", *COUNTS, *MEASURES))
-"""Required values of a checkpoint that are not tensors: a signature, the sampler's place, counts and finite numbers."""
-MAX_NUMBER = 2**42
-"""Upper bound of all these numbers. Epoch seeds that are computed from it fit in 64 bits."""
+REQUIRED_FACTS = frozenset(
+    ("signature", "sampler", "step", "world", "test_accuracy", "best_accuracy", "began", "useful_seconds")
+)
+"""Required values of a checkpoint that are not tensors."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """Prefixes of tensor names in a checkpoint. The rank's number follows the last two."""
 
@@ -92,8 +90,6 @@ class RunState:
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
-        for name in (*COUNTS, *MEASURES):
-            _check_number(name, saved.facts[name], whole=name in COUNTS)
         own = {MODEL + name: _shape_and_type(tensor) for name, tensor in self.model.state_dict().items()}
         saved_tensors = {
             name: _shape_and_type(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)
@@ -103,30 +99,9 @@ class RunState:
         )
         if different:
             raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
-        self._check_optimizer(_with_prefix(OPTIMIZER, saved.tensors))
         for name, tensor in _with_prefix(RANDOM, saved.tensors).items():
             if _shape_and_type(tensor) != _shape_and_type(torch.get_rng_state()):
                 raise ValueError(f"the random numbers of rank {name} do not belong to this version of torch")
-        place = saved.facts["sampler"]
-        for name in place:
-            _check_number(name, place[name], whole=True)
-        if place["position"] > place["num_samples"] or not place["num_samples"]:
-            raise ValueError(f"{place} is not a place in the data")
-
-    def _check_optimizer(self, tensors: Tensors) -> None:
-        """Raise ValueError for an invalid optimiser state. It must have the same keys for every updated weight."""
-        weights = dict(self.model.named_parameters())
-        keys: dict[str, set[str]] = {}
-        for name, tensor in tensors.items():
-            key, _, weight = name.partition(".")
-            if weight not in weights:
-                raise ValueError(f"it has an optimiser state of {weight}, which is not a weight")
-            if _shape_and_type(tensor) not in (_shape_and_type(weights[weight]), _shape_and_type(torch.zeros(()))):
-                raise ValueError(f"the optimiser's {key} of {weight} has another shape or type")
-            keys.setdefault(weight, set()).add(key)
-        for weight, found in keys.items():
-            if missing := set().union(*keys.values()) - found:
-                raise ValueError(f"the optimiser's {min(missing)} of {weight} is missing")
 
     @torch.no_grad()
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
@@ -171,9 +146,3 @@ def _with_prefix(start: str, tensors: Tensors) -> Tensors:
 
 def _shape_and_type(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
     return tensor.shape, tensor.dtype
-
-
-def _check_number(name: str, value: object, *, whole: bool) -> None:
-    """Raise ValueError for a number outside the range of this value."""
-    if not isinstance(value, int if whole else int | float) or not 0 <= value <= MAX_NUMBER:
-        raise ValueError(f"its {name} is {value!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import MappingProxyType
 
 from settings.problem import Problem
 from workloads.spec import JobSpec
@@ -13,8 +12,6 @@ OF_REAL_IMAGES = ("data_dir", "stream", "cache_dir")
 OF_MADE_UP_IMAGES = ("steps_per_epoch", "test_steps")
 IN_A_BUCKET = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
 """Flags, and of a choice what it says, of that which is written into the bucket and nowhere else."""
-BATCH_SIZES = MappingProxyType({"digits": 64, "imagenet": 128})
-"""Recipe -> samples that a rank takes a step where nothing is said."""
 
 
 def idle_flags(spec: JobSpec) -> Iterator[Problem]:
@@ -24,7 +21,7 @@ def idle_flags(spec: JobSpec) -> Iterator[Problem]:
     if "fake_data" in FLAGS[spec.recipe]:
         yield from _of_images(spec)
     yield from _without_a_bucket(spec)
-    batch_size = value_of(spec.recipe, spec.flags, "batch_size") or BATCH_SIZES[spec.recipe]
+    batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
     if _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size):
         yield _problem(
             "job.accumulate.above_batch",

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER
-from settings.problem import UNDEFINED, Problem
+from infra.image.own_images import OWN_IMAGES, TRAINER, WORK_FOLDER
+from infra.settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.refusals.folders import written
-from workloads.refusals.image_files import OF_PACKAGES, PROJECT, WORK_FOLDER, data_folders, in_image, python_files
+from workloads.refusals.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 from workloads.user_script import is_here, remedy
@@ -80,7 +80,7 @@ def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
     script = posixpath.normpath(in_image(spec.script or ""))
     known = python_files(name)
     # A file of the checkout is said to be one, with its path from there, when it is looked for.
-    there = script in known or is_below(script, BUCKET_PATH, *OF_PACKAGES)
+    there = script in known or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
     if spec.script and not is_here(spec.script) and not there and not remedy(spec.script, PROJECT):
         meant = sorted(known) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         near = get_close_matches(script, meant, n=1, cutoff=0.85)

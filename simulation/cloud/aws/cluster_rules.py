@@ -101,14 +101,6 @@ def eks_cluster_name(inputs: Properties) -> Found:
         yield "name", f"{name!r} must be 1 to 100 letters, digits, '-' and '_', first a letter or digit"
 
 
-@rule("https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html")
-def eks_version(inputs: Properties) -> Found:
-    """Require a minor version."""
-    version = inputs.get("version")
-    if isinstance(version, str) and not re.fullmatch(r"1\.\d\d", version):
-        yield "version", f"{version!r} must be a minor version such as 1.34"
-
-
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/control-plane-logs.html")
 def log_types(inputs: Properties) -> Found:
     """Require log types that exist."""
@@ -220,14 +212,6 @@ def scaling(inputs: Properties) -> Found:
         yield "scalingConfig.maxSize", "must be at least 1"
 
 
-@rule("https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html")
-def instance_type(inputs: Properties) -> Found:
-    """Require instance types that exist."""
-    for name in inputs.get("instanceTypes") or []:
-        if isinstance(name, str) and name not in EC2_MACHINES:
-            yield "instanceTypes", f"{name!r} is not an instance type that the rehearsal knows"
-
-
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/ml-eks-optimized-ami.html")
 def image_has_drivers(inputs: Properties) -> Found:
     """Require an image with NVIDIA's driver for GPU instances, and only for them."""
@@ -316,7 +300,6 @@ def access_entry(inputs: Properties) -> Found:
 
 CLUSTER_RULES = (
     eks_cluster_name,
-    eks_version,
     log_types,
     has_an_endpoint,
     subnets_in_two_zones,
@@ -327,7 +310,6 @@ CLUSTER_RULES = (
 GROUP_RULES = (
     node_group_name,
     scaling,
-    instance_type,
     image_has_drivers,
     disk_is_in_the_template,
     fabric_on_type_and_zone,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from infra.hardware import zones as zone_facts
-from infra.hardware.gce import gce_machine, gpus_on
+from infra.hardware.gce import gpus_on
 from infra.hardware.gpus import GPUS
 from simulation.cloud.findings import Found, admission, at, rule
 from simulation.cloud.gcp.cluster_rules import NAME
@@ -24,25 +23,6 @@ def node_pool_name(inputs: Properties) -> Found:
         yield "name", f"{name!r} must be 1 to 40 lower-case letters, digits and '-', first a letter"
 
 
-@rule("https://cloud.google.com/compute/docs/machine-resource")
-def machine_type(inputs: Properties) -> Found:
-    """Require a machine type that exists."""
-    name = at(inputs, "nodeConfig.machineType")
-    if isinstance(name, str):
-        try:
-            gce_machine(name)
-        except ValueError as error:
-            yield "nodeConfig.machineType", f"{name!r} {error}"
-
-
-@rule("https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig")
-def boot_disk(inputs: Properties) -> Found:
-    """Require at least 15 GB, the minimum of GKE from version 1.36 on."""
-    size = at(inputs, "nodeConfig.diskSizeGb")
-    if isinstance(size, int) and size < 15:
-        yield "nodeConfig.diskSizeGb", f"{size} must be at least 15"
-
-
 @rule("https://cloud.google.com/compute/docs/gpus")
 def gpus_on_machine(inputs: Properties) -> Found:
     """Require a GPU model and count that the machine type supports."""
@@ -59,16 +39,6 @@ def gpus_on_machine(inputs: Properties) -> Found:
         yield where, str(error)
 
 
-@rule("https://cloud.google.com/compute/docs/gpus/gpu-regions-zones")
-def gpu_in_zone(inputs: Properties) -> Found:
-    """Require zones that have the GPU."""
-    gpu, _ = gpus_of(inputs)
-    known = zone_facts.GPU_ZONES.get(gpu or "")
-    for zone in zones_of(inputs) if known and inputs.get("location") else []:
-        if known and zone not in known:
-            yield "nodeLocations", f"{zone} has no {gpu}; zones with it: {', '.join(sorted(known))}"
-
-
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#create")
 def gpu_driver_version(inputs: Properties) -> Found:
     """Require a driver setting for GPUs.
@@ -82,18 +52,6 @@ def gpu_driver_version(inputs: Properties) -> Found:
     version = at(inputs, f"nodeConfig.guestAccelerators.{where}")
     if version not in ("DEFAULT", "LATEST", "INSTALLATION_DISABLED"):
         yield f"nodeConfig.guestAccelerators[0].{where}", "must be DEFAULT, LATEST or INSTALLATION_DISABLED"
-
-
-@rule("https://cloud.google.com/tpu/docs/regions-zones")
-def tpu_in_zone(inputs: Properties) -> Found:
-    """Require zones that have the TPU generation."""
-    machine = machine_of(inputs)
-    if machine is None or not machine.tpu_chips or not inputs.get("location"):
-        return
-    known = zone_facts.TPU_ZONES[machine.family]
-    for zone in zones_of(inputs):
-        if zone not in known:
-            yield "nodeLocations", f"{zone} has no TPU {machine.family}; zones with it: {', '.join(sorted(known))}"
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus")
@@ -182,10 +140,6 @@ def flex_start(inputs: Properties) -> Found:
     if at(inputs, "management.autoRepair") is not False:
         yield "management.autoRepair", "must be false with flex-start"
     if machine is not None and machine.tpu_chips:
-        known = zone_facts.TPU_FLEX_START_ZONES.get(machine.family, frozenset())
-        for zone in zones_of(inputs):
-            if zone not in known:
-                yield "nodeConfig.flexStart", f"{zone} has no flex-start of TPU {machine.family}"
         if queued:
             yield "queuedProvisioning", "supports GPUs only: TPU pools use flex-start without a queue"
     elif machine is not None and gpus_of(inputs)[0] is None:
@@ -235,12 +189,8 @@ def _addresses(inputs: Properties) -> int:
 
 RULES = (
     node_pool_name,
-    machine_type,
-    boot_disk,
     gpus_on_machine,
-    gpu_in_zone,
     gpu_driver_version,
-    tpu_in_zone,
     tpu_topology,
     slice_is_whole,
     compact_placement,

@@ -1,0 +1,57 @@
+"""Differences between manifests, one line a value, as a unified diff without line numbers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+_PARENT = re.compile(r".*(?:containers\[[^]]+\]|\bspec|\bmetadata)(?=\.)|[^.]+")
+"""The path of the innermost container, spec or metadata; of the object where there is none."""
+
+
+def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines that turn old manifests into new ones, under the path that they share.
+
+    A line of context gives the place of an insertion. Line numbers would change with every edit of a whole file.
+    """
+    before, after, shown = list(_lines(old)), list(_lines(new)), ""
+    for tag, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        context = before[max(first - 1, 0) : first] if tag == "insert" else []
+        signed = [(" ", *line) for line in context]
+        signed += [("-", *line) for line in before[first:last]] + [("+", *line) for line in after[start:end]]
+        for parent in dict.fromkeys(parent for _, parent, _ in signed):
+            if parent != shown:
+                yield f"@@ {parent} @@"
+                shown = parent
+            yield from (f"{sign}{line}" for sign, its_parent, line in signed if its_parent == parent)
+
+
+def _lines(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield each value of the manifests as the path of its parent and a line with the rest."""
+    for manifest in manifests:
+        for path, value in _values(manifest, manifest["kind"]):
+            match = _PARENT.match(path)
+            assert match is not None, path
+            yield match[0], f"{path[match.end() + 1 :]}: {value!r}"
+
+
+def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield each scalar with its path, in which entries of lists have their names or else their positions."""
+    if isinstance(value, dict) and value:
+        for key in sorted(value):
+            yield from _values(value[key], f"{path}.{key}")
+    elif isinstance(value, list) and value:
+        for position, entry in enumerate(value):
+            if not isinstance(entry, dict):
+                yield f"{path}[]", entry
+            elif "name" not in entry:
+                yield from _values(entry, f"{path}[{position}]")
+            else:
+                rest = {key: item for key, item in entry.items() if key != "name"}
+                yield from _values(rest, f"{path}[{entry['name']}]")
+    else:
+        yield path, value
