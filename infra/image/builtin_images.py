@@ -15,9 +15,9 @@ class OwnImage:
     folder: str
     """Folder of the sources, relative to the project."""
     dockerfile: str
-    """Its Dockerfile, in the project."""
+    """Path of the Dockerfile, relative to the project."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Files and folders of the project -> their places below WORK_FOLDER."""
+    """Files and folders of the project -> their paths below WORK_FOLDER."""
     data: frozenset[str] = frozenset({"digits"})
     """Folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class OwnImage:
 BUILT_HERE = "trainyard.local/"
 """Name prefix of the images that platform `local` builds. No registry has them."""
 TRAINER = "trainer"
-"""The image of jobs that name none."""
+"""Image of jobs that do not set `image`."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")
 """Working directory of the images."""
 TRAINER_IMAGE = OwnImage(

@@ -16,8 +16,7 @@ import yaml
 from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity
 from infra.naming import POOL_LABEL
-from infra.room.pool_room import PoolRoom
-from stack_config import load_file
+from stack.config import load_file
 from tests.golden.differences import difference
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
@@ -180,7 +179,7 @@ def queues_engine() -> RecordingEngine:
 
 
 WHOLE = {
-    *(f"digits.{kind}" for kind in get_args(JobKind) if RULES[kind].recipes),
+    *(f"digits.{kind}" for kind in get_args(JobKind) if KINDS[kind].runs_recipes),
     "script.mx-job",
     "every-key.indexed-job",
     "elastic.pytorch-job",

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.image.own_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
-from stack_config import StackConfig, parse
-from stack_rules import contradictions
+from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from stack.config import StackConfig, parse
+from stack.validation import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
 from workloads.refusals.image_files import PROJECT, data_folders, python_files
 from workloads.refusals.images import CONTENTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path, PurePosixPath
 
-from infra.image.own_images import OWN_IMAGES, TRAINER_IMAGE, WORK_FOLDER
+from infra.image.builtin_images import OWN_IMAGES, TRAINER_IMAGE, WORK_FOLDER
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")

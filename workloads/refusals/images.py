@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from infra.image.own_images import OWN_IMAGES, TRAINER, WORK_FOLDER
-from infra.settings.problem import UNDEFINED, Problem
+from infra.image.builtin_images import OWN_IMAGES, TRAINER, WORK_FOLDER
+from settings.problem import UNDEFINED, Problem
 from workloads.command import uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
