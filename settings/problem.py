@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_core import PydanticUndefined
 
-from settings.clear_secrets import is_in
+from settings.secret_scan import is_in
 
 LONGEST_VALUE = 60
 """Characters of a value that a line shows."""

@@ -112,13 +112,13 @@ def load_file(path: Path) -> StackConfig:
     Raises ConfigError, or ValueError if the file is not a stack's file.
     """
     # The Pulumi program does not need it, because the engine passes the configuration.
-    from settings import yaml_text
+    from settings import yaml_loader
 
     text = _text(path)
     try:
-        document = yaml_text.document(text)
+        document = yaml_loader.document(text)
         written = _written(document)
-        content = yaml_text.values(document)
+        content = yaml_loader.values(document)
     except ConfigError:
         raise
     except ValueError as error:
@@ -172,17 +172,17 @@ def _text(path: Path) -> str:
 def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
     """Return the source text of each number in a file. Raises ConfigError if YAML changes a value."""
     # The Pulumi program does not need it, because the engine passes the configuration.
-    from settings import yaml_text
+    from settings import yaml_loader
 
     found = [
         each
-        for top, config in yaml_text.entries(document)
+        for top, config in yaml_loader.entries(document)
         if top == "config"
-        for key, node in yaml_text.entries(config)
+        for key, node in yaml_loader.entries(config)
         if _is_ours(key) or ":" not in key
-        for each in yaml_text.written(node, (key.rpartition(":")[2],))
+        for each in yaml_loader.written(node, (key.rpartition(":")[2],))
     ]
-    if problems := [problem for each in found if (problem := yaml_text.changed(each))]:
+    if problems := [problem for each in found if (problem := yaml_loader.changed(each))]:
         raise ConfigError(problems)
     return {each.path: each.text for each in found}
 

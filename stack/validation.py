@@ -8,15 +8,15 @@ from pathlib import Path
 from infra.cloud import Cloud
 from infra.hardware import this_machine
 from infra.make_command import make_command
-from settings.clear_secrets import in_variables, looks_random, shape
 from settings.problem import Problem
+from settings.secret_scan import in_variables, looks_random, shape
 from stack.placement import Jobs, shortage, without_room
 from workloads import user_script
-from workloads.refusals.buckets import bucket_conflicts
-from workloads.refusals.conflicts import conflicts
-from workloads.refusals.images import ImageOffer, image_conflicts
-from workloads.refusals.taken_names import shared
 from workloads.spec import JobSpec
+from workloads.validation.buckets import bucket_conflicts
+from workloads.validation.conflicts import conflicts
+from workloads.validation.images import ImageOffer, image_conflicts
+from workloads.validation.name_collisions import shared
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from settings.clear_secrets import shape
+from settings.secret_scan import shape
 from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from tests.golden.differences import difference
 from tests.golden.manifests import WHOLE, examples, goldens, kept, rendered
-from workloads.refusals.conflicts import conflicts
+from workloads.validation.conflicts import conflicts
 
 
 @pytest.fixture(scope="module")

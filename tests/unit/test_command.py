@@ -26,9 +26,9 @@ from workloads.command import (
 )
 from workloads.kinds.mpi_job import SSHD, launcher_command
 from workloads.objects import FINAL_EXIT_CODES, LEFT_EXIT_CODE, LOST_EXIT_CODES
-from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec, Recipe
 from workloads.topology import topology
+from workloads.validation.conflicts import conflicts
 
 
 def command(**changes: Any) -> Command:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from infra.naming import check_label
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
 from workloads.kinds import KINDS as ALL_KINDS
-from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobKind, JobSpec
+from workloads.validation.conflicts import conflicts
 
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 

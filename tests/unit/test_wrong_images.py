@@ -10,8 +10,8 @@ from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_
 from stack.config import StackConfig, parse
 from stack.validation import contradictions
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
-from workloads.refusals.image_files import PROJECT, data_folders, python_files
-from workloads.refusals.images import CONTENTS
+from workloads.validation.image_files import PROJECT, data_folders, python_files
+from workloads.validation.images import CONTENTS
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}

@@ -10,7 +10,7 @@ import pytest
 from stack import validation
 from stack.config import parse
 from tests.unit.refused import job, refusals
-from workloads.refusals import images
+from workloads.validation import images
 
 IN_IMAGE = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 

@@ -11,7 +11,7 @@ from stack import validation
 from stack.config import parse
 from tests.unit.cloud_settings import eks
 from tests.unit.refused import cloud, job, refusals
-from workloads.refusals import images
+from workloads.validation import images
 
 GKE = {"kind": "gke", "project": "some-project"}
 

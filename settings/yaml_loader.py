@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from settings.clear_secrets import is_in
 from settings.problem import Path, Problem
+from settings.secret_scan import is_in
 
 MOST_VALUES = 50_000
 """Values that a file may have, what its aliases stand for counted each time."""

@@ -8,8 +8,8 @@ import pytest
 
 from stack.config import parse
 from tests.unit.refused import cloud, job, refusals
-from workloads.refusals.conflicts import conflicts
 from workloads.spec import JobSpec
+from workloads.validation.conflicts import conflicts
 
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
 

@@ -14,7 +14,7 @@ IN_A_BUCKET = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"
 """Flags, and of a choice what it says, of that which is written into the bucket and nowhere else."""
 
 
-def idle_flags(spec: JobSpec) -> Iterator[Problem]:
+def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     """Return a problem for each such flag of a job with a recipe."""
     if spec.recipe is None:
         return

@@ -18,11 +18,11 @@ from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
 from workloads.pod_folders import BUCKET_PATH, is_below
-from workloads.refusals.folders import written
-from workloads.refusals.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 from workloads.user_script import is_here, remedy
+from workloads.validation.folders import written
+from workloads.validation.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 
 from infra.hardware import format_memory, parse_memory
 from infra.naming import LABEL_LIMIT
-from settings.clear_secrets import in_arguments, in_variables
 from settings.problem import UNDEFINED, Path, Problem
+from settings.secret_scan import in_arguments, in_variables
 from workloads.command import uses_torchrun
 from workloads.kinds import KINDS, kinds_where
-from workloads.refusals.devices import device_conflicts
-from workloads.refusals.folders import folder_conflicts
-from workloads.refusals.idle_flags import idle_flags
-from workloads.refusals.taken_variables import NO_SECRETS, taken
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
 from workloads.user_script import wrong_path
+from workloads.validation.devices import device_conflicts
+from workloads.validation.folders import folder_conflicts
+from workloads.validation.reserved_variables import NO_SECRETS, taken
+from workloads.validation.unused_flags import unused_flags
 
 LEAST_MEMORY = 200 * 2**20
 """What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
@@ -76,7 +76,7 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     if spec.on_xla and value_of(spec.recipe, spec.flags, "compile") is True:
         yield Problem("job.compile.on_xla", ("flags", "compile"), "XLA compiles every step by itself; remove it", True)
     if spec.image is None:
-        yield from idle_flags(spec)
+        yield from unused_flags(spec)
 
 
 def _torchrun(spec: JobSpec) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ FOLDERS_OF_ALL = ("checkpoints", "profiles")
 """What the trainer writes outside of a job's own folder of the bucket (trainer/bucket_layout.py)."""
 
 
-def taken_names(spec: JobSpec) -> Iterator[str]:
+def reserved_names(spec: JobSpec) -> Iterator[str]:
     """The job's own name, and each that is made of it."""
     yield spec.name
     for suffix in KINDS[spec.kind].child_suffixes(spec):
@@ -45,7 +45,7 @@ def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     owners: dict[str, int] = {}
     told = set[tuple[int, int]]()
     for index, job in enumerate(jobs):
-        for name in taken_names(job):
+        for name in reserved_names(job):
             other = owners.setdefault(name, index)
             if jobs[other].name != job.name and (index, other) not in told:
                 told.add((index, other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from settings.clear_secrets import shape
+from settings.secret_scan import shape
 from stack.config import parse
 from tests.unit.refused import cloud
 
