@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.capacity.offers import SYSTEM
-from infra.cloud import Cloud
+from infra.capacity.offers import SYSTEM, Offer
+from infra.cost import CostEstimate
 from stack.config import StackConfig
 from workloads.spec import JobSpec
 
@@ -81,49 +81,52 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def pools_for(cloud: Cloud, spec: JobSpec) -> dict[str, tuple[int, int]]:
+def pools_for(offers: Iterable[Offer], spec: JobSpec) -> dict[str, tuple[int, int]]:
     """Return the pools that suit a job's hosts, each with its number of nodes and the GPUs of a node."""
-    offers = [offer for offer in cloud.offers() if offer.pool != SYSTEM]
     return {
         offer.pool: (offer.nodes, offer.gpus)
         for offer in offers
-        if (offer.tpu == spec.tpu if spec.tpu else not offer.tpu and offer.gpu == spec.accelerator)
+        if offer.pool != SYSTEM
+        and (offer.tpu == spec.tpu if spec.tpu else not offer.tpu and offer.gpu == spec.accelerator)
     }
 
 
-def usd_per_hour(cloud: Cloud, spec: JobSpec) -> float | None:
+def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
     """Return the hourly cost of the job's hosts in the first suitable pool, or None if the pool has unpriced items.
 
     Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """
-    found = cloud.cost_estimate()
-    for pool, (nodes, gpus) in pools_for(cloud, spec).items():
-        if pool in found.incomplete():
+    for pool, (nodes, gpus) in pools.items():
+        if pool in estimate.incomplete():
             return None
         share = spec.accelerators / gpus if gpus else 1
-        return round(found.by_part()[pool].amount / nodes * spec.hosts * share, 4)
+        return round(estimate.by_part()[pool].amount / nodes * spec.hosts * share, 4)
     return None
 
 
 def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
     images = {spec.name: own_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
-    return {spec.name: {**run_record(config, spec), "image": images[spec.name]} for spec in config.jobs}
+    offers, estimate = config.cloud.offers(), config.cloud.cost_estimate()
+    return {
+        spec.name: {**run_record(config, spec, offers, estimate), "image": images[spec.name]} for spec in config.jobs
+    }
 
 
-def run_record(config: StackConfig, spec: JobSpec) -> dict[str, Any]:
-    """Return the record of a submitted job. The image and the job's result are added later."""
+def run_record(config: StackConfig, spec: JobSpec, offers: Sequence[Offer], estimate: CostEstimate) -> dict[str, Any]:
+    """Return the record of a submitted job on a platform's nodes. The image and the job's result are added later."""
     folder = spec.flags.get("job", spec.name)
+    pools = pools_for(offers, spec)
     return {
         "job": spec.name,
         **asdict(source_state()),
         "plan": plan_digest(config, spec),
-        "pools": sorted(pools_for(config.cloud, spec)),
+        "pools": sorted(pools),
         "bucket_prefix": folder,
         "checkpoints": f"checkpoints/{folder}",
         "profiles": f"profiles/{folder}",
         "wandb_run": spec.name if "WANDB_API_KEY" in spec.secrets else None,
         "accelerator": spec.accelerator,
         "chips": spec.accelerators * spec.hosts,
-        "usd_per_hour": usd_per_hour(config.cloud, spec),
+        "usd_per_hour": usd_per_hour(estimate, pools, spec),
     }

@@ -18,7 +18,7 @@ from commands.monitor.job_state import JobState
 from commands.run_record import WriteFailed, completed, write
 from commands.up import write_records
 from stack.config import parse
-from stack.run_record import plan_digest, run_record, source_state
+from stack.run_record import plan_digest, run_records, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
 
 OVER = JobState(
@@ -32,7 +32,7 @@ OVER = JobState(
 
 def test_a_record_says_what_a_job_ran_from() -> None:
     config = parse(STACK)
-    found = run_record(config, config.jobs[0])
+    found = run_records(config, "", {})[config.jobs[0].name]
     assert {key: found[key] for key in ("commit", "dirty", "diff_digest")} == asdict(source_state())
     assert (found["pools"], found["chips"]) == (["gpus"], 4)
     assert found["usd_per_hour"] == pytest.approx(0.906, abs=0.01)
@@ -85,9 +85,9 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
 
 def test_hosts_that_share_a_node_share_its_price() -> None:
     config = parse(STACK)
-    whole = run_record(config, config.jobs[0])["usd_per_hour"]
+    whole = run_records(config, "", {})[config.jobs[0].name]["usd_per_hour"]
     halves = parse(changed(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
-    found = run_record(halves, halves.jobs[0])
+    found = run_records(halves, "", {})[halves.jobs[0].name]
     assert found["chips"] == 2
     assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
 
@@ -106,14 +106,14 @@ def test_what_has_no_price_has_none_in_the_record() -> None:
     platform = {"kind": "eks", "pools": [{"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}]}
     job = {**JOB, "accelerator": "nvidia-h200-141gb", "accelerators_per_host": 8, "hosts": 1}
     config = parse({"platform": platform, "jobs": [job]})
-    found = run_record(config, config.jobs[0])
+    found = run_records(config, "", {})[config.jobs[0].name]
     assert (found["pools"], found["chips"], found["usd_per_hour"]) == (["h200"], 8, None)
     assert completed(found, OVER)["usd"] is None
 
 
 def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: Path) -> None:
     config = parse(STACK)
-    found = completed(run_record(config, config.jobs[0]), OVER)
+    found = completed(run_records(config, "", {})[config.jobs[0].name], OVER)
     assert (found["hours"], found["chip_hours"]) == (1.5, 6.0)
     assert found["usd"] == pytest.approx(1.5 * found["usd_per_hour"], abs=0.001)
     written = write(f"file://{tmp_path}", found)
@@ -123,7 +123,7 @@ def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: P
 
 def _record() -> dict[str, Any]:
     config = parse(STACK)
-    return completed(run_record(config, config.jobs[0]), OVER)
+    return completed(run_records(config, "", {})[config.jobs[0].name], OVER)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away, and only root has a local cluster")

@@ -8,7 +8,7 @@ from infra.aws.config import EksBucketConfig
 from infra.aws.storage import lifecycle
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, parse
-from stack.run_record import run_record
+from stack.run_record import run_records
 from tests.unit.refused import JOB, PLATFORM
 from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder
@@ -36,7 +36,7 @@ def test_a_rule_for_old_files_holds_for_every_job() -> None:
 @pytest.mark.parametrize(("job", "folder"), [({}, "a"), ({"flags": {"job": "b"}}, "b")])
 def test_a_record_says_where_checkpoints_and_profiles_are(job: dict[str, object], folder: str) -> None:
     config = stack(**job)
-    record = run_record(config, config.jobs[0])
+    record = run_records(config, "", {})[config.jobs[0].name]
     assert record["bucket_prefix"] == folder
     assert f"{BUCKET}/{record['checkpoints']}" == checkpoints_folder(Folder(BUCKET), folder).url
     assert f"{BUCKET}/{record['profiles']}" == profiles_folder(Folder(BUCKET), folder).url
