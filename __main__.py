@@ -102,7 +102,7 @@ async def main() -> None:
     jobs, pools = {}, pools_of_jobs(config.cloud, config.jobs)
     for spec in config.jobs:
         pool, gpus = pools[spec.name], spec.accelerators
-        needs = config.cloud.scheduling(spec.accelerator, spec.topology, pool=pool, gpus_per_host=gpus)
+        needs = config.cloud.scheduling(spec.accelerator, spec.tpu, pool=pool, gpus_per_host=gpus)
         needed = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
         jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():

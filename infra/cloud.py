@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.capacity.offers import Offer
 from infra.cost.cost_estimate import CostEstimate, Line
-from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
+from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
 from infra.quota import Quota
@@ -112,23 +112,23 @@ class Cloud(ABC):
         return CostEstimate(lines=tuple(self.price_lines()))
 
     def scheduling(
-        self, accelerator: str | None, topology: str | None = None, *, pool: str | None = None, gpus_per_host: int = 0
+        self, accelerator: str | None, tpu: TpuSlice | None = None, *, pool: str | None = None, gpus_per_host: int = 0
     ) -> Scheduling:
-        """Return the scheduling constraints of a job's pods for its accelerators.
+        """Return what a job's pods need to get onto nodes with its accelerators; `tpu` is the slice of a TPU.
 
-        Name the pool if it is known. Otherwise a host that fits several pools could take a node that another job needs.
-        Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform lacks the accelerator.
+        Name the pool if it is known: a host that fits in several pools could take a node that another job needs whole.
+        Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform does not have the
+        accelerator.
         """
         if accelerator is None:
             return Scheduling(node_selector=in_pool(pool))
-        found = tpu_slice(accelerator, topology) if is_tpu(accelerator) else None
-        return self.accelerator_scheduling(accelerator, found, pool=pool, gpus_per_host=gpus_per_host)
+        return self.accelerator_scheduling(accelerator, tpu, pool=pool, gpus_per_host=gpus_per_host)
 
     @abstractmethod
     def accelerator_scheduling(
-        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
-        """Return the scheduling constraints of a job's pods for an accelerator; `found` is its slice if it is a TPU."""
+        """Return the scheduling constraints of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:
         """Return a client that lists the cloud's resources with its command-line tool."""

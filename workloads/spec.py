@@ -256,7 +256,7 @@ class JobSpec(Section):
             count=self.hosts,
             per_pod=self.resources.capacity,
             accelerator=self.accelerator,
-            topology=self.topology,
+            tpu=self.tpu,
             accelerators=self.accelerators,
             key=key,
         )

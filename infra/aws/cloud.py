@@ -75,9 +75,9 @@ class Eks(Cloud):
         return prices.price_lines(self.config)
 
     def accelerator_scheduling(
-        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
-        del found
+        del tpu
         return scheduling.scheduling(self.config, accelerator, pool, gpus_per_host)
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from infra.capacity.offers import SYSTEM, Nodes, NodeState, Offer
 from infra.capacity.pool_capacity import PoolCapacity
 from infra.hardware import Capacity, PodGroup, gpus, tpus
-from infra.hardware.tpus import is_tpu, tpu_slice
 from infra.naming import POOL_LABEL
 from infra.scheduling import EFA_RESOURCE
 from settings.problem import Problem
@@ -52,10 +51,7 @@ def assign_pools(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[st
 
 
 def remaining_capacity(offers: Sequence[Offer], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
-    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first.
-
-    The system pool comes first.
-    """
+    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first."""
     _, left = _running(offers, groups)
     found = []
     for offer, nodes in zip(offers, left, strict=True):
@@ -193,8 +189,8 @@ def _suits(offer: Offer, group: PodGroup) -> bool:
     """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
     if group.accelerator is None:
         return offer.plain
-    if is_tpu(group.accelerator):
-        return offer.tpu == tpu_slice(group.accelerator, group.topology)
+    if group.tpu is not None:
+        return offer.tpu == group.tpu
     return offer.gpu == group.accelerator
 
 
@@ -215,7 +211,10 @@ def _forgotten(group: PodGroup, offers: Sequence[Offer]) -> str:
 def _none_has(group: PodGroup, offers: Sequence[Offer]) -> str:
     known = _accelerators(offers)
     remedy = f"write one that there is, {known}," if known else "add a pool that has them"
-    asked = " ".join(filter(None, (group.accelerator, group.topology))) or "nodes without accelerators"
+    asked = (
+        " ".join(filter(None, (group.accelerator, group.tpu.topology_label if group.tpu else None)))
+        or "nodes without accelerators"
+    )
     return f"no pool of the platform has {asked}; {remedy} or change the pools"
 
 

@@ -62,12 +62,12 @@ class Existing(Cloud):
         return [_problem("context", message, self.config.context)]
 
     def accelerator_scheduling(
-        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del accelerator, pool, gpus_per_host
         # Only GKE has TPUs, and it labels their nodes. GPU nodes have no standard label.
-        if found is not None:
-            return tpu_scheduling(found)
+        if tpu is not None:
+            return tpu_scheduling(tpu)
         return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
 
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:

@@ -56,10 +56,10 @@ class Gke(Cloud):
         return prices.price_lines(self.config)
 
     def accelerator_scheduling(
-        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del gpus_per_host
-        return scheduling.scheduling(self.config, accelerator, found, pool)
+        return scheduling.scheduling(self.config, accelerator, tpu, pool)
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:
         del ownership

@@ -7,6 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from infra.hardware.tpus import TpuSlice
 
 MEBIBYTE = 2**20
 KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
@@ -47,8 +51,8 @@ class PodGroup:
     """CPUs and memory of each pod."""
     accelerator: str | None = None
     """GPU model, TPU type or generation; None for pods on CPU."""
-    topology: str | None = None
-    """Topology of the TPU slice."""
+    tpu: TpuSlice | None = None
+    """TPU slice of the job."""
     accelerators: int = 0
     """GPUs or TPU chips of each pod."""
     key: str = "hosts"

@@ -39,9 +39,9 @@ class Local(Cloud):
         return check_machine(self.cluster(checkout, stack))
 
     def accelerator_scheduling(
-        self, accelerator: str, found: TpuSlice | None, *, pool: str | None, gpus_per_host: int
+        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
-        del accelerator, found, pool, gpus_per_host
+        del accelerator, tpu, pool, gpus_per_host
         raise ValueError("the cluster on this machine has CPUs only")
 
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:

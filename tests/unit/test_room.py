@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from infra.capacity.pool_capacity import PoolCapacity
+from infra.hardware.tpus import tpu_slice
 from infra.scheduling import Scheduling
 from settings.problems import ConfigError
 from stack.config import StackConfig, parse
@@ -224,7 +225,7 @@ def test_a_job_on_cpu_says_nothing() -> None:
 
 
 def test_a_slice() -> None:
-    found = stack(TPUS).cloud.scheduling("v4", "2x2x4")
+    found = stack(TPUS).cloud.scheduling("v4", tpu_slice("v4", "2x2x4"))
     assert found.node_selector == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",
@@ -332,7 +333,7 @@ def test_a_cluster_of_the_users(tmp_path: Any) -> None:
     file.write_text("contexts: [{name: a}]", encoding="utf-8")
     cloud = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).cloud
     assert cloud.scheduling("nvidia-l4").node_selector == {}
-    assert cloud.scheduling("v6e-16").node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+    assert cloud.scheduling("v6e-16", tpu_slice("v6e-16")).node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke", "project": "some-project"}, {"kind": "eks"}])
