@@ -29,7 +29,7 @@ COORDINATOR = Capacity(millicores=250, memory=512 * 2**20)
 """Requests of a pod that starts or coordinates training and does not train itself, such as mpirun's."""
 ETCD_SUFFIX = "-etcd"
 RANDOM_SUFFIX = "-xxxxx"
-"""Stand-in for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
+"""Placeholder for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
 COMPLETION_INDEX: Mapping[str, str] = MappingProxyType({"JOB_COMPLETION_INDEX": "Kubernetes"})
 """https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
 NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
