@@ -1,4 +1,4 @@
-"""Every call that creates an EKS stack passes botocore's models, and moto in the order of the program.
+"""Calls that create an EKS stack: each passes botocore's models, and moto in the order of the program.
 
 `NOT_IN_MOTO` lists the calls that moto 5.2.5 does not implement. Only their parameters are checked.
 """

@@ -1,4 +1,4 @@
-"""Every key of a cloud platform has an effect: another value changes the plan."""
+"""Keys of the cloud platforms: each has an effect, because another value changes the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One small job of each kind that an operator runs, as plain manifests. Every pod prints its identity and exits."""
+"""Small jobs, one of each kind that an operator runs, as plain manifests. Each pod prints its identity and exits."""
 
 from __future__ import annotations
 
