@@ -94,7 +94,7 @@ class Placement:
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the trainer's image needs on the nodes. Trainyard does not set them for the user's images, which
+    """Variables that the trainer's image needs on the nodes. A job with `image` does not get them, because its image
     may need a longer value."""
     profile: NcclEnvironmentScript | None = None
     """NCCL environment script that programs source first, if the hosts have one."""

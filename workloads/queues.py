@@ -25,7 +25,7 @@ CLUSTER_QUEUE = "trainyard"
 ON_REQUEST = "queued-provisioning"
 """Name of the admission check that requests nodes, and of its configuration."""
 ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
-"""Annotation that makes Pulumi wait until Kueue admits jobs to the resource."""
+"""Annotation that makes Pulumi wait until Kueue reports the resource as active."""
 
 
 @dataclass(frozen=True, kw_only=True)

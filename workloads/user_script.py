@@ -11,7 +11,7 @@ HERE = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 FOLDER_IN_POD = "/opt/script"
 MOST_BYTES = 900_000
-"""Limit of a script. A ConfigMap holds 1 MiB with its metadata:
+"""Maximum size of a script. A ConfigMap holds 1 MiB with its metadata:
 https://kubernetes.io/docs/concepts/configuration/configmap/"""
 FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 """Valid keys of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
