@@ -33,7 +33,7 @@ TYPED = (
 )
 
 GUESSES = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
-"""Plugins of detect-secrets that take hashes and names of variables for secrets."""
+"""Plugins of detect-secrets that report hashes and variable names as secrets."""
 
 
 def tracked(*patterns: str) -> list[str]:

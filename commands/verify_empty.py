@@ -2,7 +2,7 @@
 any.
 
 --simulated queries the simulated clouds of a rehearsal. The real `gcloud` and `aws` accept every listing's words. `aws`
-told two stacks apart on moto, a server that simulates AWS. Not yet tested on a cloud account.
+distinguished two stacks on moto, a server that simulates AWS. Not yet tested on a cloud account.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Secrets in clear: found in settings by the names of variables and arguments, or by the forms of six issuers. Pure.
+"""Detection of secrets in clear text in settings, by the names of variables and arguments, or by the token formats of
+six issuers. Pure.
 
-`make check` searches the repository itself for the tokens of many more issuers, with detect-secrets.
+`make check` searches the repository itself with detect-secrets, for the tokens of many more issuers.
 """
 
 from __future__ import annotations
@@ -20,36 +21,36 @@ SHAPES: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?![{<%*])[^\s/@$]+@"),
     }
 )
-"""Forms of tokens, and of URLs with a password."""
+"""Noun -> format of a token, or of a URL with a password."""
 _SECRET_NAME = re.compile(
     r"(.*_)?((API|ACCESS|AUTH|SECRET|PRIVATE|SSH|ACCOUNT)_?KEY|(HF|HUB|API|ACCESS|AUTH|BEARER|GITHUB)_?TOKEN|SECRET)"
     r"|TOKEN|(.*_)?(PASS|PWD|AUTHORIZATION)|.*(PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
 )
-"""Names of secrets, in capitals and with `_` for `-`."""
+"""Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names of secrets or of other things, such as SORT_KEY and PAD_TOKEN: the value tells."""
+"""Ambiguous names, such as SORT_KEY and PAD_TOKEN. The value decides."""
 _RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
-"""Long texts of mixed characters, without the short words of a path or a label."""
+"""Long texts of mixed characters. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
     r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|null|<[^>]*>|\[\w{1,16}\]|\$[({].*|\d{1,3}|",
     re.IGNORECASE,
 )
-"""Values that are not secrets under any name: paths, words of YAML, marks of a tokenizer, references, counts."""
+"""Values that are not secrets under any name: paths, YAML words, a tokenizer's special tokens, references, counts."""
 _ASSIGNMENT = re.compile(r"""(?<![\w.+-])([\w.+-]+)(?:=|["']\s*:\s*)(?=["']?(?![\[{])((?:\$\{[^}]*\}|[^\s"';&,}])+))""")
-"""A name and its value inside a text: `password=hunter2`, or `"password": "hunter2"` of JSON."""
+"""Name and value inside a text: `password=hunter2`, or `"password": "hunter2"` in JSON."""
 _LOGIN = re.compile(r"\b(?i:authorization|x-api-key)\s*:\s*(?![$<{])\S|\bBearer\s+(?=\S*\d)\S")
-"""A header of HTTP with a login."""
+"""HTTP header with a login."""
 _USER_INFO = re.compile(r"(?<![^\s/:@])[^\s/:@]+:[^\s/@]+@(?!sha256:)")
-"""A user and a password before a host, without a scheme."""
+"""User and password before a host, without a scheme."""
 _SECRET_WORD = re.compile(
     r"(?i)(passw\w*|passphrase|(?<![a-z])(pass|pwd)|key|token|secret\w*|credentials?|bearer)(_\d+)?[\"']?[\s=:]+\S"
 )
-"""A word for a secret, and something behind it."""
+"""Word for a secret, followed by a value."""
 _CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
 
 
 def shape(text: str) -> str | None:
-    """Return the noun of the secret that a text contains by its form, or None."""
+    """Return the noun of the secret whose format a text contains, or None."""
     return next((name for name, pattern in SHAPES.items() if pattern.search(text)), None)
 
 
@@ -95,7 +96,7 @@ def _flat(value: object) -> str:
 
 
 def _named(name: str, value: str) -> str | None:
-    """Return "a secret" for a value that is one by its name, or that assigns one to a name."""
+    """Return "a secret" if the name makes the value one, or if the value assigns one to a name."""
     pairs = [(name, value), *(match.groups() for match in _ASSIGNMENT.finditer(value))]
     return "a secret" if _LOGIN.search(value) or any(_is_secret(*pair) for pair in pairs) else None
 

@@ -1,6 +1,6 @@
-"""The YAML of a stack's file as values; refuses what its readers would drop, change or multiply in silence. Pure.
+"""Loader of a stack's YAML file. It rejects values that readers of YAML would silently drop, change or repeat. Pure.
 
-The reader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as a text.
+The loader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as text.
 ruamel.yaml reads `010` as 10 in YAML 1.2, and `yes` as true in YAML 1.1.
 """
 
@@ -19,15 +19,15 @@ from settings.problem import Path, Problem
 from settings.secret_scan import is_in
 
 MOST_VALUES = 50_000
-"""Values that a file may have, what its aliases stand for counted each time."""
+"""Maximum number of values in a file. The values of an alias count at each use."""
 CHARACTERS = 1000
-"""So many of a text count as one value more."""
+"""Characters of a text that count as one more value."""
 TEXTS = ("environment", "args", "job")
-"""Keys of what programs get as text, number or not, `job` of the flags among them."""
+"""Keys whose values programs get as text, also if they are numbers. `job` is one of the flags."""
 READ_BY_YAML = ("int", "float", "bool", "timestamp", "binary")
-"""Tags of what is written otherwise than it is read."""
+"""Tags of values that YAML converts from their text."""
 BOOLEANS = ("true", "false")
-"""Words that every reader of YAML takes for the same, in any case."""
+"""Words that every YAML reader reads as booleans, in upper or lower case."""
 
 
 FORMS = {
@@ -35,27 +35,28 @@ FORMS = {
     "int": r"[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)$",
     "timestamp": r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$",
 }
-"""What Pulumi takes for numbers and dates, though PyYAML has some of it as texts: gopkg.in/yaml.v3, resolve.go."""
+"""Tag -> text that Pulumi reads as a number or date. PyYAML reads some of it as text. Source: gopkg.in/yaml.v3,
+resolve.go."""
 
 
 class _Reader(yaml.SafeLoader):
-    """Reads values as programs get them from Pulumi."""
+    """Loader that returns the values that programs get from Pulumi."""
 
     def whole(self, node: yaml.ScalarNode) -> int | float:
-        """A number as JSON has it, where 2.0 is 2."""
+        """Return a number as in JSON, where 2.0 is 2."""
         value: float = self.construct_yaml_float(node)
         return int(value) if value.is_integer() else value
 
 
 _Reader.add_constructor("tag:yaml.org,2002:float", _Reader.whole)
 _READER: Any = _Reader
-"""The same, of which no types are known that its methods have."""
+"""The loader as Any, because its methods have no type hints."""
 for _tag, _form in FORMS.items():
     _READER.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_form), list("-+.0123456789"))
 
 
 def document(text: str) -> yaml.Node | None:
-    """What a text says, not read yet; None where it says nothing. Raises ValueError with one line."""
+    """Return the node of a text, without values; None for an empty text. Raises ValueError with a one-line message."""
     with _in_one_line():
         node = _Reader(text).get_single_node()
         if node is not None:
@@ -64,7 +65,7 @@ def document(text: str) -> yaml.Node | None:
 
 
 def values(node: yaml.Node | None) -> Any:
-    """The values of a document. Raises ValueError with one line."""
+    """Return the values of a document. Raises ValueError with a one-line message."""
     with _in_one_line():
         loader = _READER("")
         return None if node is None else loader.construct_document(node)
@@ -72,7 +73,7 @@ def values(node: yaml.Node | None) -> Any:
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """What PyYAML says, without what may be a secret."""
+    """Convert PyYAML's errors to ValueErrors of one line, without possible secrets."""
     try:
         yield
     except yaml.YAMLError as error:
@@ -82,7 +83,7 @@ def _in_one_line() -> Iterator[None]:
 
 
 def _reason(error: yaml.YAMLError) -> str:
-    """What is wrong and where, without the line itself: it may have a secret."""
+    """Return the reason and position of an error, without the line itself, which may contain a secret."""
     if isinstance(error, yaml.reader.ReaderError):
         return f"character {error.position + 1}: {error.reason}; remove it"
     if not isinstance(error, yaml.MarkedYAMLError):
@@ -99,19 +100,19 @@ def _reason(error: yaml.YAMLError) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """A reason without names that it quotes from the file; signs and the kinds of tokens stay."""
+    """Return a reason without the names that it quotes from the file. Keep signs and kinds of tokens."""
     return re.sub(r"(['\"])(?!<)[^'\"]{3,}?\1|(['\"]).*?\2", lambda match: "..." if match[1] else match[0], text)
 
 
 class _Structure:
-    """One walk through a document, to each node once, however many aliases it has."""
+    """Traversal of a document that visits each node once, however many aliases it has."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._around: set[int] = set()
 
     def size(self, node: yaml.Node, key: str = "the file") -> int:
-        """How many values a node stands for."""
+        """Return the number of values in a node, with its aliases expanded."""
         identity, line = id(node), node.start_mark.line + 1
         if identity in self._around:
             raise ValueError(f"the value of {key} is an alias of what it is in, from line {line} on; write it itself")
@@ -141,27 +142,28 @@ class _Structure:
 
 @dataclass(frozen=True)
 class Written:
-    """A value that YAML reads as something else than text."""
+    """Value that YAML reads as another type than text."""
 
     path: Path
-    """Where it is."""
+    """Path of the value."""
     text: str
-    """What is written."""
+    """Text in the file."""
     tag: str
-    """What YAML takes it for."""
+    """Type that YAML reads it as."""
     value: object
-    """What it is read as; None where it cannot be read."""
+    """Value that YAML reads; None if it cannot be read."""
     is_shown: bool
-    """Whether it may be shown: it is no secret."""
+    """True if messages may show it, because it is not a secret."""
 
 
 def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
-    """The keys of a mapping, each with what it has; none where it is no mapping."""
+    """Return the keys and values of a mapping; an empty list for any other node."""
     return [(str(key.value), value) for key, value in node.value] if isinstance(node, yaml.MappingNode) else []
 
 
 def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> Iterator[Written]:
-    """All that stands at or below a path and is written otherwise than a text; `listed` is the list that it is of."""
+    """Yield all values at or below a path that YAML does not read as text. `listed` is the list that contains the
+    node."""
     for key, value in entries(node):
         yield from written(value, (*path, key))
     if isinstance(node, yaml.SequenceNode):
@@ -181,7 +183,7 @@ def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> It
 
 
 def changed(each: Written) -> Problem | None:
-    """What is wrong with a value that is read as another than it is written; None for one that is not."""
+    """Return a problem if YAML changes the value (e.g. `010` becomes 8), else None."""
     key, is_text = each.path[-1], not set(TEXTS).isdisjoint(each.path[-2:])
     if each.tag == "binary":
         return Problem("yaml.value.binary", each.path, "is read as bytes; write the text itself, in quotes")
@@ -207,7 +209,7 @@ def changed(each: Written) -> Problem | None:
 
 
 def _is_decimal(each: Written) -> bool:
-    """Whether a number is the one that somebody sees who counts in tens."""
+    """Return True if a number equals its text read as decimal."""
     if not isinstance(each.value, int | float) or each.text.lstrip("+-").startswith("."):
         return True
     try:

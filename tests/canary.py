@@ -1,4 +1,4 @@
-"""A secret's value that must be found nowhere in clear, and the search for it."""
+"""Secret value that must not appear in clear anywhere, and the search for it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ FORMS = (CANARY, base64.b64encode(CANARY.encode()).decode().rstrip("="))
 
 
 def leaks(*texts: str) -> list[str]:
-    """The forms of the canary that are in a text."""
+    """Return the forms of the canary that a text contains."""
     return [form for text in texts for form in FORMS if form in text]

@@ -1,4 +1,4 @@
-"""What holds for every test: signals as usual, however tests are started; no GPU; long ones are asked for."""
+"""Settings of all tests: default signals in every environment, no GPU, and long tests only on request."""
 
 import gc
 import os
@@ -6,11 +6,11 @@ import signal
 
 import pytest
 
-# A process in the background of a shell ignores Ctrl-C, and so does all that it starts; some tests send it.
+# A background process of a shell ignores Ctrl-C, and so do its children. Some tests send that signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
-"""Which GPUs the tests may use: as said by whoever started them."""
-# The trainer would take it, and two ranks of a test have one each on no small machine.
+"""GPUs that the tests may use, as set by the user."""
+# The trainer would use a GPU, and most machines have fewer GPUs than a test has ranks.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 ALL = os.environ.get("TRAINYARD_TESTS") == "all"
@@ -18,19 +18,19 @@ LEFT_OUT = "long; TRAINYARD_TESTS=all runs it"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, unless it is asked for."""
+    """Skip tests that take minutes, unless they are requested."""
     for item in items:
         if not ALL and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason=LEFT_OUT))
 
 
 def pytest_runtest_teardown() -> None:
-    """Collect garbage again: the program, run in the tests' own process, leaves that off."""
+    """Enable garbage collection again: the program, run in the tests' own process, disables it."""
     gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud what was left out."""
+    """Report the tests that were not run."""
     left_out = [each for each in terminalreporter.getreports("skipped") if LEFT_OUT in str(each.longrepr)]
     if left_out:
         files = sorted({each.nodeid.partition("::")[0] for each in left_out})

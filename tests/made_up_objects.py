@@ -1,4 +1,4 @@
-"""Objects of operators as set-up would have written them, one of each, for tests without any release."""
+"""Operators' objects as set-up would have written them, one of each, for tests without a release."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from infra.operators.releases import RELEASES
 
 
 def save_made_up_objects() -> None:
-    """Write objects of every operator to the cache, which must be the test's own."""
+    """Write objects of every operator to the cache, which must belong to the test."""
     for release in RELEASES.values():
         save_objects(release, objects_of(release))
 
 
 def objects_of(release: Release) -> OperatorObjects:
-    """Objects as set-up would have written them, one of each."""
+    """Return objects as set-up would have written them, one of each."""
     plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
     definition = {
         "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},

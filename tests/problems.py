@@ -1,4 +1,4 @@
-"""Code and path of what is wrong with a configuration, which stay the same when its words change."""
+"""Code and path of a configuration's problems. They stay the same when the message changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stack.config import parse
 
 
 def refused(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return code and path of each problem of a configuration that is refused."""
+    """Return code and path of each problem of an invalid configuration."""
     with pytest.raises(ConfigError) as caught:
         parse(values)
     return [(each.code, ".".join(map(str, each.path))) for each in caught.value.problems]

@@ -1,4 +1,4 @@
-"""The recording engine of the previews, by the name that tests use."""
+"""Recording engine of the previews, under the name that tests use."""
 
 from commands.review.recording import LOCAL_CLUSTER, Record, RecordingEngine, run
 

@@ -1,1 +1,1 @@
-"""What runs: one typed job description and its renderers. Nothing is imported here, so that pure modules stay pure."""
+"""Job descriptions and their renderers. This file imports nothing, so that pure modules stay pure."""

@@ -1,9 +1,9 @@
-"""What a job's hosts execute, and the environment in which they find each other. The one place that knows either.
+"""Commands and environment of a job's hosts. No other module sets either.
 
-A host runs torchrun and under it `-m trainer RECIPE --flag=value` or a script; in an `mx-job`, under mpirun, and as the
-one process of a TPU host, the program by itself. Ranks and addresses are environment, never flags, and nothing sets
-here what a kind's operator sets in its pods. torchrun reads `PET_<OPTION>` for each of its options
-(torch/distributed/argparse_util.py). `$(NAME)` is expanded by Kubernetes, never by a shell.
+A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. In an `mx-job`, under mpirun, and as the
+single process of a TPU host, the program runs without torchrun. Ranks and addresses are environment variables, not
+flags. This module does not set the variables that a kind's operator sets in its pods. torchrun reads each of its
+options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)`, not a shell.
 """
 
 from __future__ import annotations
@@ -19,44 +19,46 @@ from workloads.topology import Topology
 from workloads.user_script import path_in_pod
 
 LAUNCHER = ("python", "-m", "trainer.launch")
-"""torchrun of the trainer's image, which passes exit codes on."""
+"""torchrun of the trainer's image, which returns the exit codes of its processes."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
-"""torchrun of any image with torch; it ends with 1 whatever its processes ended with."""
+"""torchrun of any image with torch; it exits with 1 for every exit code of its processes."""
 IDLE = (
     "python",
     "-c",
     "import signal; end = {signal.SIGTERM, signal.SIGINT}; signal.pthread_sigmask(signal.SIG_BLOCK, end); "
     "signal.sigwait(end)",
 )
-"""Waits to be told to stop; process 1 of a container ignores the signals that it does not ask for."""
+"""Program that waits for SIGTERM or SIGINT. Process 1 of a container ignores signals that it does not handle."""
 RENDEZVOUS_PORT = 29500
-"""torchrun's own default port."""
+"""torchrun's default port."""
 ETCD_PORT = 2379
 COMPLETION_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-"""Where an Indexed Job's pod finds the index of its host; as a label it is there since Kubernetes 1.28 only."""
+"""Field of an Indexed Job's pod with its host's index. Kubernetes has it as a label only since 1.28."""
 CONTROLLER_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
-"""Where a Job's pod finds the identity of this very Job, which a later Job of its name does not share."""
+"""Field of a Job's pod with the Job's uid. A later Job of the same name has another uid."""
 SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
-"""Where a JobSet's pod finds the index of its child Job."""
+"""Field of a JobSet's pod with the index of its child Job."""
 SHUTDOWN_MARGIN_SECONDS = 5
-"""How long before the end of its grace period a host kills training processes that still run."""
+"""Seconds before the end of its grace period at which a host kills training processes that still run."""
 JOIN_SECONDS = 1500
-"""How long hosts wait for each other: pulling a large image takes longer on some than torchrun's 600 seconds."""
+"""Seconds that hosts wait for each other. A host may need more than torchrun's 600 to pull a large image."""
 LAST_CALL_SECONDS = 10
-"""How long an elastic job waits for further hosts once the fewest are there; torchrun's own 30 pass idle each time."""
+"""Seconds that an elastic job waits for more hosts after it has the minimum. torchrun's default is 30, idle each
+time."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
-"""Variables that come from the image and the pod; mpirun only warns of those that an image does not set."""
+"""Variables of the image and the pod. mpirun only warns about those that an image does not set."""
 STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Hosts tell each other the address of their store in every round. By default torch's rank 0 says it in its first round
-only, and a host that joins later waits for it until all give up (seen in 2.15, dynamic_rendezvous.next_rendezvous)."""
+"""Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends it only
+in its first round. A host that joins later then waits for it until all time out (seen in 2.15,
+dynamic_rendezvous.next_rendezvous)."""
 
 
 @dataclass(frozen=True)
 class FieldReference:
-    """A value that Kubernetes fills in from the pod itself."""
+    """A value that Kubernetes reads from the pod."""
 
     path: str
-    """Path of the field in the pod, as the downward API has it."""
+    """Path of the field in the downward API."""
 
 
 NAMESPACE = FieldReference("metadata.namespace")
@@ -65,16 +67,16 @@ Environment = dict[str, "str | FieldReference"]
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What a host executes."""
+    """Command of a host."""
 
     argv: tuple[str, ...]
     """Program and arguments."""
     environment: Mapping[str, str | FieldReference]
-    """Environment variables, in order: a value may refer to one before it."""
+    """Environment variables, in order: a value may refer to an earlier one."""
 
 
 def host_command(spec: JobSpec, shape: Topology, profile: NcclEnvironmentScript | None = None) -> Command:
-    """What each host runs, or waits to be told by hand where the job is interactive."""
+    """Return the command of each host. It is IDLE if the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": NAMESPACE,
@@ -90,12 +92,12 @@ def host_command(spec: JobSpec, shape: Topology, profile: NcclEnvironmentScript 
 
 
 def sourced(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """A program in the environment that a script of its host sets."""
+    """Return a command that first sources the host's NCCL environment script, if there is one."""
     return argv if profile is None else ("bash", "-c", f'. {profile.script} && exec "$@"', "bash", *argv)
 
 
 def program(spec: JobSpec) -> tuple[str, ...]:
-    """What one host of the job runs to train."""
+    """Return the training command of one host."""
     if spec.script is not None:
         words = (*_links(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
         own = LAUNCHER if spec.image is None else TORCHRUN
@@ -105,7 +107,7 @@ def program(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _links(spec: JobSpec) -> tuple[str, ...]:
-    """The check of all links, which then becomes the program that follows."""
+    """Return the network check, which replaces itself with the program that follows."""
     if spec.min_bandwidth_gbps is None:
         return ()
     return ("-m", "trainer.network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
@@ -114,7 +116,7 @@ def _links(spec: JobSpec) -> tuple[str, ...]:
 def uses_torchrun(spec: JobSpec) -> bool:
     """Return True if torchrun starts the processes of a host.
 
-    The job or its kind may exclude it. One process of XLA has all devices of a TPU host, or of a job's only host.
+    The job or its kind may exclude it. On XLA, one process can use all devices of a TPU host, or of a job's only host.
     """
     if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False
@@ -122,17 +124,17 @@ def uses_torchrun(spec: JobSpec) -> bool:
 
 
 def restarts_in_place(spec: JobSpec) -> bool:
-    """Return True if the launchers of all hosts start failed ranks again in their pods (trainer/restarts).
+    """Return True if the launchers of all hosts restart failed ranks in their pods (trainer/restarts).
 
-    Elastic jobs do so by torchrun's own means. A JobSet, and the JobSet of a TrainJob, recreate all pods at once and
-    count that; the training-operator recreates a failed pod at once and counts nothing.
+    Elastic jobs restart through torchrun itself. A JobSet, and the JobSet of a TrainJob, recreate all pods at once and
+    count that. The training-operator recreates a failed pod at once and does not count it.
     """
     fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
     return fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
 
 
 def _rendezvous(spec: JobSpec, shape: Topology) -> Environment:
-    """Return torchrun's settings for its hosts to meet, without those that the kind's operator sets."""
+    """Return torchrun's rendezvous settings, without those that the kind's operator sets."""
     kind, few = KINDS[spec.kind], shape.fewest_hosts
     is_static = spec.rendezvous_backend == "static"
     environment: Environment = {
@@ -155,7 +157,7 @@ def _rendezvous(spec: JobSpec, shape: Topology) -> Environment:
 
 
 def rendezvous_options(spec: JobSpec) -> dict[str, str]:
-    """Options of the rendezvous, by the names that its backend gives them."""
+    """Return the rendezvous options, under the names that the backend uses."""
     timeout = "join_timeout" if spec.rendezvous_backend == "c10d" else "timeout"
     last_call = {"last_call_timeout": str(LAST_CALL_SECONDS)} if spec.elastic else {}
     return {timeout: str(JOIN_SECONDS), **last_call}
@@ -166,26 +168,26 @@ def _conf(spec: JobSpec) -> str:
 
 
 def endpoint(spec: JobSpec) -> str:
-    """Where torchrun's hosts meet: host 0 of the job, or its own etcd."""
+    """Return the rendezvous endpoint: host 0 of the job, or its own etcd."""
     if spec.rendezvous_backend == "etcd":
         return f"{etcd_name(spec)}.$(TRAINYARD_NAMESPACE).svc:{ETCD_PORT}"
     return f"{first_host(spec)}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
 
 
 def first_host(spec: JobSpec) -> str:
-    """Name of host 0 and its Service."""
+    """Return the name of host 0, followed by its Service."""
     return f"{KINDS[spec.kind].first_host(spec.name)}.{spec.name}"
 
 
 def etcd_name(spec: JobSpec) -> str:
-    """Name of the etcd of this job alone."""
+    """Return the name of the job's own etcd."""
     return f"{spec.name}{ETCD_SUFFIX}"
 
 
 def _device(spec: JobSpec, shape: Topology) -> Environment:
-    """What PyTorch/XLA needs to know of its accelerators.
+    """Return PyTorch/XLA's environment variables.
 
-    A TPU host learns its place in its slice from GKE; slices find each other as in
+    GKE sets a TPU host's position in its slice. Slices find each other as in
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
     """
     if spec.tpu is None:
@@ -199,7 +201,7 @@ def _device(spec: JobSpec, shape: Topology) -> Environment:
 
 
 def _flags(spec: JobSpec) -> list[str]:
-    """The trainer's flags; a switch is given by its name alone."""
+    """Return the trainer's flags. A boolean becomes `--flag` or `--no-flag`."""
     flags = []
     for key, value in spec.flags.items():
         *groups, name = key.replace("_", "-").split(".")
@@ -211,5 +213,5 @@ def _flags(spec: JobSpec) -> list[str]:
 
 
 def _literal(text: str) -> str:
-    """`text` written so that Kubernetes expands nothing in it."""
+    """Return `text` escaped so that Kubernetes expands nothing in it."""
     return text.replace("$", "$$")

@@ -1,4 +1,4 @@
-"""The etcd that a job meets in, when it asks for one of its own: it holds nothing that must outlive the job."""
+"""The etcd for a job's rendezvous. Its data need not outlive the job."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ DATA = "/var/lib/etcd"
 
 
 def render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
-    """Create an etcd of one member and its Service.
+    """Create an etcd with one member and its Service.
 
-    torchrun speaks etcd's second API, which has to be switched on: https://github.com/pytorch/pytorch/issues/158326.
+    torchrun uses etcd's v2 API, which must be enabled: https://github.com/pytorch/pytorch/issues/158326.
     """
-    # Not of the job's own label: its pods are hosts of the job to whoever follows it.
+    # Omit the job label: `make up` and `make status` would treat the pod as a host of the job.
     labels = {key: value for key, value in job_labels(spec.name, spec.recipe).items() if key != JOB_LABEL}
     selector = {"app.kubernetes.io/instance": spec.name, COMPONENT_LABEL: "rendezvous"}
     meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=UNAWAITED)

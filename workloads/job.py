@@ -1,4 +1,4 @@
-"""The TrainingJob component: the resources of one job, whatever its kind."""
+"""TrainingJob component: the resources of one job of any kind."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from workloads.spec import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobArgs:
-    """What a training job is made from."""
+    """Arguments of a TrainingJob."""
 
     spec: JobSpec
-    """What the job is meant to do."""
+    """Description of the job."""
     placement: Placement
-    """What the platform gives to its pods."""
+    """Platform's values for its pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Value of each variable in the spec's `secrets`, secret."""
+    """Secret value of each variable in the spec's `secrets`."""
     checkout: Path = Path()
-    """What the path of a script of one's own is relative to."""
+    """Folder that the paths of user scripts are relative to."""
     after: Sequence[pulumi.Resource] = ()
-    """What must be there before its pods can start."""
+    """Resources that must exist before its pods can start."""
 
 
 class TrainingJob(pulumi.ComponentResource):
-    """One distributed training job in the cluster."""
+    """Distributed training job in the cluster."""
 
     name: pulumi.Output[str]
-    """Name of the job in its namespace, known when the job is there."""
+    """Name of the job in its namespace, known after the job exists."""
 
     def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
         spec, placement = args.spec, args.placement
-        # Children do not inherit `depends_on` from their component.
+        # Child resources do not inherit `depends_on` from their component.
         before = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=before)
         if spec.script and user_script.is_here(spec.script):
@@ -64,7 +64,7 @@ class TrainingJob(pulumi.ComponentResource):
             )
             before = [*before, secret]
         if spec.rendezvous_backend == "etcd":
-            # Its types take a tenth of a second to import, and most jobs meet elsewhere.
+            # Its types take 0.1 s to import, and most jobs use another rendezvous.
             from workloads.etcd import render_etcd
 
             render_etcd(name, spec, placement, child)

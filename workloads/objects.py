@@ -1,4 +1,4 @@
-"""What the resources of several kinds are made of: metadata, failure policy, custom resources that no update awaits."""
+"""Parts that several kinds share: metadata, failure policy, and custom resources that updates do not wait for."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from workloads.pod import Placement
 from workloads.spec import JobSpec
 
 FINAL_EXIT_CODES = (65, 66, 69, 78)
-"""Exit codes after which a restart would end the same way: diverged, data error, slow link, bad configuration."""
+"""Exit codes that a restart would repeat: diverged, data error, slow link, bad configuration."""
 LEFT_EXIT_CODE = 75
-"""Exit code of a host that was told to leave, or whose peers left."""
+"""Exit code of a host that was preempted, or whose peers left."""
 LOST_EXIT_CODES = (LEFT_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
-"""Exit codes of a launcher that did not end the job itself: told to leave (75), not started (128), killed by a signal
-(128 and its number: abort, bus error, kill, segmentation fault, termination), or lost with its shim (255)."""
+"""Exit codes of a launcher that did not end the job itself. 75: preempted; 128: not started; 128 plus a signal's
+number: killed (abort, bus error, kill, segmentation fault, termination); 255: lost with its shim."""
 
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
-"""For what is not ready before the job's pods run."""
+"""Annotation of resources that become ready only when the job's pods run."""
 CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
-"""A job ends when training does, which no update waits for. Its deletion is awaited, as it would not be with
-`skipAwait` (https://github.com/pulumi/pulumi-kubernetes/issues/3154): a job that takes its place has the same name."""
+"""Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
+deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and its replacement has the same name."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
-"""The label in a resource: Kueue refuses a change of it in a job that runs, so such a change makes the job again."""
+"""Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
+job."""
 CHANGED_IN_PLACE = ("suspend", "runPolicy")
-"""Parts of a job's spec that its operator obeys while it runs; a change of any other makes the job again."""
+"""Fields of a job's spec that its operator can change in a running job. A change of any other field replaces the
+job."""
 
 
 def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -> ObjectMetaArgs:
-    """Metadata of the resource that is the job."""
+    """Return the metadata of the job's main resource."""
     labels = job_labels(spec.name, spec.recipe)
     return ObjectMetaArgs(
         name=spec.name,
@@ -49,7 +51,8 @@ def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -
 
 
 def companion(spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]) -> ObjectMetaArgs:
-    """Metadata of a resource beside the job, which no queue admits; without a name, Pulumi makes one."""
+    """Return the metadata of another resource of the job, without the queue label. If `name` is None, Pulumi generates
+    one."""
     labels = job_labels(spec.name, spec.recipe)
     return ObjectMetaArgs(name=name, namespace=placement.namespace, labels=labels, annotations=annotations or None)
 
@@ -57,11 +60,12 @@ def companion(spec: JobSpec, placement: Placement, name: str | None, annotations
 def failure_policy(
     container: str, *, peers_leave: bool = False, launchers_restart: bool = False
 ) -> PodFailurePolicyArgs:
-    """Disruptions do not count towards the limit, and some exit codes end the job at once.
+    """Return a policy that does not count disruptions as failures and fails the job at once on final exit codes.
 
-    `peers_leave` also ignores hosts that left because others did, where one more failure would restart the whole set.
-    With `launchers_restart` a pod whose launcher ends by itself ends the job: no restart is left, or none would help.
-    Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    `peers_leave` also ignores hosts that left because others did; JobSet would count one more failure and restart the
+    whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job, because no restart is left
+    or a restart would not help. Rules:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
     final = _codes(container, LOST_EXIT_CODES, "NotIn") if launchers_restart else _codes(container, FINAL_EXIT_CODES)
@@ -81,9 +85,9 @@ def _codes(container: str, codes: tuple[int, ...], operator: str = "In") -> PodF
 def custom_job(
     name: str, resource: Resource, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
 ) -> pulumi.Output[str]:
-    """Create the custom resource that is a job; returns its name.
+    """Create the custom resource that is a job. Return its name.
 
-    It is made again, the old one first, when what it runs changes.
+    A change of what the job runs replaces it; the old one is deleted first.
     """
     plain = spec.plain()
     replacing = pulumi.ResourceOptions(
@@ -97,6 +101,6 @@ def custom_job(
 
 
 def name_of(resource: CustomResource) -> pulumi.Output[str]:
-    """The name that a resource has got; its class declares no property of its own."""
+    """Return the name of a resource, whose class declares no property for it."""
     found: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
     return found["name"]

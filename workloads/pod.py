@@ -1,4 +1,4 @@
-"""The only place that builds a pod template: a host of a job or what coordinates them, whatever kind of job it is."""
+"""Builder of all pod templates: hosts of a job and pods that coordinate them, for every kind of job."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from workloads.user_script import FOLDER_IN_POD
 
 CONTAINER = "trainer"
 USER = 1000
-"""The user and group that every process of a job runs as."""
+"""User and group of every process of a job."""
 LOST_NODE_SECONDS = 30
-"""How long a pod stays bound to a node that does not answer before it is replaced; Kubernetes' own default is 300."""
+"""Seconds that a pod stays on an unreachable node before it is replaced. Kubernetes' default is 300."""
 START_PROBES = 150
-"""How often a pod is asked whether it answers until it has failed: five minutes."""
+"""Failed startup probes after which a pod fails: five minutes."""
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
-"""Kubernetes' own image of etcd 3.5."""
+"""Kubernetes' image of etcd 3.5."""
 POD_SECURITY = PodSecurityContextArgs(
     run_as_non_root=True,
     run_as_user=USER,
@@ -69,7 +69,7 @@ WORKER = "worker"
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What the platform gives to a job's pods; known when the platform is."""
+    """Platform's values for a job's pods, known after the platform exists."""
 
     namespace: pulumi.Input[str]
     """Kubernetes namespace."""
@@ -78,51 +78,52 @@ class Placement:
     image: pulumi.Input[str]
     """Trainer image."""
     bucket_url: pulumi.Input[str]
-    """The bucket as a pod sees it, a URL that fsspec opens."""
+    """URL of the bucket in a pod, which fsspec opens."""
     bucket_claim: pulumi.Input[str] | None = None
-    """Persistent volume claim that is mounted as the bucket; None for an object store."""
+    """Persistent volume claim to mount as the bucket; None for an object store."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes that have the job's accelerators."""
     tolerations: Sequence[Mapping[str, str]] = ()
     """Taints of those nodes, each with Kubernetes' own keys."""
     accelerator_resource: str | None = None
-    """Kubernetes resource that the accelerators are asked as, such as `nvidia.com/gpu`; None without them."""
+    """Kubernetes resource of the accelerators, such as `nvidia.com/gpu`; None without accelerators."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Annotations of the pods, such as the networks of their accelerators."""
     devices: Mapping[str, str] = field(default_factory=dict)
-    """Further Kubernetes resources of each host and how many of them, such as its network adapters."""
+    """Other Kubernetes resources of each host and their number, such as its network adapters."""
     script: str | None = None
-    """ConfigMap with the job's own script; None where that is in the image or in a mounted bucket."""
+    """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that programs of the trainer's image need on the nodes; other images may have a longer value."""
+    """Variables that the trainer's image needs on the nodes. A job with `image` does not get them, because its image
+    may need a longer value."""
     profile: NcclEnvironmentScript | None = None
-    """What programs are started from, where the hosts have it."""
+    """NCCL environment script that programs source first, if the hosts have one."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
-    """Image with `etcd`, 3.5 or older: torch speaks its second API, which 3.6 no longer has."""
+    """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """What tells the pods of one kind and role from those of others."""
+    """Properties of a pod that depend on its job's kind and its role."""
 
     command: Command
-    """What its container runs."""
+    """Command of its container."""
     role: str = WORKER
     """Its role in its job."""
     is_coordinator: bool = False
-    """True if it starts or coordinates training and does not train itself."""
+    """True if it starts or coordinates training but does not train."""
     container: str = CONTAINER
-    """Name of its container, where the kind's operator asks for one."""
+    """Name of its container, which some operators prescribe."""
     subdomain: str | None = None
-    """Service that its host name is in; None where the operator sets one."""
+    """Service of its host name; None if the operator sets it."""
     restart_policy: str | None = "Never"
-    """What happens to a container that has ended; None where the operator sets it."""
+    """Restart policy of its container; None if the operator sets it."""
     port: int | None = None
-    """TCP port on which it answers when it is ready; None for a pod that is ready when it runs."""
+    """TCP port that accepts connections once it is ready; None for a pod that is ready when it runs."""
 
 
 def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSpecArgs:
-    """The pod of one role of a job; it satisfies the `restricted` Pod Security Standard.
+    """Return the pod of one role of a job. It satisfies the `restricted` Pod Security Standard.
 
     Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
@@ -160,18 +161,18 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
 
 
 def _computes(role: str) -> bool:
-    """Whether the job's accelerators are in this pod."""
+    """Return True if pods of this role have the job's accelerators."""
     return role == WORKER
 
 
 def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
-    """Nodes with accelerators are kept from pods that do not need them."""
+    """Return tolerations. Only pods that need accelerators tolerate the taints of nodes with accelerators."""
     taints = placement.tolerations if _computes(role) else ()
     return [*leaves_a_lost_node(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
 
 
 def leaves_a_lost_node() -> list[TolerationArgs]:
-    """A lost node's pods are replaced early."""
+    """Return tolerations that make Kubernetes replace the pods of a lost node early."""
     return [
         TolerationArgs(
             key=f"node.kubernetes.io/{condition}",
@@ -195,7 +196,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         env=_environment(spec, placement, pod.command),
         resources=_resources(spec, placement, pod),
         security_context=CONTAINER_SECURITY,
-        # Not a readiness probe, which knocks for ever: sshd prints a line each time.
+        # Use a startup probe: a readiness probe would make sshd log a line every period.
         startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
         volume_mounts=[
             VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
@@ -208,7 +209,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
 
 
 def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
-    """Requests equal limits, so that a host has what it asks for to itself."""
+    """Return the resources of a pod. Requests equal limits, so that a host does not share its resources."""
     if pod.is_coordinator:
         return coordinator_resources()
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
@@ -219,18 +220,18 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
 
 
 def answers_at(port: int, failures: int | None = None) -> ProbeArgs:
-    """Ready as soon as something listens; given up after so many `failures`."""
+    """Return a probe that succeeds once the port accepts connections; the pod fails after `failures` attempts."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
 def coordinator_resources() -> ResourceRequirementsArgs:
-    """What a pod has that does not train itself."""
+    """Return the resources of a pod that coordinates training."""
     resources = {"cpu": format_cpu(COORDINATOR.millicores), "memory": format_memory(COORDINATOR.memory)}
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
 def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
-    """The command's environment, after what comes from the pod and the platform, and then the job's secrets."""
+    """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     # The root file system is read-only: libraries keep their caches in the home directory.
     nodes = placement.environment if spec.image is None else {}

@@ -1,6 +1,7 @@
-"""The Queues component: what Kueue admits the jobs of queues by, a share of every pool and the queues that draw on it.
+"""Queues component: the Kueue objects that admit queued jobs. They are a quota of each pool, and the queues that share
+it.
 
-Kueue counts what the nodes have together: a job is admitted, all of its hosts, when that much is left. Source:
+Kueue counts the capacity of all nodes together. It admits a job, with all of its hosts, when enough is left. Source:
 sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
 """
 
@@ -20,16 +21,16 @@ from workloads.kinds.schema import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"
-"""Name of the one ClusterQueue: a cluster has the operators of one stack."""
+"""Name of the only ClusterQueue: only one stack per cluster may install operators."""
 ON_REQUEST = "queued-provisioning"
-"""Name of the check that asks for nodes, and of how."""
+"""Name of the admission check that requests nodes, and of its configuration."""
 ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
-"""Kueue takes jobs for it."""
+"""Annotation that makes Pulumi wait until Kueue reports the resource as active."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taint(Schema):
-    """Keeps away pods that do not tolerate it."""
+    """Taint that keeps off pods that do not tolerate it."""
 
     key: str
     value: str
@@ -46,7 +47,7 @@ class ResourceFlavorSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceQuota(Schema):
-    """How much of one resource all admitted jobs together may ask."""
+    """Quota of one resource for all admitted jobs together."""
 
     name: str
     nominal_quota: str
@@ -54,7 +55,7 @@ class ResourceQuota(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FlavorQuotas(Schema):
-    """The same of all that one pool has."""
+    """Quotas of all resources of one pool."""
 
     name: str
     resources: tuple[ResourceQuota, ...]
@@ -62,7 +63,7 @@ class FlavorQuotas(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceGroup(Schema):
-    """Resources that a pod takes from one pool."""
+    """Resources that a pod gets from one pool."""
 
     covered_resources: tuple[str, ...]
     flavors: tuple[FlavorQuotas, ...]
@@ -70,14 +71,14 @@ class ResourceGroup(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class NamespaceSelector(Schema):
-    """Namespaces whose jobs it admits."""
+    """Namespaces whose jobs the queue admits."""
 
     match_labels: dict[str, pulumi.Input[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOfFlavors(Schema):
-    """A check that a job must pass beside its quota, on some pools."""
+    """Admission check of a job, in addition to its quota, on some pools."""
 
     name: str
     on_flavors: tuple[str, ...]
@@ -85,14 +86,14 @@ class CheckOfFlavors(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ChecksStrategy(Schema):
-    """Which checks there are."""
+    """Admission checks of a ClusterQueue."""
 
     admission_checks: tuple[CheckOfFlavors, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterQueueSpec(Schema):
-    """What there is to share."""
+    """Capacity that the queues share."""
 
     admission_checks_strategy: ChecksStrategy | None
     namespace_selector: NamespaceSelector
@@ -101,7 +102,7 @@ class ClusterQueueSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(Schema):
-    """What says more about a check."""
+    """Reference to the configuration of a check."""
 
     api_group: str
     kind: str
@@ -110,7 +111,7 @@ class Parameters(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class AdmissionCheckSpec(Schema):
-    """A check."""
+    """Admission check."""
 
     controller_name: str
     parameters: Parameters
@@ -118,7 +119,7 @@ class AdmissionCheckSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ProvisioningRequestConfigSpec(Schema):
-    """How nodes are asked for."""
+    """Configuration of requests for nodes."""
 
     managed_resources: tuple[str, ...]
     pod_set_merge_policy: str
@@ -127,27 +128,27 @@ class ProvisioningRequestConfigSpec(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalQueueSpec(Schema):
-    """A queue of one namespace."""
+    """Queue of one namespace."""
 
     cluster_queue: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class QueuesArgs:
-    """Which queues there are to be, and of what."""
+    """Arguments of Queues."""
 
     names: frozenset[str]
-    """Names of the queues that jobs name."""
+    """Names of the queues in the jobs' settings."""
     namespace: pulumi.Input[str]
     """Namespace of the jobs."""
     pools: Sequence[PoolCapacity]
-    """What the pools have for them; a pod that says no pool takes the first that has enough."""
+    """Capacity of each pool for queued jobs. A pod without a node selector gets the first pool with enough."""
     after: Sequence[pulumi.Resource] = ()
-    """What must work before: Kueue."""
+    """Resources that must be ready first: Kueue."""
 
 
 class Queues(pulumi.ComponentResource):
-    """The queues of one stack: whatever their names, their jobs share what the nodes have."""
+    """Queues of one stack. The jobs of all queues share the capacity of the nodes."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:Queues", name, None, opts)
@@ -193,9 +194,9 @@ class Queues(pulumi.ComponentResource):
 
 
 def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """The check by which Kueue asks GKE for the nodes of a job, all at once, before it starts.
+    """Create the check by which Kueue requests a job's nodes from GKE, all at once, before the job starts.
 
-    GKE takes one set of pods a request: a master and workers that want the same are one.
+    GKE accepts one set of pods per request. A master and workers with equal requests count as one set.
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     config = CustomResource(
@@ -227,13 +228,13 @@ def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resour
 
 
 def flavor(pool: PoolCapacity) -> ResourceFlavorSpec:
-    """The pool as Kueue knows it: pods that say its labels and tolerate its taint may run there."""
+    """Return a pool's flavor: pods that select its labels and tolerate its taint may run on it."""
     taints = (Taint(key=pool.taint, value="present", effect="NoSchedule"),) if pool.taint else None
     return ResourceFlavorSpec(node_labels=dict(pool.node_labels) or None, node_taints=taints)
 
 
 def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
-    """What each pool has of everything that any of them has."""
+    """Return each pool's quota of every resource that any pool has."""
     devices = sorted({device for pool in pools for device in pool.devices})
     return ResourceGroup(
         covered_resources=("cpu", "memory", *devices),
@@ -242,7 +243,7 @@ def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
 
 
 def _quotas(pool: PoolCapacity, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
-    """Quantities as the API server writes them: any others would be a change in every update."""
+    """Return quotas in the API server's format. Any other format would be a difference in every update."""
     amounts = {
         "cpu": format_cpu(pool.free.millicores),
         "memory": format_memory(pool.free.memory // MEBIBYTE * MEBIBYTE),

@@ -1,4 +1,4 @@
-"""The recipes: jobs ready to run, each the first YAML block of a page in docs/recipes."""
+"""Examples: jobs that are ready to run, each the first YAML block of a page in docs/recipes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ _BLOCK = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def recipe_names() -> list[str]:
-    """The names of all recipes."""
+    """Return the names of all examples."""
     return sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
 
 
 def yaml_blocks(name: str) -> list[str]:
-    """Every YAML block of a recipe's page; the first is what the recipe runs, the others show it elsewhere."""
+    """Return the YAML blocks of an example's page. The first is the job; the others are variants for other
+    platforms."""
     return [match["text"] for match in _BLOCK.finditer((FOLDER / f"{name}.md").read_text(encoding="utf-8"))]
 
 
 def recipe_jobs(name: str) -> list[dict[str, Any]]:
-    """The jobs of a recipe, in plain values. Raises ValueError for an unknown name."""
-    # Not needed by a stack that gives its jobs in full.
+    """Return the jobs of an example in plain values. Raises ValueError for an unknown name."""
+    # A stack without examples does not need it.
     import yaml
 
     if name not in recipe_names():

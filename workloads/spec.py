@@ -1,4 +1,4 @@
-"""JobSpec: what a job is meant to do, as the stack's YAML gives it. It names nothing of Kubernetes. No Pulumi."""
+"""JobSpec: description of a job, read from the stack's YAML. It has no Kubernetes terms. No Pulumi."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ Recipe = Literal["digits", "imagenet"]
 Computation = Literal["torch", "xla"]
 
 XLA_IMAGE = "xla"
-"""Trainyard's own image with PyTorch/XLA, by the name that infra.image.builtin_images gives it."""
+"""Trainyard's image with PyTorch/XLA, by its name in infra.image.builtin_images."""
 CUDA_12_IMAGE = "cuda12"
-"""The same with torch on CUDA 12."""
+"""Trainyard's image with torch on CUDA 12."""
 ETCD_IMAGE = "etcd"
-"""The same with etcd."""
+"""Trainyard's image with etcd."""
 
 
 def _accelerator(value: str) -> str:
     if not is_accelerator(value):
         raise ValueError(what_is_one(value))
     if is_tpu(value) and value not in GENERATIONS:
-        # An accelerator type is right or wrong by itself.
+        # The name of an accelerator type needs no `topology` to be checked.
         tpu_slice(value)
     return value
 
@@ -65,7 +65,7 @@ ClassName = Annotated[
 
 
 class ResourcesSpec(Section):
-    """What each host of a job has for itself: it gets all of it and no more."""
+    """Resources of each host of a job. Its requests equal its limits."""
 
     cpu: Cpu = "1"
     """CPUs of each host, such as `2`, `0.5` or `500m`."""
@@ -74,27 +74,27 @@ class ResourcesSpec(Section):
 
     @property
     def capacity(self) -> Capacity:
-        """The same as numbers."""
+        """CPUs and memory as numbers."""
         return Capacity(millicores=parse_cpu(self.cpu), memory=parse_memory(self.memory))
 
 
 class ElasticSpec(Section):
-    """The numbers of hosts between which a job may shrink and grow while it trains."""
+    """Range in which the number of hosts may change during training."""
 
     min_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[1])
-    """Fewest hosts that go on training; with fewer the rest wait for others to come."""
+    """Minimum number of hosts that train; with fewer, the remaining hosts wait for others."""
     max_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[3])
-    """Most hosts; so many are started."""
+    """Maximum number of hosts; the job starts this many."""
 
 
 def slice_in(values: dict[str, Any]) -> TpuSlice | None:
-    """The TPU slice that the fields of a job mean; None where they mean no TPU."""
+    """Return the TPU slice that a job's fields describe, or None without a TPU."""
     accelerator = values.get("accelerator")
     return tpu_slice(accelerator, values.get("topology")) if accelerator and is_tpu(accelerator) else None
 
 
 def default_hosts(values: dict[str, Any]) -> int:
-    """Hosts of a job that does not say how many."""
+    """Return the default number of hosts."""
     if found := slice_in(values):
         return found.hosts * int(values["slices"])
     elastic: ElasticSpec | None = values["elastic"]
@@ -102,96 +102,100 @@ def default_hosts(values: dict[str, Any]) -> int:
 
 
 def _default_processes(values: dict[str, Any]) -> int:
-    """A process for each GPU; one for all the chips of a TPU host, and where each host starts its program once."""
+    """Return the default processes per host: one per GPU, else one.
+
+    It is one on a TPU host, without torchrun, and for kinds that start their program once per host.
+    """
     is_one = slice_in(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]
     return 1 if is_one else int(values["accelerators_per_host"] or 1)
 
 
 class JobSpec(Section):
-    """One distributed training job."""
+    """Distributed training job."""
 
     name: DnsLabel = Field(examples=["digits"])
-    """Name of the job, unique in the stack and the beginning of its hosts' names."""
+    """Name of the job, unique in the stack. The names of its hosts begin with it."""
     kind: JobKind = "indexed-job"
-    """How the job is run: Kubernetes' own Indexed Job, or a resource of an operator, which the stack then installs."""
+    """Kubernetes resource that runs the job: an Indexed Job, or a custom resource whose operator the stack installs."""
     recipe: Recipe | None = Field(default=None, examples=["digits"])
-    """What is trained: one of the trainer's recipes. A job has this or `script`."""
+    """Recipe of the trainer to run. A job has either this or `script`."""
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
-    """Python file to run in place of a recipe: under torchrun, or started by mpirun (`mpi-job`), or by itself
-    (`mx-job`, TPUs). `./train.py` is a file of this checkout, which goes into the pods as it is; any other path is one
-    in the image, or under /bucket where the platform's bucket is a folder of the pods (`local`, a claim)."""
+    """Python file to run instead of a recipe. torchrun starts it; mpirun in an `mpi-job`; the host itself in an
+    `mx-job` and on TPUs. `./train.py` is a file of this checkout, which is copied into the pods unchanged. Any other
+    path is in the image, or below /bucket if the platform mounts its bucket (`local`, a claim)."""
     args: tuple[Text, ...] = ()
-    """Arguments of the script, each a word."""
+    """Arguments of the script, one word each."""
     torchrun: bool = True
-    """Starts the script under torchrun; `false` starts it by itself, once on each host, as work that is no training
-    needs it: its image need not have torch."""
+    """Starts the script under torchrun. `false` starts it directly, once per host, for work other than training; its
+    image needs no torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
-    """What each host computes on: a GPU by GKE's name, such as `nvidia-tesla-v100`, or a TPU by its accelerator type,
-    such as `v4-32`, or by its generation (`v5e`) together with `topology`; by default its CPUs."""
+    """GPU or TPU of each host: a GPU by GKE's name, such as `nvidia-tesla-v100`; a TPU by its accelerator type, such as
+    `v4-32`, or by its generation (`v5e`) with `topology`. By default the job runs on CPUs."""
     runtime: Computation | None = None
-    """What computes: PyTorch by itself (`torch`), or PyTorch/XLA (`xla`), which has an image of its own; by default XLA
-    on TPUs and PyTorch elsewhere."""
+    """`torch` (PyTorch) or `xla` (PyTorch/XLA, which has its own image); by default `xla` on TPUs and `torch`
+    elsewhere."""
     topology: str | None = Field(default=None, validate_default=True, examples=["2x2x4"])
-    """Chips of a TPU slice along each axis; by default the most compact shape of the accelerator type."""
+    """Chips of a TPU slice along each axis; by default the most compact topology of the accelerator type."""
     slices: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of TPU slices that train together; more than one needs the kind `jobset`."""
+    """Number of TPU slices that train together; more than one requires the kind `jobset`."""
     accelerators_per_host: Annotated[int, Field(ge=1, le=16)] | None = None
-    """Number of GPUs of each host; 1 by default where `accelerator` is a GPU."""
+    """Number of GPUs of each host; by default 1 if `accelerator` is a GPU."""
     elastic: ElasticSpec | None = Field(default=None, examples=["{min_hosts: 1, max_hosts: 3}"])
-    """Lets hosts leave and join while the job trains (`indexed-job`, `pytorch-job`); by default all train or none."""
+    """Lets hosts leave and join during training (`indexed-job`, `pytorch-job`); by default the number of hosts is
+    fixed."""
     hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default_factory=default_hosts, json_schema_extra={"default": 1}
     )
-    """Number of hosts that train together; for TPUs and elastic jobs it follows from what they say."""
+    """Number of hosts that train together; for TPUs and elastic jobs it follows from their other keys."""
     parameter_servers: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of parameter servers of an `mx-job`, beside its hosts and a scheduler."""
+    """Number of parameter servers of an `mx-job`, in addition to its hosts and a scheduler."""
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
         default_factory=_default_processes, json_schema_extra={"default": 1}
     )
-    """Number of training processes on each host; by default one for each GPU, and one on a TPU host, without any, with
-    `torchrun: false` and in an `mx-job`. On a TPU host it is one, which drives all chips, or one for each chip."""
+    """Number of training processes on each host. The default is one per GPU, and one on TPU hosts, on CPUs, with
+    `torchrun: false` and in an `mx-job`. A TPU host has one process for all its chips, or one for each chip."""
     rendezvous: Rendezvous | None = None
-    """How torchrun's hosts meet: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that
-    the job gets for itself); by default static, and c10d for an elastic job and an `mpi-job`."""
+    """Rendezvous of torchrun: `static` (rank = index of the host), `c10d` (at host 0), or `etcd` (in an etcd that the
+    job starts). The default is c10d for an elastic job and an `mpi-job`, static for other jobs."""
     restarts: Annotated[int, Field(ge=0, le=1000)] = 1
-    """How often the whole job may start again after a failure, from its last checkpoint; evictions do not count where
-    the kind can tell them apart (docs/kinds.md)."""
+    """Number of times that the whole job may restart from its last checkpoint after a failure. Evictions do not count
+    if the kind can distinguish them from failures (docs/kinds.md)."""
     resources: ResourcesSpec = ResourcesSpec()
-    """What each host has for itself."""
+    """Resources of each host."""
     shared_memory: Memory = "512Mi"
-    """Size of /dev/shm on each host, a part of its memory."""
+    """Size of /dev/shm on each host. It is part of the host's memory."""
     flags: dict[FlagName, Scalar] = Field(default_factory=dict)
-    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`;
-    all are in a table below."""
+    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`. A table below
+    lists all flags."""
     environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Environment variables of every training process."""
     secrets: dict[VariableName, SecretName] = Field(default_factory=dict)
-    """Environment variables with secret values: `WANDB_API_KEY: wandb` takes what `pulumi config set --secret
-    secrets:wandb` has stored."""
+    """Environment variables with secret values: `WANDB_API_KEY: wandb` reads the secret that `pulumi config set
+    --secret secrets:wandb` stored."""
     image: Image | None = None
-    """Image to run; by default the platform's, of the job's `runtime`. Where it is built, `cuda12` is the trainer's
-    with torch 2.10 on CUDA 12.8, for drivers older than CUDA 13's; jobs on V100s, which CUDA 13 left, have it by
-    themselves. Platform `local` reaches no registry, where any other image is waited for in vain, and builds those of
-    Trainyard's own that jobs name: `horovod`, TensorFlow and MXNet with Horovod over OpenMPI (images/horovod), and
-    `stores`, an object store for recipes (images/stores)."""
+    """Image to run; by default the platform's image for the job's `runtime`. If Trainyard builds images, `cuda12` is
+    the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. It is the default for
+    jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
+    other images stay in ImagePullBackOff. It builds Trainyard's images that jobs name: `horovod`, TensorFlow and MXNet
+    with Horovod over OpenMPI (images/horovod), and `stores`, an object store for recipes (images/stores)."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
-    """Checks every pair of hosts before training: the slowest link must carry so many gigabits a second one way, or the
-    job fails at once; by default nothing is checked."""
+    """Minimum bandwidth in Gbit/s, one way, between any two hosts. It is measured before training; a slower link fails
+    the job at once. By default it is not measured."""
     queue: DnsLabel | None = None
-    """Queue that the job waits in until what the nodes have left is enough for all of its hosts: Kueue's LocalQueue of
-    that name, which the stack makes on `local`, GKE and EKS (docs/operators.md); by default the job starts at once."""
+    """Kueue LocalQueue that admits the job when the free capacity is enough for all of its hosts. The stack creates the
+    queue on `local`, GKE and EKS (docs/operators.md). By default the job starts at once."""
     priority_class: ClassName | None = None
-    """Kubernetes PriorityClass of the hosts, which must be in the cluster (`kubectl create priorityclass`); by default
-    the cluster's own default."""
+    """Kubernetes PriorityClass of the hosts, which must exist in the cluster (`kubectl create priorityclass`); by
+    default the cluster's default."""
     suspend: bool = False
-    """Makes the job without starting it, or stops its hosts; `false` starts it (again), from its last checkpoint."""
+    """Creates the job without starting it, or stops its hosts; `false` starts it again, from its last checkpoint."""
     interactive: bool = False
-    """Starts the same hosts idle, addresses, ranks and counts in their environment, for training by hand."""
+    """Starts the hosts idle, for training by hand. Addresses, ranks and counts are in their environment."""
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
-    """Seconds after which the job is ended, restarts included, but that a `jobset` and a `train-job` begin to count
-    anew at each; by default never."""
+    """Seconds after which the job is stopped, restarts included; a `jobset` and a `train-job` count again from each
+    restart. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """Seconds that a host which is told to stop has to write its last checkpoint."""
+    """Seconds that a stopped host has to write its last checkpoint."""
 
     @field_validator("recipe", mode="before")
     @classmethod
@@ -215,30 +219,30 @@ class JobSpec(Section):
 
     @property
     def tpu(self) -> TpuSlice | None:
-        """The TPU slice that the job asks for; None without TPUs."""
+        """TPU slice that the job requests; None without TPUs."""
         return slice_in({"accelerator": self.accelerator, "topology": self.topology})
 
     @property
     def on_xla(self) -> bool:
-        """Whether it computes through PyTorch/XLA."""
+        """True if the job runs on PyTorch/XLA."""
         return self.tpu is not None if self.runtime is None else self.runtime == "xla"
 
     @property
     def image_name(self) -> str | None:
-        """The image that the job names, or that its runtime has; None for the platform's own."""
+        """Image of the job's settings, or that its runtime needs; None for the platform's default."""
         if self.image or self.on_xla:
             return self.image or XLA_IMAGE
         return CUDA_12_IMAGE if self.accelerator in gpus.WITHOUT_CUDA_13 else None
 
     @property
     def image_names(self) -> tuple[str, ...]:
-        """The images of all its pods, by name, but for the platform's own."""
+        """Names of the images of all its pods, without the platform's default."""
         etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None
         return tuple(filter(None, (self.image_name, etcd)))
 
     @property
     def accelerators(self) -> int:
-        """GPUs or TPU chips of each host."""
+        """Number of GPUs or TPU chips of each host."""
         if self.tpu:
             return self.tpu.chips_per_host
         return (self.accelerators_per_host or 1) if self.accelerator else 0

@@ -1,4 +1,4 @@
-"""Topology: how many processes a job has and where, derived from its spec. Pure."""
+"""Topology: number and layout of a job's processes, derived from its spec. Pure."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The shape of a job."""
+    """Process layout of a job."""
 
     hosts: int
-    """Number of hosts in all."""
+    """Total number of hosts."""
     fewest_hosts: int
-    """Number of hosts with which an elastic job still trains; all of them otherwise."""
+    """Minimum number of hosts of an elastic job; all hosts of any other job."""
     slices: int
-    """Number of equal groups that the hosts are in: TPU slices."""
+    """Number of TPU slices, which divide the hosts into equal groups."""
     processes_per_host: int
     """Number of training processes on each host."""
     threads_per_process: int
-    """Compute threads of each process, so that together they use their host's CPUs once."""
+    """Compute threads of each process; the processes of a host together use each CPU once."""
 
     @property
     def hosts_per_slice(self) -> int:
-        """Number of hosts in each group."""
+        """Number of hosts in each slice."""
         return self.hosts // self.slices
 
     @property
@@ -36,7 +36,7 @@ class Topology:
 
 
 def topology(spec: JobSpec) -> Topology:
-    """The shape that `spec` asks for."""
+    """Return the process layout of `spec`."""
     cpus = spec.resources.capacity.millicores // 1000
     return Topology(
         hosts=spec.hosts,

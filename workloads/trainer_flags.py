@@ -1,4 +1,4 @@
-"""Flags of the trainer's recipes, to validate those of jobs before anything runs. Pure."""
+"""Flags of the trainer's recipes, to validate the flags of jobs before they run. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Flag:
 
     type: Literal["int", "float", "bool", "str"]
     default: str | int | float | bool | None = None
-    """None if the environment of a pod sets it."""
+    """Default value; None if the environment of a pod sets it."""
     aliases: tuple[str, ...] = ()
-    """Other names, as other projects' scripts have them."""
+    """Other names, from the scripts of other projects."""
     choices: tuple[str, ...] = ()
     least: float = 0
     most: float = 0
@@ -46,7 +46,7 @@ def _flag(**values: Any) -> Flag:
 
 
 FLAGS = MappingProxyType(_read())
-"""Recipe -> its flags, with `_` for `-`. `python -m trainer.flag_table` writes the file."""
+"""Recipe -> its flags, with `_` instead of `-`. `python -m trainer.flag_table` writes the file."""
 ALIASES: Mapping[str, str] = MappingProxyType(
     {alias: name for flags in FLAGS.values() for name, flag in flags.items() for alias in flag.aliases}
 )
@@ -57,9 +57,9 @@ Values = Mapping[str, str | int | float | bool]
 
 
 def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Iterator[Problem]:
-    """Return a problem for each flag that the trainer would reject: unknown, given twice, or of a wrong value.
+    """Yield a problem for each flag that the trainer would reject: unknown, duplicate, or with an invalid value.
 
-    An image of the user's own may have other models.
+    A user's image may have other models, so its `arch` is not checked.
     """
     known, seen = FLAGS[recipe], dict[str, str]()
     for written, value in flags.items():
@@ -106,7 +106,8 @@ def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> str:
 
 
 def _wrong(flag: Flag, value: str | int | float | bool) -> str:
-    """Return what a value must be, or nothing if it is allowed. Numbers may be quoted: YAML reads `1e-3` as a text."""
+    """Return the allowed values, or an empty string if the value is allowed. Numbers may be quoted: YAML reads `1e-3`
+    as text."""
     if flag.type == "bool":
         return "" if isinstance(value, bool) else f"{allowed(flag)}, without quotes"
     if isinstance(value, bool):
@@ -129,7 +130,7 @@ def _matches(flag: Flag, text: str) -> bool:
 
 
 def allowed(flag: Flag) -> str:
-    """Return the values of a flag in words."""
+    """Return a description of a flag's allowed values."""
     if flag.type == "bool":
         return "true or false"
     if flag.choices:

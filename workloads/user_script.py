@@ -1,4 +1,4 @@
-"""A script of the checkout, which goes into the pods as it is: no image has to be built for it."""
+"""User scripts: files of the checkout that are copied into the pods unchanged. They need no image of their own."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 HERE = ("./", "../")
-"""How the path of a file here begins; any other is one in the image, or in a bucket that is mounted."""
+"""Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 FOLDER_IN_POD = "/opt/script"
 MOST_BYTES = 900_000
-"""A ConfigMap holds 1 MiB with all that is around it: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+"""Maximum size of a script. A ConfigMap holds 1 MiB with its metadata:
+https://kubernetes.io/docs/concepts/configuration/configmap/"""
 FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
-"""Names that a ConfigMap takes for its keys: https://kubernetes.io/docs/concepts/configuration/configmap/"""
+"""Valid keys of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
 OTHER_FILE = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
-"""Endings of files that Python cannot run; a name without one may be that of a folder with a __main__.py."""
+"""Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 EITHER = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """One file and what the pods have it from."""
+    """Script of a user and its ConfigMap."""
 
     name: str
     """Name of the file."""
     text: str
-    """What is in it."""
+    """Content of the file."""
 
     def config_map(self, job: str) -> str:
-        """Name of the job's ConfigMap with it; another text has another name, so that what runs it is made again."""
+        """Return the name of the job's ConfigMap. It depends on the content, so that a new script replaces its pods."""
         return f"{job}-script-{hashlib.sha256(f'{self.name} {self.text}'.encode()).hexdigest()[:8]}"
 
 
 def is_here(script: str) -> bool:
-    """Whether a job's script is a file of the checkout."""
+    """Return True if a script is a file of the checkout."""
     return script.startswith(HERE)
 
 
 def path_in_pod(script: str) -> str:
-    """Where a job's script is in its pods."""
+    """Return the path of a script in its pods."""
     return f"{FOLDER_IN_POD}/{PurePosixPath(script).name}" if is_here(script) else script
 
 
 def wrong_path(script: str) -> str | None:
-    """What is wrong with a script's path, and what to do; None where it may be one of a Python file."""
+    """Return the problem of a script's path and the remedy, or None if it may be a Python file."""
     if "://" in script:
         return f"is a URL, and Python opens files; {EITHER}"
     if script.startswith("-"):
@@ -68,7 +69,7 @@ def wrong_path(script: str) -> str | None:
 
 
 def remedy(script: str, checkout: Path) -> str | None:
-    """How a path in the image is written where it is one of a file here; None where it is none."""
+    """Return a path in the image as a path of the checkout if that file exists, else None."""
     path = checkout / script
     if not path.is_file() or not path.resolve().is_relative_to(checkout.resolve()):
         return None
@@ -76,7 +77,7 @@ def remedy(script: str, checkout: Path) -> str | None:
 
 
 def read(script: str, checkout: Path) -> OwnScript:
-    """The script. Raises ValueError with what is wrong with the file, and what to do."""
+    """Return the script. Raises ValueError with the problem of the file and the remedy."""
     path = checkout / script
     if not path.resolve().is_relative_to(checkout.resolve()):
         raise ValueError(f"is outside of {checkout}; copy the file there, or build an image with it")

@@ -199,7 +199,7 @@ class Cluster:
             except NotFound:
                 self._kinds.remove(kind)
             except Forbidden as error:
-                # So it is, too, for a kind that is not there: of what is not allowed, a cluster says nothing.
+                # A kind that the cluster does not have gives the same error to a user without permission.
                 self._kinds.remove(kind)
                 self._refused = error
 

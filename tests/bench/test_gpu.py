@@ -1,4 +1,4 @@
-"""The measures of a GPU, as far as they run without one: every loop takes its epoch on the CPU, small."""
+"""GPU measurements, as far as they run without a GPU: every loop trains a small epoch on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = dataclasses.replace(
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ends what watches a training: left alone it would take the test for one that hangs, and end this process."""
+    """Stop the watchdog of a training. Otherwise it would treat the test as a hang and end this process."""
     started: list[Watchdog] = []
 
     class Ended(Watchdog):
@@ -66,7 +66,7 @@ def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch
         handle.remove()
         assert side not in ours or (found and found[0] > 0)
     full, half = {torch.float32}, {torch.bfloat16}
-    # On a CPU that has no instructions for them the trainer keeps 32 bits.
+    # A CPU without instructions for 16 bits makes the trainer use 32 bits.
     fast = half if BFLOAT16_FLAGS & set(CPU_INFO.read_text(encoding="ascii", errors="replace").split()) else full
     assert taken == {
         "ours": full,

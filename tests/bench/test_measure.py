@@ -1,4 +1,4 @@
-"""The form of a measure, and that the two programs of the comparison make the same objects."""
+"""Form of a measurement, and equality of the objects that the two compared programs create."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_machine_is_named() -> None:
 
 
 def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The Kubernetes objects that a program makes with a configuration."""
+    """Return the Kubernetes objects that a program creates for a configuration."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in config.items()}
     monkeypatch.setattr(pulumi, "export", lambda _name, _value: None)
 

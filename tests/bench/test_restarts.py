@@ -1,4 +1,4 @@
-"""The rule by which bench.restarts adds what Kubernetes' Job controller waits."""
+"""Rule by which bench.restarts adds the wait of Kubernetes' Job controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster for the commands' tests: its own name and port, ended after them."""
+"""Cluster for the tests of the commands, with its own name and port. It is stopped after them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.local.conftest import Kubectl, kubectl_of
 
 SETTINGS = ClusterSettings(name="follow", nodes=2, port=16999, owner="tests/commands")
 HOST_FOLDERS = ("usr", "lib", "lib64")
-"""The machine's own programs, mounted into the pause image: pods that print, without another image."""
+"""Folders with this machine's programs, mounted into the pause image, so that pods can print without another image."""
 
 Apply = Callable[[dict[str, Any]], None]
 
 
 def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
-    """An Indexed Job of one host whose container runs a shell script; without one it only waits."""
+    """Return an Indexed Job of one host whose container runs a shell script. Without a script it only waits."""
     container: dict[str, Any] = {
         "name": "trainer",
         "image": changes.pop("image", PAUSE_IMAGE),
@@ -57,7 +57,7 @@ def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def local() -> Iterator[ClusterSettings]:
-    """The cluster, running."""
+    """Yield the running cluster."""
     lifecycle.stop(SETTINGS)
     lifecycle.start(SETTINGS, lambda _text: None)
     yield SETTINGS
@@ -67,19 +67,19 @@ def local() -> Iterator[ClusterSettings]:
 
 @pytest.fixture
 def cluster(local: ClusterSettings) -> Cluster:
-    """The commands' view of its default namespace."""
+    """Return the commands' view of the cluster's default namespace."""
     return Cluster(str(local.kubeconfig), "default")
 
 
 @pytest.fixture
 def kubectl(local: ClusterSettings) -> Kubectl:
-    """Run kubectl on the local cluster."""
+    """Return a function that runs kubectl on the local cluster."""
     return kubectl_of(local)
 
 
 @pytest.fixture
 def apply(kubectl: Kubectl) -> Apply:
-    """Creates an object of the cluster."""
+    """Return a function that creates an object in the cluster."""
 
     def run(document: dict[str, Any]) -> None:
         kubectl("apply", "--server-side", "-f", "-", document=document)

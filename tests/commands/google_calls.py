@@ -1,4 +1,4 @@
-"""Calls of Google's provider for each type of a GKE stack, the permissions of each call, and roles with these."""
+"""Calls of Google's provider for each type in a GKE stack, the permissions of each call, and roles with them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Calls:
-    """Calls for one type of resource; an import reads."""
+    """Calls for one type of resource. An import reads."""
 
     source: str
-    """Where the provider creates it: below google-beta/services of terraform-provider-google-beta 93c65b2d."""
+    """Source of its creation, below google-beta/services of terraform-provider-google-beta 93c65b2d."""
     api: str
     """API and version."""
     create: Sequence[str]
     read: Sequence[str]
     update: Sequence[str] = ()
-    """Empty where every change is a replacement."""
+    """Calls of an update; empty if every change is a replacement."""
     delete: Sequence[str]
     more: Sequence[str] = ()
-    """Permissions for what it does beside: it acts as the nodes' account, or asks another API."""
+    """Permissions for its side effects: it acts as the nodes' account, or calls another API."""
 
     @property
     def methods(self) -> set[str]:
-        """Ids of all methods in the API's discovery document."""
+        """Return the ids of all methods in the API's discovery document."""
         service = self.api.partition(".")[0]
         return {f"{service}.{each}" for each in (*self.create, *self.read, *self.update, *self.delete)}
 
@@ -411,9 +411,11 @@ PERMISSIONS: Mapping[str, Sequence[str]] = {
     "storage.objects.delete": ("storage.objects.delete",),
     "storage.objects.list": ("storage.objects.list",),
 }
-"""Method -> permissions that it takes by Google's reference: gcp/map.json of iann0036/iam-dataset 2073fa52a (2026-08).
+"""Method -> permissions that it needs according to Google's reference: gcp/map.json of iann0036/iam-dataset 2073fa52a
+(2026-08).
 
-An operation of Artifact Registry takes none. A bucket's read and update take those of its policy for the access lists.
+An operation of Artifact Registry needs none. Reading and updating a bucket also need those of its policy, because of
+the access lists.
 """
 
 ROLES: Mapping[str, Sequence[str]] = {
@@ -536,4 +538,4 @@ ROLES: Mapping[str, Sequence[str]] = {
         "serviceusage.services.list",
     ),
 }
-"""Role -> those of these permissions that it has: gcp/roles of the same data set."""
+"""Role -> those of these permissions that it contains: gcp/roles of the same data set."""

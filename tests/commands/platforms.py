@@ -1,4 +1,4 @@
-"""Platforms of two clouds, and what is known of the resources that they make."""
+"""Platforms of two clouds, and the ownership of their resources."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from infra.inventory import Listing, Ownership
 
 
 def gke(name: str, **more: Any) -> GkeConfig:
-    """A platform in Google Cloud."""
+    """Return a platform on Google Cloud."""
     return GkeConfig.model_validate_json(json.dumps({"kind": "gke", "project": "p-12345", "name": name, **more}))
 
 
 def eks(name: str, **more: Any) -> EksConfig:
-    """A platform in AWS."""
+    """Return a platform on AWS."""
     return EksConfig.model_validate_json(json.dumps({"kind": "eks", "name": name, **more}))
 
 
 def known(platform: GkeConfig | EksConfig) -> Ownership:
-    """What is known of a platform's resources."""
+    """Return the ownership rules of a platform's resources."""
     return _known(type(platform), platform.model_dump_json(exclude_unset=True))
 
 
@@ -41,5 +41,5 @@ def permissions_of(platform: GkeConfig | EksConfig) -> dict[str, Any]:
 
 
 def listing(kind: str, table: tuple[Listing, ...]) -> Listing:
-    """The listing of a kind."""
+    """Return the listing of a kind."""
     return next(each for each in table if each.kind == kind)

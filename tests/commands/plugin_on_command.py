@@ -1,4 +1,4 @@
-"""A plugin for tests: it refuses, plans, warns and crashes as a file commands. Arguments: that file, engine address."""
+"""Plugin for tests that rejects, plans, warns and crashes as a file instructs. Arguments: that file, engine address."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -19,7 +19,7 @@ from simulation.cloud.values import Unknown, from_wire
 
 
 class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
-    """Takes everything and plans updates, but for what the file says of a resource's name."""
+    """Plugin that accepts everything and plans updates, except for the resource names in the file."""
 
     def __init__(self, commands: dict[str, Any], engine: Engine) -> None:
         self._commands = commands
@@ -28,7 +28,7 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Keep what the test looks at: settings and environment."""
+        """Record the settings and environment for the test."""
         seen = {"variables": dict(request.variables), "environment": dict(os.environ)}
         Path(self._commands["seen"]).write_text(json.dumps(seen), encoding="utf-8")
         if "warn" in self._commands:
@@ -36,21 +36,21 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.ConfigureResponse()
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
-        """Refuse a resource that the file names."""
+        """Reject a resource that the file names."""
         wrong = self._commands.get("refuse", {}).get(request.name)
         failures = [provider_pb2.CheckFailure(property=wrong[0], reason=wrong[1])] if wrong else []
         return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
-        """Plan a creation. A plugin that is asked to create for real has been asked too much."""
+        """Plan a creation. Fail on a real creation, which a preview must not request."""
         if not request.preview:
             os._exit(3)
         return provider_pb2.CreateResponse(properties=request.properties)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Replace a resource for the inputs that the file names, crash at an unknown one, else update.
+        """Replace a resource for the inputs in the file, crash at an unknown one, otherwise update.
 
-        Paths under `compute` change in every plan, as what only the cloud knows does in a state that lacks it.
+        Paths under `compute` change in every plan, like values that only the cloud knows and the state lacks.
         """
         olds, news = from_wire(request.old_inputs), from_wire(request.news)
         if isinstance(news.get(self._commands.get("crash_at_unknown", "")), Unknown):
@@ -64,7 +64,7 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
         return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Nothing here waits."""
+        """Do nothing, because no method waits."""
         return empty_pb2.Empty()
 
 

@@ -1,4 +1,4 @@
-"""Ten changes of a stack as pull requests make them, each from a stack of two T4 nodes, a job and a bucket."""
+"""Ten changes of a stack, as in pull requests. The stack has two T4 nodes, a job and a bucket."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ STACK: dict[str, Any] = {"platform": {"kind": "gke", "project": "some-project", 
 
 
 def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """The stack with other values of its pool, and other keys."""
+    """Return the stack with other values of its pool, and other keys."""
     values = copy.deepcopy(STACK) | changes
     values["platform"]["pools"] = [{**POOL, **(pool or {})}]
     return values
 
 
 def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None = None, **more: Any) -> Report:
-    """The report of a change; `program` has inputs that a change of the program itself gives to resources, by name."""
+    """Return the report of a change. `program` has inputs, by resource name, that a change of the program sets."""
     config, before = parse(after), recorded(STACK, ())
     graph = [
         replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})}) for each in recorded(after, ())
@@ -62,5 +62,5 @@ def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None =
 
 
 def text(after: dict[str, Any], **more: Any) -> str:
-    """The same as a comment."""
+    """Return the report as a comment."""
     return markdown(report(after, **more), TODAY)

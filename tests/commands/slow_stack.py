@@ -1,4 +1,4 @@
-"""A stack whose first resource is being created until a test lets it end; the commands on it are ours."""
+"""Stack whose first resource is being created until a test ends it. Trainyard's commands run on it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ sys.exit(interrupts.run_command("make up", main))
 
 @dataclass
 class Slow:
-    """A project whose first resource is being created until a file is there."""
+    """Project whose first resource is being created until a file exists."""
 
     folder: Path
     backend: str
@@ -72,7 +72,7 @@ class Slow:
 
     def start(self) -> subprocess.Popen[str]:
         """Start an `up`."""
-        # A session of its own, so that a test can interrupt its group as a terminal does.
+        # Use a separate session, so that a test can interrupt its group as a terminal does.
         process = subprocess.Popen(
             [sys.executable, "-c", COMMAND, str(self.folder)],
             cwd=ROOT,
@@ -87,7 +87,7 @@ class Slow:
         return process
 
     def start_and_wait(self) -> subprocess.Popen[str]:
-        """Start an `up`; returns when its first resource is being created."""
+        """Start an `up`. Return when its first resource is being created."""
         process = self.start()
         self.until((self.folder / "creating").exists)
         return process
@@ -109,7 +109,7 @@ class Slow:
             time.sleep(0.02)
 
     def until_said(self, process: subprocess.Popen[str], text: str) -> None:
-        """Read what the command says until it has said this."""
+        """Read the output until it contains this text."""
         assert process.stdout is not None
         for line in process.stdout:
             if text in line:
@@ -117,7 +117,7 @@ class Slow:
         raise AssertionError(f"the command ended with {process.wait()} and never said {text!r}")
 
     def end(self, process: subprocess.Popen[str], status: int) -> str:
-        """Wait for the command's end; returns the rest of what it said."""
+        """Wait for the command's end. Return the rest of its output."""
         said, _ = process.communicate(timeout=LIMIT_SECONDS)
         assert process.returncode == status, said
         assert "Traceback" not in said
@@ -149,7 +149,7 @@ class Slow:
         (self.folder / "state").mkdir()
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         (self.folder / "end").touch()
         for process in self._started:
             process.kill()

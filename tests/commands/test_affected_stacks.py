@@ -1,4 +1,4 @@
-"""The stacks that a change touches."""
+"""Stacks that a change affects."""
 
 from __future__ import annotations
 

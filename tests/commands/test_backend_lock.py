@@ -1,4 +1,4 @@
-"""Pulumi's locks in a folder backend: those of dead owners go, others are explained."""
+"""Pulumi's locks in a folder backend: locks of dead owners are removed, others are reported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ the lock file with `pulumi cancel`.
 
 @pytest.fixture
 def locks(tmp_path: Path) -> Path:
-    """The folder of the stack's locks."""
+    """Return the folder of the stack's locks."""
     folder = tmp_path / ".pulumi" / "locks" / "organization" / "trainyard" / "dev"
     folder.mkdir(parents=True)
     return folder
@@ -41,7 +41,7 @@ def dead_pid() -> int:
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A running program named `pulumi`."""
+    """Yield a running program named `pulumi`."""
     (tmp_path / "pulumi").symlink_to("/bin/sleep")
     with subprocess.Popen([str(tmp_path / "pulumi"), "600"]) as process:
         yield process

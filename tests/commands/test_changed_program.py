@@ -1,4 +1,4 @@
-"""A pull request that changes the program, a script or the stacks there are, previewed in a repository of its own."""
+"""Pull requests that change the program, a script or the list of stacks, previewed in a separate repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Edit = Callable[[str, Callable[[str], str]], None]
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository of the project as it is here, with a stack of its own script."""
+    """Return a repository with a copy of the project and a stack with its own script."""
     folder = tmp_path_factory.mktemp("project")
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(words, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -41,7 +41,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edit(project: Path) -> Edit:
-    """Edits a file of the project as it was at first."""
+    """Return a function that edits a file of the original project."""
     git(project, "checkout", "--quiet", "--force", "main")
 
     def edited(name: str, change: Callable[[str], str]) -> None:
@@ -59,7 +59,7 @@ def git(folder: Path, *words: str) -> None:
 
 
 def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
-    """The report that a reviewer reads."""
+    """Return the report for a reviewer."""
     shutil.rmtree(folder / "report", ignore_errors=True)
     words = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""What `make check` makes of pip-audit's answer."""
+"""Interpretation of pip-audit's output by `make check`."""
 
 from commands.check import verdict
 

@@ -1,4 +1,4 @@
-"""State files that were cut off while they were written."""
+"""State files that were truncated during a write."""
 
 from __future__ import annotations
 

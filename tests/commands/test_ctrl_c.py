@@ -1,4 +1,4 @@
-"""Ctrl-C in the commands that look at a stack: one sentence, status 130, no traceback."""
+"""Ctrl-C in the commands that only read a stack: one sentence, status 130, no traceback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from commands.interrupts import GOES_ON
 
 
 def stack_on(port: int, folder: Path) -> dict[str, str]:
-    """The environment of a stack that is up, by its outputs, on a server that listens at `port`."""
+    """Return the environment of a deployed stack, by its outputs, on a server that listens at `port`."""
     kubeconfig = folder / "kubeconfig"
     content = {
         "current-context": "there",
@@ -71,7 +71,7 @@ def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, 
         with subprocess.Popen(
             words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
-            # It has connected and waits for an answer, which never comes.
+            # The command has connected and waits for an answer that never comes.
             connection, _ = server.accept()
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=60)[0]
@@ -103,7 +103,7 @@ def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "serves\n"
-        # A terminal sends it to every process of the command.
+        # A terminal sends the signal to every process of the command.
         os.killpg(process.pid, signal.SIGINT)
         text = process.communicate(timeout=60)[0]
     assert (process.returncode, text) == (130, f"make tensorboard: stopped; {GOES_ON}\n")

@@ -1,4 +1,5 @@
-"""What a change draws along: what is made again because others are, or because its provider talks to another place."""
+"""Consequences of a change: resources that are replaced because others are, or because their provider has a new
+target."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ EKS: dict[str, Any] = {
 
 
 def eks(**platform: Any) -> dict[str, Any]:
-    """The stack of EKS with other values of its platform."""
+    """Return the EKS stack with other values of its platform."""
     return {**EKS, "platform": {**EKS["platform"], **platform}}
 
 
 def steps(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
-    """What happens to each resource of the clouds and the cluster, by its name."""
+    """Return the step of each resource of the clouds and the cluster, by name."""
     found = difference(recorded(before, ()), recorded(after, ()))
     return {each.name: each for each in found if not each.component}
 
@@ -81,7 +82,7 @@ def test_who_stands_between_is_followed() -> None:
 
 
 def urn(record: Record) -> str:
-    """As Pulumi writes it, below a component."""
+    """Return a URN below a component, as Pulumi writes it."""
     return f"urn:pulumi:test::trainyard::trainyard:gcp:Network${record.type}::{record.name}"
 
 

@@ -1,4 +1,4 @@
-"""Which pod `make exec` opens, and what it says where there is none."""
+"""Pod that `make exec` opens, and its error if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following and status on a real cluster: what runs, waits, fails, restarts, vanishes, and an API server that dies."""
+"""Following and status on a real cluster: jobs that run, wait, fail, restart or vanish, and an API server that dies."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ echo "done test_accuracy=97.93 best_accuracy=98.01 rank=$JOB_COMPLETION_INDEX/2"
 
 
 def run(cluster: Cluster, *names: str) -> tuple[int, str]:
-    """Follow to the end; status and all that was shown."""
+    """Follow to the end. Return the status and the output."""
     out = io.StringIO()
     status = Follower(cluster, names, Screen(out)).run()
     return status, out.getvalue()
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail when `condition` does not come true in a minute."""
+    """Fail if `condition` does not become true within a minute."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, what
@@ -96,7 +96,7 @@ def test_a_killed_api_server_loses_no_line(
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
     told = [line for line in out.getvalue().splitlines() if "train" not in line]
     assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
-    # The new server may hold requests until it is ready, so that none fails.
+    # The new server may delay requests until it is ready, so that none fails.
     assert any(line.startswith("the API server answers again") for line in told), told
     assert "killed: all of its hosts ran on meanwhile" in told
 
@@ -122,7 +122,7 @@ def test_a_deleted_namespace_ends_following_with_the_next_command(
     apply: Apply, kubectl: Callable[..., str], local: ClusterSettings
 ) -> None:
     apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "taken"}})
-    # Its pod is killed before the job is deleted: without retries the job would fail first.
+    # Its pod is killed before the job is deleted. Without retries the job would fail first.
     document = job("taken", "exec /usr/bin/sleep 600", backoffLimit=6)
     document["metadata"]["namespace"] = "taken"
     apply(document)
@@ -284,7 +284,7 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
         "stopped following; job left goes on; `make logs STACK=other` follows it again, "
         "`make down STACK=other` ends it and removes the stack\n"
     )
-    # The job's controller may hear of its pod after the follower has.
+    # The job's controller may see its pod later than the follower.
     wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 
 

@@ -1,4 +1,4 @@
-"""The roles that `commands.permissions` prints for GKE are those for the calls of Google's provider, and no more."""
+"""The roles that `commands.permissions` prints for GKE permit exactly the calls of Google's provider."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def test_no_printed_role_is_idle(name: str) -> None:
 @pytest.mark.parametrize("kind", sorted(CALLS))
 def test_roles_of_a_type_hold_its_own_calls(kind: str) -> None:
     allowed = {permission for role in ROLES_BY_TYPE[kind] for permission in ROLES[role]}
-    # Every role but that of services has the permission to look at the project.
+    # Every role except those of services has the permission to read the project.
     assert needed({kind})[kind] - allowed - {"resourcemanager.projects.get"} == set()

@@ -1,4 +1,4 @@
-"""Pulumi itself, interrupted while it creates a resource: its lock, its state and what the command says of them."""
+"""Interruption of Pulumi itself during a creation: its lock, its state and the command's report about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.end_to_end.conftest import is_pulumi_in, processes
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Slow]:
-    """The stack, in a folder backend."""
+    """Yield the stack, in a folder backend."""
     found = Slow(tmp_path, f"file://{tmp_path / 'state'}")
     found.write()
     yield found

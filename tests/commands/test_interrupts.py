@@ -1,4 +1,5 @@
-"""Signals reach a child program once and when it listens. The child here records them; the real ones are end to end."""
+"""Signals reach a child program once, when it is ready for them. This child records them; tests/end_to_end has real
+ones."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ wait("end")
 
 @dataclass
 class Running:
-    """A command with a child, each in step with the test by files."""
+    """Command with a child. Both synchronize with the test through files."""
 
     folder: Path
     process: subprocess.Popen[str]
@@ -79,12 +80,12 @@ class Running:
 
     @property
     def signals(self) -> str:
-        """What the child has received."""
+        """Return the signals that the child has received."""
         path = self.folder / "signals"
         return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
     def end(self) -> tuple[int, str]:
-        """Let the child end; returns the command's status and what it said."""
+        """Let the child end. Return the command's status and output."""
         (self.folder / "listen").touch()
         (self.folder / "end").touch()
         _, said = self.process.communicate(timeout=LIMIT_SECONDS)
@@ -94,7 +95,7 @@ class Running:
 
 @pytest.fixture(params=["plain"])
 def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """The command; its child runs and does not listen yet."""
+    """Yield the command with a child that runs but does not listen yet."""
     (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
     words = [sys.executable, "-c", COMMAND, str(tmp_path), request.param]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
@@ -173,7 +174,7 @@ def test_killed_command_interrupts_its_child(running: Running) -> None:
 
 @pytest.fixture
 def stopping(tmp_path: Path) -> Iterator[Running]:
-    """`make down` while it removes a cluster, which ends with the file `end`."""
+    """Yield `make down` during the removal of a cluster, which ends when the file `end` exists."""
     script = """
 import sys, time
 from pathlib import Path

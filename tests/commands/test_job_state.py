@@ -1,4 +1,4 @@
-"""States of the operators' jobs, and the place of their pods, from what the operators' own code writes."""
+"""States of the operators' jobs, and the places of their pods, from objects that the operators' own code writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2}
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
-    """A job of some kind with conditions, the older ones first."""
+    """Return a job of some kind with conditions, the older ones first."""
     found = next(each for each in manifests(*examples()[EXAMPLES[kind]]) if each["kind"] == kind)
     found["metadata"] |= {"uid": "u", "creationTimestamp": START}
     found["status"] = {
@@ -89,7 +89,7 @@ def test_a_set_runs_while_a_job_of_it_does() -> None:
 
 
 def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
-    """A pod of a golden job, with what its operator adds."""
+    """Return a pod of a golden job, with its operator's additions."""
     templates = pod_templates(manifests(*examples()[example]))
     template = next(each for place, each in templates.items() if path in place)
     template["metadata"] |= {"name": "p", "uid": str(labels), "creationTimestamp": START}

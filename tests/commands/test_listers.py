@@ -1,4 +1,4 @@
-"""What clouds answer is read, and what their listings do not say is asked for."""
+"""Reading of the clouds' answers, and queries for data that the listings lack."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_answers_of_gcloud_and_aws_are_read() -> None:
 
 
 class Account:
-    """The answers of a cloud's command, by the words that they begin with."""
+    """Answers of a cloud's command, by the words that the command begins with."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.asked = answers, list[str]()

@@ -1,4 +1,4 @@
-"""Reports of ended programs, read from the log that the real supervisor writes."""
+"""Reports of ended programs, read from the real supervisor's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the lines of a host's log are taken for."""
+"""Classification of the lines of a host's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from commands.monitor.log_lines import Progress, before_report, exit_codes, looks_like_an_error, parse_event
 
 TORCHRUN = (Path(__file__).parent / "torchrun_failure.txt").read_text(encoding="utf-8").splitlines()
-"""Printed by torchrun 2.15 with two processes of which rank 1 exits with 78."""
+"""Output of torchrun 2.15 with two processes, of which rank 1 exits with 78."""
 
 
 def test_an_event_has_its_values_and_rank() -> None:

@@ -1,4 +1,4 @@
-"""What nodes say, and what that means for the pods on them, from objects that a real API server (1.34) answered."""
+"""States of nodes and their effect on the pods there, from objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSES = {"status": "False", "reason": "KubeletNotReady", "message": "container
 
 
 def node(**ready: str) -> dict[str, Any]:
-    """A node with this in its condition `Ready`."""
+    """Return a node with these values in its condition `Ready`."""
     found = dict(copy.deepcopy(API["nodes"][0]))
     for condition in found["status"]["conditions"]:
         if condition["type"] == "Ready":

@@ -1,4 +1,4 @@
-"""Official plugins check and plan beside Trainyard: what they refuse, plan otherwise, warn of, or cannot be had for."""
+"""Checks and plans of the official plugins: rejections, different plans, warnings, and missing plugins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSION = metadata.version("pulumi-gcp")
 
 
 class Home:
-    """A home of Pulumi with a plugin for Google that does what it is told."""
+    """Home of Pulumi with a plugin for Google that follows instructions."""
 
     def __init__(self, folder: Path) -> None:
         self.seen = folder / "seen.json"
@@ -38,7 +38,7 @@ class Home:
         program.chmod(0o755)
 
     def asked(self, after: dict[str, Any], **commands: Any) -> PluginReview:
-        """Return what the plugin says of a change of the stack when it gets these commands."""
+        """Return the plugin's review of a change of the stack when it gets these instructions."""
         self._commands.write_text(json.dumps({"seen": str(self.seen), **commands}), encoding="utf-8")
         olds, news = recorded(STACK, ()), recorded(after, ())
         return review_by_plugins(olds, news, difference(olds, news))
@@ -46,7 +46,7 @@ class Home:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """Return the home, which Pulumi's environment names."""
+    """Return the home that Pulumi's environment sets."""
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     return Home(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Who has one namespace of a cluster and nothing beside it: status and following, on a real cluster."""
+"""Status and following on a real cluster, for a user with permissions in only one namespace."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NAMESPACE = "team-a"
 
 @pytest.fixture
 def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[str]:
-    """The kubeconfig of a user with Kubernetes' own role `edit` in one namespace; what is in it goes afterwards."""
+    """Yield the kubeconfig of a user with Kubernetes' role `edit` in one namespace. Remove the namespace's objects
+    afterwards."""
     kubectl("create", "namespace", NAMESPACE)
     kubectl("create", "serviceaccount", "member", "-n", NAMESPACE)
     account = f"--serviceaccount={NAMESPACE}:member"
@@ -39,7 +40,7 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
 
 
 def shown(kubeconfig: str, name: str) -> str:
-    """What `make status` shows of a job."""
+    """Return the output of `make status` for a job."""
     out = io.StringIO()
     outputs = StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,))
     show(Cluster(kubeconfig, NAMESPACE), outputs, out)

@@ -1,4 +1,4 @@
-"""What a stack made is told from what others made: by label, network and name, in both directions."""
+"""Distinction of a stack's resources from others', by label, network and name, in both directions."""
 
 from __future__ import annotations
 

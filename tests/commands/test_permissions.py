@@ -1,4 +1,4 @@
-"""The rights of the workflows' identities: enough for every kind that a stack has, real actions, and no more."""
+"""Permissions of the workflows' identities: enough for every kind in a stack, only existing actions, and no more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.commands.platforms import eks, gke, permissions_of
 PROJECT = Path(__file__).resolve().parents[2]
 A3 = {"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}
 NOT_MADE = {"aws:kms/alias:Alias", "aws:iam/policy:Policy"}
-"""What the simulated cloud knows and Trainyard does not make."""
+"""Types that the simulated cloud knows and Trainyard does not create."""
 OPERATIONS = """
 import json, sys, botocore.session
 session = botocore.session.get_session()
@@ -35,7 +35,7 @@ json.dump(found, sys.stdout)
 
 
 def statements(policy: dict[str, Any]) -> dict[str, Any]:
-    """A policy's statements by their names."""
+    """Return a policy's statements by name."""
     return {each["Sid"]: each for each in policy["Statement"]}
 
 
@@ -47,7 +47,7 @@ def test_every_kind_of_the_clouds_has_its_rights() -> None:
 def test_every_action_is_a_call_of_its_service() -> None:
     allowed = {each for found in permissions_of(eks("train"))["Statement"] for each in found["Action"]}
     allowed |= {each for actions in ACTIONS.values() for each in actions}
-    # S3 calls its actions by other names than its calls, and passing a role is no call.
+    # S3's actions have other names than its calls, and passing a role is not a call.
     called = sorted(each for each in allowed if not each.startswith("s3:") and each != "iam:PassRole")
     python = s3_server().with_name("python")
     services = json.dumps(sorted({each.partition(":")[0] for each in called}))
@@ -76,7 +76,7 @@ def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
 
 
 LATER: dict[str, set[str]] = {
-    # What the provider calls after a resource was made, by its source in internal/service.
+    # Calls of the provider after a creation, from its source in internal/service.
     "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update
     "aws:ec2/subnet:Subnet": {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"},  # ec2/vpc_subnet.go, delete
     "aws:ec2/securityGroup:SecurityGroup": {  # ec2/vpc_security_group.go, delete
@@ -85,7 +85,7 @@ LATER: dict[str, set[str]] = {
         "ec2:DescribeSecurityGroupRules",
     },
     "aws:ec2/routeTable:RouteTable": {"ec2:DisassociateRouteTable"},  # ec2/vpc_route_table.go, delete
-    # ec2/vpc_endpoint.go, read; names of its own, by Route 53.
+    # ec2/vpc_endpoint.go, read; private names, by Route 53.
     "aws:ec2/vpcEndpoint:VpcEndpoint": {"ec2:DescribeNetworkInterfaces", "route53:AssociateVPCWithHostedZone"},
     "aws:s3/bucket:Bucket": {"s3:TagResource", "s3:UntagResource", "s3:ListTagsForResource"},  # s3/tags.go since 6.23
     "aws:eks/nodeGroup:NodeGroup": {"eks:UpdateNodegroupVersion", "eks:DescribeUpdate"},  # eks/node_group.go, update

@@ -1,4 +1,4 @@
-"""Reading a preview: actions, replacements once, and the guard of pools and buckets."""
+"""Reading of a preview: actions, replacements counted once, and the guard of pools and buckets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUCKET = "gcp:storage/bucket:Bucket"
 
 
 def preview(*steps: tuple[str, str, str, dict[str, Any]]) -> str:
-    """The output of `pulumi preview --json` for steps of operation, type, name and state."""
+    """Return the output of `pulumi preview --json` for steps of operation, type, name and state."""
     found = []
     for operation, kind, name, state in steps:
         key = "oldState" if operation in ("delete", "delete-replaced") else "newState"
@@ -76,7 +76,7 @@ def test_nodes_that_are_recycled_under_a_job_are_guarded(
 
 
 def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
-    """The output of `pulumi preview --json` for an update in place."""
+    """Return the output of `pulumi preview --json` for an update in place."""
     urn = f"urn:pulumi:s::p::a:b:Parent${kind}::gpus-nodes"
     step = {"op": "update", "urn": urn, "oldState": {"inputs": before}, "newState": {"inputs": after}}
     return json.dumps({"steps": [step]})

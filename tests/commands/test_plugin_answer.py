@@ -1,4 +1,4 @@
-"""A plugin's answer to Diff: the paths that a change of inputs touches, and the action that they mean."""
+"""A plugin's response to Diff: the paths that a change of inputs affects, and the resulting action."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COMPUTED = {"nodeConfig.imageType": "UPDATE", "placementPolicy.policyName": "UPD
 
 
 def answer(detailed: dict[str, str], **summary: Any) -> provider_pb2.DiffResponse:
-    """Return an answer with these paths and kinds."""
+    """Return a response with these paths and kinds."""
     paths = {path: provider_pb2.PropertyDiff(kind=KINDS.Value(kind)) for path, kind in detailed.items()}
     some = provider_pb2.DiffResponse.DIFF_SOME if detailed or summary else provider_pb2.DiffResponse.DIFF_NONE
     return provider_pb2.DiffResponse(changes=some, detailedDiff=paths, **summary)

@@ -1,4 +1,4 @@
-"""States and reasons from pods, jobs and nodes that a real API server (1.34) answered."""
+"""States and reasons, from pods, jobs and nodes of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(
 
 
 def pod(name: str) -> dict[str, Any]:
-    """One pod's object, free to be changed."""
+    """Return a copy of one pod's object."""
     return dict(copy.deepcopy(API["pods"][name][0]))
 
 
@@ -51,7 +51,7 @@ def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
 
 
 def running(name: str, *words: str) -> dict[str, Any]:
-    """One pod's object with another program."""
+    """Return one pod's object with another program."""
     found = pod(name)
     found["spec"]["containers"][0] |= {"command": [words[0]], "args": list(words[1:])}
     return found

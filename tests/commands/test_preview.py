@@ -1,4 +1,4 @@
-"""What a preview compares with: the default branch here or at the origin, what is asked for, or nothing."""
+"""Base of a preview: the default branch here or at the origin, the requested commit, or nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def origin(tmp_path: Path) -> Path:
-    """A repository whose `main` has the stack, and whose branch `change` changes it."""
+    """Return a repository whose `main` has the stack, and whose branch `change` changes it."""
     folder = tmp_path / "origin"
     folder.mkdir()
     git(folder, "init", "--initial-branch=main")

@@ -1,4 +1,4 @@
-"""Ten pull requests: each report shows what a careful reviewer must see, and a small one fits a screen."""
+"""Ten pull requests: each report shows what a careful reviewer must see, and a small report fits a screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from commands import preview
 from tests.commands.pull_requests import JOB, STACK, changed, report, text
 
 SCREEN = 40
-"""Lines of a screen."""
+"""Number of lines of a screen."""
 
 
 def test_grow_a_pool() -> None:
@@ -97,7 +97,7 @@ def test_remove_a_job() -> None:
 
 
 def refused(values: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str) -> str:
-    """What `make preview` writes of settings that it refuses."""
+    """Return the output of `make preview` for invalid settings."""
     settings = {f"trainyard:{key}": value for key, value in values.items()}
     file = "config: " + json.dumps(settings | dict(line.split("=") for line in lines))
     (folder / "Pulumi.dev.yaml").write_text(file, encoding="utf-8")

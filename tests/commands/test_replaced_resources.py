@@ -1,6 +1,6 @@
-"""What a change of settings does to each resource: the rows of issue 26 in which the preview was wrong, and others.
+"""Effect of a change of settings on each resource: the rows of issue 26 with wrong previews, and others.
 
-The outcomes are those of the real providers: Google's was built and asked, AWS's source was read.
+The expected effects are those of the real providers: Google's was built and run, AWS's source was read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "
 
 @functools.cache
 def recording(kind: str, platform: str) -> list[Record]:
-    """What the program registers for the settings of a platform."""
+    """Return the resources that the program registers for a platform's settings."""
     project = {"project": "some-project"} if kind == "gke" else {}
     return recorded({"platform": {"kind": kind, **project, **json.loads(platform)}, "jobs": []}, ())
 
 
 def steps(kind: str, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
-    """What happens to each resource that changes in the cloud, by its name."""
+    """Return the step of each resource that changes in the cloud, by name."""
     old, new = (recording(kind, json.dumps(each)) for each in (before, after))
     found = [each for each in difference(old, new) if each.type.startswith(("gcp:", "aws:")) and each.action != "same"]
     return {each.name: each for each in found}

@@ -1,4 +1,4 @@
-"""The report of changes as a reviewer reads it, from recordings of the program: no cloud, no engine."""
+"""Report of changes for a reviewer, from recordings of the program, without a cloud or an engine."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ EKS = {"kind": "eks", "kubernetes_version": "1.35", "check_availability": False}
 
 
 def eks_report(change: dict[str, Any], **more: Any) -> Report:
-    """The report of a change of an EKS stack with a pool of CPUs."""
+    """Return the report of a change of an EKS stack with a pool of CPUs."""
     pool = {"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}
     before = {"platform": {**EKS, "pools": [pool]}, "jobs": []}
     changed = {**EKS, "pools": [{**pool, **change.pop("pool", {})}], **change}

@@ -1,4 +1,4 @@
-"""The record of a run: what it ran from, what it took."""
+"""Record of a run: its sources and its cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_record_says_what_a_job_ran_from() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A git checkout of one commit, free of the machine's git settings."""
+    """Yield a git checkout with one commit, independent of the machine's git settings."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     folder = tmp_path / "checkout"
     folder.mkdir()

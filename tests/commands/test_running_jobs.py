@@ -1,4 +1,4 @@
-"""Which pools have jobs on them, from the API server's own objects."""
+"""Pools with running jobs, from the API server's own objects."""
 
 from __future__ import annotations
 

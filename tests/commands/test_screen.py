@@ -1,4 +1,4 @@
-"""What people see: plain text without a terminal, the right lines of many ranks, a summary that says what to do."""
+"""Output for users: plain text without a terminal, the right lines of many ranks, a summary with advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=
 
 
 def shown(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
-    """What of the lines of both hosts, one after the other, is shown."""
+    """Return the shown lines of both hosts, one host after the other."""
     out = io.StringIO()
     screen = Screen(out, only_rank=only_rank)
     for host in (FIRST, SECOND):

@@ -1,4 +1,4 @@
-"""Locks of a stack that is kept in a bucket, where other machines have it too: they are named and never removed."""
+"""Locks of a stack in a bucket that other machines share: they are reported and never removed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ask(url: str, method: str = "GET", body: bytes | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[str]:
-    """The address of an S3 server with the bucket `state`."""
+    """Yield the address of an S3 server with the bucket `state`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -52,7 +52,7 @@ def store() -> Iterator[str]:
 
 @pytest.fixture
 def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    """The stack, in the bucket under a prefix of the test."""
+    """Yield the stack, in the bucket under the test's prefix."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     found = Slow(

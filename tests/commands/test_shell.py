@@ -1,4 +1,4 @@
-"""`make shell`: Pulumi and kubectl there are at the stack, so that commands need not name it."""
+"""`make shell` selects the stack for Pulumi and kubectl, so that commands need not name it."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ alias kubectl=kubecolor
 python() { command python2 "$@"; }
 PROMPT_COMMAND='PATH="$HOME/shims:$PATH"'
 """
-"""A start file that puts folders before the stack's, now and before each prompt."""
+"""Start file that puts folders before the stack's, now and before each prompt."""
 KUBECONFIG = {
     "clusters": [{"name": "there", "cluster": {"server": "https://127.0.0.1:1"}}],
     "users": [{"name": "me", "user": {}}],
     "current-context": "there",
     "contexts": [{"name": "there", "context": {"cluster": "there", "user": "me"}}],
 }
-"""What the shell reads of a kubeconfig."""
+"""Parts of a kubeconfig that the shell reads."""
 SHELLS = {name: path for name in ("bash", "dash", "zsh") if (path := shutil.which(name))}
-"""Shells of this machine that the shell's start files are for."""
+"""Shells of this machine that have start files."""
 
 
 def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
-    """The environment of `make shell` for a stack whose state is in `folder`, with a home of its own."""
+    """Return the environment of `make shell` for a stack whose state is in `folder`, with a separate home."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
     own = {
@@ -67,7 +67,7 @@ def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
 
 
 def said(folder: Path, *commands: str) -> list[str]:
-    """What the shell of a stack whose state is in `folder` prints for commands."""
+    """Return the shell's output of commands, for a stack whose state is in `folder`."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.shell"],
         cwd=PROJECT,
@@ -82,7 +82,7 @@ def said(folder: Path, *commands: str) -> list[str]:
 
 
 def said_at_terminal(environment: dict[str, str], *commands: str) -> str:
-    """What the shell prints on a terminal, where it reads its start files and shows prompts."""
+    """Return the shell's output on a terminal, where it reads its start files and shows prompts."""
     master, slave = os.openpty()
     words = [sys.executable, "-m", "commands.shell"]
     with subprocess.Popen(words, cwd=PROJECT, env=environment, stdin=slave, stdout=slave, stderr=slave) as process:
@@ -93,14 +93,14 @@ def said_at_terminal(environment: dict[str, str], *commands: str) -> str:
             while chunk := os.read(master, 65536):
                 printed += chunk
         except OSError:
-            pass  # Linux answers so when the last process has closed the terminal.
+            pass  # Linux returns this error when the last process has closed the terminal.
         os.close(master)
     assert process.returncode == 0, printed
     return printed.decode(errors="replace").replace("\r", "")
 
 
 def stack_that_is_up(folder: Path, kubeconfig: Path) -> Path:
-    """The backend of a stack with the outputs of one that is up."""
+    """Return the backend of a stack with the outputs of a deployed one."""
     exported = copy.deepcopy(WITH_A_CLUSTER)
     (resource,) = exported["deployment"]["resources"]
     resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training"}

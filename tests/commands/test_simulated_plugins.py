@@ -1,4 +1,4 @@
-"""The clouds' simulated plugins, asked as official ones, plan what a preview says: dependents and options included."""
+"""The simulated plugins, used as official ones, plan what a preview shows, including dependents and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GKE: dict[str, Any] = {"kind": "gke", "project": "some-project"}
 SLICE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
 EKS: dict[str, Any] = {"kind": "eks", "name": "train", "region": "us-west-2"}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = {
-    # Platform before, after, some that are replaced, some that are not.
+    # Platform before, platform after, some replaced resources, some that are not.
     "range of a fabric": (
         {**GKE, "pools": [A3]},
         {**GKE, "pools": [A3], "network": {"accelerators": "10.128.0.0/16"}},

@@ -1,4 +1,4 @@
-"""A stack is made with the real CLI: where it cannot be, people read what to do."""
+"""Creation of a stack with the real CLI, and advice if it fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
 
 SALT = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
-"""Of a passphrase that nobody knows."""
+"""Salt of an unknown passphrase."""
 
 
 def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_remove_provider_files_after_a_kill_leaves_other_stacks(
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project without resources, with a folder backend of its own."""
+    """Return a project without resources, with its own folder backend."""
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)

@@ -1,4 +1,4 @@
-"""One command at a time changes a stack; a second one learns which."""
+"""Only one command at a time changes a stack. A second one reports the first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_second_command_learns_the_holder(tmp_path: Path) -> None:
             pass
         holder.kill()
         holder.wait()
-        # What the dead holder wrote says nothing any more.
+        # The text of the dead holder no longer applies.
         with only_command("dev", "make down"):
             pass
 

@@ -1,4 +1,4 @@
-"""Following on a cluster that another terminal removes, stops or starts with new keys."""
+"""Following on a cluster that another terminal removes, stops, or starts with new keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AWAY = replace(SETTINGS, stack="away", name="away", nodes=1, port=16998)
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail when `condition` does not come true in a minute."""
+    """Fail if `condition` does not become true within a minute."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, what
@@ -34,7 +34,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def away() -> Iterator[ClusterSettings]:
-    """A cluster of one node with a job that waits."""
+    """Yield a cluster of one node with a waiting job."""
     lifecycle.stop(AWAY)
     lifecycle.start(AWAY, lambda _text: None)
     document = job("waits", "echo 'train step=1'; exec /usr/bin/sleep 600")
@@ -45,7 +45,7 @@ def away() -> Iterator[ClusterSettings]:
 
 
 def followed_while(settings: ClusterSettings, act: Callable[[io.StringIO], object]) -> tuple[int, list[str]]:
-    """Follow the job, act once it has printed, return the status and the lines of the screen."""
+    """Follow the job and act once it has printed. Return the status and the lines of the screen."""
     out = io.StringIO()
     with ThreadPoolExecutor(1) as threads:
         status = threads.submit(Follower(Cluster(str(settings.kubeconfig), "default"), ["waits"], Screen(out)).run)

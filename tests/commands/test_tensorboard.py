@@ -1,4 +1,4 @@
-"""`make tensorboard` serves what the trainer wrote: the real server over a bucket with a curve."""
+"""`make tensorboard` serves the trainer's events: the real server over a bucket with a curve."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_SECONDS = 90.0
 
 
 def ask(address: str) -> Any:
-    """The JSON that the server answers, once it does."""
+    """Return the server's JSON response, once it answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -36,7 +36,7 @@ def ask(address: str) -> Any:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """The address of a server over a bucket with the curve of one job."""
+    """Yield the address of a server over a bucket with the curve of one job."""
     subprocess.run(["setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"], cwd=PROJECT, check=True)
     sink = TensorBoard(Folder(f"file://{tmp_path}/digits/tensorboard"))
     for step in range(1, 4):

@@ -1,4 +1,4 @@
-"""Which stacks have had their time."""
+"""Stacks that have exceeded their time to live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make up` does with the jobs when they are there, and what it shows of the stack's outputs."""
+"""Follow-up of `make up` on existing jobs, and its display of the stack's outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a changed value is spelled in a report."""
+"""Format of a changed value in a report."""
 
 from __future__ import annotations
 

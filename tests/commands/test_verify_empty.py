@@ -1,4 +1,5 @@
-"""What a destroyed stack has left: read from the clouds' listings, told from what is others', and in a receipt."""
+"""Leftovers of a destroyed stack: read from the clouds' listings, distinguished from others' resources, and in a
+receipt."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ WITH_THEIR_OWNERS = {
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": "VPC",
     "aws:ec2/routeTableAssociation:RouteTableAssociation": "route table",
 }
-"""Types that are not listed by themselves: what they go with."""
+"""Types without a listing -> the reason why they disappear or stay."""
 KIND_OF = {type_: listing.kind for listing in (*GOOGLE, *AMAZON) for type_ in listing.types}
 MADE = {
     "gke": {
@@ -68,7 +69,7 @@ MADE = {
         "aws:s3/bucket:Bucket",
     },
 }
-"""Types that every stack makes, by platform."""
+"""Types that every stack creates, by platform."""
 
 
 def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
@@ -81,7 +82,7 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
 
 
 def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recording.Record]) -> None:
-    """Put resources of a platform into the books."""
+    """Add resources of a platform to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
     with changing(folder) as state:
         for each in records:

@@ -1,7 +1,7 @@
-"""The calls to AWS that the provider makes to create each resource of a recorded EKS stack, as botocore takes them.
+"""Calls to AWS by which the provider creates each resource of a recorded EKS stack, for botocore.
 
-Each is that of the create function of its type in hashicorp/terraform-provider-aws internal/service. Calls refer to
-other resources by their ids in the recording; `make_calls.py` puts the real ones in their place.
+Each follows its type's create function in hashicorp/terraform-provider-aws internal/service. Calls refer to other
+resources by their ids in the recording; `make_calls.py` replaces these by the real ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from tests.recording import Record
 
 Inputs = dict[str, Any]
 Call = dict[str, Any]
-"""`service`, `operation`, `parameters`, and `gives`: value of the recording -> path of the real one in the response."""
+"""`service`, `operation`, `parameters`, and `gives`: value in the recording -> path of the real value in the
+response."""
 
 
 def call(service: str, operation: str, gives: Mapping[str, str] | None = None, **parameters: Any) -> Call:
@@ -32,14 +33,14 @@ def calls_of(records: Iterable[Record]) -> list[Call]:
 
 
 def upper(value: Any) -> Any:
-    """Return a value with its keys as EC2 writes them: `volumeSize` is `VolumeSize`."""
+    """Return a value with EC2's spelling of its keys: `volumeSize` becomes `VolumeSize`."""
     if isinstance(value, dict):
         return {key[0].upper() + key[1:]: upper(each) for key, each in value.items()}
     return [upper(each) for each in value] if isinstance(value, list) else value
 
 
 def whole(value: Any) -> Any:
-    """Return a value with its whole numbers as integers; a recording has them as floats, as Pulumi's wire does."""
+    """Return a value with its whole numbers as integers. A recording has floats, as Pulumi's wire format does."""
     if isinstance(value, dict):
         return {key: whole(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -106,7 +107,7 @@ def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
         "create_nat_gateway",
         {_id(record): "NatGateway.NatGatewayId"},
         SubnetId=inputs["subnetId"],
-        # The recording knows no allocation id; the address was made just before.
+        # The recording has no allocation id; the preceding call created the address.
         AllocationId=inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-"),
         TagSpecifications=_tags("natgateway", inputs),
     )
@@ -284,7 +285,7 @@ def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return calls whose parameters have the names of the inputs."""
+    """Return calls whose parameters have the inputs' names."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         yield call(service, operation, **inputs)
@@ -325,7 +326,7 @@ def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return calls that put one setting of a bucket."""
+    """Return calls that set one property of a bucket."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}
@@ -352,7 +353,7 @@ def _repository(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _lifecycle_policy(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    # The recording calls a repository without a name of its own by its resource.
+    # A repository without an explicit name has its resource's name in the recording.
     yield call("ecr", "put_lifecycle_policy", repositoryName=inputs["repository"], lifecyclePolicyText=inputs["policy"])
 
 
@@ -394,7 +395,7 @@ CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:ecr/repository:Repository": _repository,
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": _lifecycle_policy,
 }
-"""Type -> the calls that create a resource of it."""
+"""Type -> function that returns the calls that create a resource."""
 
 
 def upgrade(cluster: str, groups: Iterable[str], version: str) -> list[Call]:

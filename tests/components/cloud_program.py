@@ -1,4 +1,4 @@
-"""Runs the whole program for a cloud's settings against Pulumi mocks, with no image build and no cloud."""
+"""Run of the whole program for a cloud's settings against Pulumi mocks, without image builds and without a cloud."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def _graph(platform: str, jobs: str) -> tuple[RecordingEngine, dict[str, Any]]:
 
 
 def graph(platform: dict[str, Any], jobs: list[dict[str, Any]] | None = None) -> tuple[RecordingEngine, dict[str, Any]]:
-    """What the program registers and exports; equal settings are run once."""
+    """Return the program's registrations and outputs. Equal settings run once."""
     return _graph(json.dumps(platform), json.dumps(jobs or []))

@@ -1,4 +1,4 @@
-"""The graph of a GKE platform against Pulumi mocks, by its parts."""
+"""Parts of a GKE platform's graph against Pulumi mocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ A3 = {"machine_type": "a3-highgpu-8g"}
 
 
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A GKE platform with its pools."""
+    """Return a GKE platform with its pools."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
     return {"kind": "gke", "project": "some-project", **({"pools": named} if pools else {}), **changes}
 
 
 def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The node pools that a platform's settings make, the system pool apart."""
+    """Return the node pools of a platform's settings, without the system pool."""
     engine, _ = graph(platform)
     found = {record.inputs["name"]: record.inputs for record in engine.of_type("nodePool:NodePool")}
     assert found.pop("system")
@@ -24,13 +24,13 @@ def pools(platform: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """The one node pool of one pool."""
+    """Return the only node pool of one pool."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     (found,) = pools(gke(keys, **platform)).values()
     return found
 
 
 def cluster(**changes: Any) -> dict[str, Any]:
-    """The control plane."""
+    """Return the control plane."""
     (record,) = graph(gke(**changes))[0].of_type("cluster:Cluster")
     return record.inputs

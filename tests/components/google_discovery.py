@@ -1,4 +1,4 @@
-"""Google's discovery documents, as google-api-python-client carries them, and inputs held to their schemas."""
+"""Google's discovery documents from google-api-python-client, and validation of inputs against their schemas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _methods(resource: Mapping[str, Any]) -> Iterator[str]:
 
 
 def problems(name: str, schema: str, body: Any) -> list[str]:
-    """Return what in a request body its schema does not have."""
+    """Return the parts of a request body that its schema does not have."""
     return list(_problems(document(name), {"$ref": schema}, body, schema))
 
 
@@ -67,7 +67,7 @@ def _scalar_problems(schema: Mapping[str, Any], value: Any, path: str) -> Iterat
         yield f"{path}: {value} is not one of {', '.join(schema['enum'])}"
     kinds: Mapping[type, tuple[str, ...]] = {
         bool: ("boolean",),
-        # A number of 64 bits is a string in JSON.
+        # JSON has 64-bit numbers as strings.
         float: ("integer", "number", "string"),
         int: ("integer", "number", "string"),
         str: ("string", "boolean") if value in BOOLEAN_WORDS else ("string",),

@@ -1,6 +1,6 @@
-"""Pulumi's inputs as the provider sends them to Google: fields that it renames, moves or keeps for itself.
+"""Pulumi's inputs as the provider sends them to Google, with renamed, moved and omitted fields.
 
-Read in terraform-provider-google-beta 93c65b2d, the expand functions of google-beta/services.
+Source: the expand functions of google-beta/services in terraform-provider-google-beta 93c65b2d.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SCHEMAS: Mapping[str, tuple[str, str]] = {
     "gcp:container/nodePool:NodePool": ("container.v1beta1", "NodePool"),
     "gcp:storage/bucket:Bucket": ("storage.v1", "Bucket"),
 }
-"""Pulumi's type -> API with version, schema of the body of a creation."""
+"""Pulumi's type -> API with version, schema of the creation's body."""
 
 NOT_SENT: Mapping[str, tuple[str, ...]] = {
-    # In the URL, or the provider's own.
+    # In the URL, or used only by the provider.
     "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
     "gcp:compute/routerNat:RouterNat": ("region", "router"),
     "gcp:container/cluster:Cluster": ("deletionProtection", "networkingMode", "removeDefaultNodePool"),
@@ -64,7 +64,7 @@ MOVED: Mapping[str, Mapping[str, str]] = {
         "uniformBucketLevelAccess": "iamConfiguration.uniformBucketLevelAccess.enabled",
     },
 }
-"""Pulumi's type -> path of an input -> path of the field, the innermost first where they are in each other."""
+"""Pulumi's type -> path of an input -> path of the field. Nested paths come innermost first."""
 
 
 def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _moved(value: Any, old: list[str], new: list[str]) -> Any:
-    """Return a copy with a field in another place; each element of a list is changed."""
+    """Return a copy with a field at another place. This applies to each element of a list."""
     if isinstance(value, list):
         return [_moved(each, old, new) for each in value]
     if not isinstance(value, dict) or old[0] not in value:

@@ -1,7 +1,7 @@
-"""Makes the calls of each stack on standard input through botocore against moto, in the object stores' environment.
+"""Make the calls of each stack on standard input through botocore against moto, in the object stores' environment.
 
-Writes JSON for each stack: how many calls moto took, what botocore or moto refused, and the operations that moto does
-not implement, whose parameters botocore checks all the same.
+Writes JSON for each stack: the number of calls that moto accepted, the rejections of botocore or moto, and the
+operations that moto does not implement, whose parameters botocore still checks.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 
 
 def at(found: Any, path: str) -> Any:
-    """Return what is at a path of a response."""
+    """Return the value at a path of a response."""
     for key in path.split("."):
         found = found[int(key)] if isinstance(found, list) else found[key]
     return found
 
 
 def filled(value: Any, known: dict[str, str]) -> Any:
-    """Return a parameter with the real ids; in texts, such as policies, too."""
+    """Return a parameter with the real ids, also inside texts such as policies."""
     if isinstance(value, dict):
         return {key: filled(each, known) for key, each in value.items()}
     if isinstance(value, list):
@@ -33,7 +33,7 @@ def filled(value: Any, known: dict[str, str]) -> Any:
 
 
 def unknown_words(shape: Any, value: Any, where: str) -> Iterator[str]:
-    """Yield the texts that are not among the words of their enumeration, which botocore itself does not check."""
+    """Yield texts that are not in their enumeration, which botocore does not check."""
     if shape.type_name == "structure":
         for key, each in value.items():
             yield from unknown_words(shape.members[key], each, f"{where}.{key}")
@@ -48,7 +48,7 @@ def unknown_words(shape: Any, value: Any, where: str) -> Iterator[str]:
 
 
 def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
-    """Make them in their order, except those whose parameters are not what AWS's models say."""
+    """Make the calls in order, except those whose parameters do not match AWS's models."""
     import boto3
     from botocore.exceptions import ClientError
     from botocore.validate import ParamValidator

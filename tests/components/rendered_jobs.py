@@ -1,4 +1,4 @@
-"""Jobs of every kind as they are rendered, and what the tests look for in them."""
+"""Rendered jobs of every kind, and accessors for the tests."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ TORCH_KINDS = [kind for kind in KINDS if ALL_KINDS[kind].runs_recipes]
 
 
 def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:
-    """A job with every key set."""
+    """Return a job with every key set."""
     return JobSpec.model_validate({**values, **changes})
 
 
 def main_object(
     values: dict[str, Any] = EVERY_KEY, placement: Placement = ON_CLAIM, /, **changes: Any
 ) -> dict[str, Any]:
-    """The object that is the job."""
+    """Return the object that is the job."""
     kinds = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
     return next(each for each in manifests(spec(values, **changes), placement) if each["kind"] in kinds)
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """The Job of a spec."""
+    """Return the Job of a spec."""
     return main_object(EVERY_KEY, ON_CLAIM, **changes)
 
 
 def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Every pod template in some objects of a job, by the path to it."""
+    """Return every pod template in a job's objects, by path."""
     found: dict[str, dict[str, Any]] = {}
 
     def walk(value: Any, path: str) -> None:
@@ -51,6 +51,6 @@ def pod_templates(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def workers(values: dict[str, Any], placement: Placement = ON_CLAIM, **changes: Any) -> list[dict[str, Any]]:
-    """The pod templates of a job's workers."""
+    """Return the pod templates of a job's workers."""
     templates = pod_templates(manifests(spec(values, **changes), placement)).values()
     return [each for each in templates if each["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"]

@@ -1,6 +1,6 @@
-"""Every call that creates an EKS stack passes botocore's models, and moto in the order of the program.
+"""Calls that create an EKS stack: each passes botocore's models, and moto in the order of the program.
 
-What moto 5.2.5 does not implement is `NOT_IN_MOTO`: of these calls the parameters alone are checked.
+`NOT_IN_MOTO` lists the calls that moto 5.2.5 does not implement. Only their parameters are checked.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 def made(*stacks: list[Call]) -> list[dict[str, Any]]:
-    """What happens when the calls of each stack are made."""
+    """Return the results of each stack's calls."""
     python = s3_server().with_name("python")
     text = json.dumps(stacks)
     done = subprocess.run([python, MAKE_CALLS], input=text, capture_output=True, text=True, check=True)
@@ -72,12 +72,12 @@ def made(*stacks: list[Call]) -> list[dict[str, Any]]:
 
 
 def records(name: str) -> list[Record]:
-    """The resources of AWS in a stack."""
+    """Return a stack's AWS resources."""
     return [each for each in graph(STACKS[name])[0].records if each.type.startswith("aws:")]
 
 
 def damaged(operation: str, **changes: Any) -> Call:
-    """A call of a stack with other parameters."""
+    """Return a call of a stack with other parameters."""
     calls = calls_of(records("each way to get nodes"))
     call = next(each for each in calls if each["operation"] == operation)
     return {**call, "parameters": {**call["parameters"], **changes}, "gives": {}}
@@ -93,7 +93,7 @@ DAMAGES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def results() -> list[tuple[list[Call], dict[str, Any]]]:
-    """The calls of each stack, one with an upgrade and one with damaged calls at its end, and what became of them."""
+    """Return the calls of each stack, one with an upgrade and one with damaged calls at its end, and their results."""
     stacks = [calls_of(records(name)) for name in STACKS]
     stacks[0] += upgrade("eks-dist", ["system", "t4", "cpu"], "1.37")
     stacks[1] += [damaged(operation, **changes) for operation, changes in DAMAGES.values()]

@@ -1,4 +1,4 @@
-"""Every key of a cloud platform is there for something: another value changes what is planned."""
+"""Keys of the cloud platforms: each has an effect, because another value changes the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V5E = {"name": "gpus", "accelerator": "v5e", "topology": "2x2", "check_zones": False}
 
 GKE: dict[str, list[dict[str, Any]]] = {
-    # Key: settings that are right with one value and with another.
+    # Key -> settings that are valid with one value and with another.
     "project": [{}, {"project": "other-project"}],
     "zone": [{}, {"zone": "us-central1-b"}],
     "regional": [{}, {"regional": True}],
@@ -125,13 +125,13 @@ EKS: dict[str, list[dict[str, Any]]] = {
 }
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": 1, "memory": "4Gi"}}
-"""One that runs the trainer image, without which none is built."""
+"""Job on the trainer image, without which no image is built."""
 NO_RESOURCE = {"kind", "check_availability", "pools.check_zones"}
-"""Keys that say what is read and refused, not what is made."""
+"""Keys that affect only validation, not resources."""
 
 
 def plan(kind: str, key: str, settings: dict[str, Any]) -> str:
-    """Everything that a platform's settings decide: resources in a fixed order, what is done with them, outputs."""
+    """Return all results of a platform's settings: resources in a fixed order, their options, outputs."""
     project = {"project": "some-project"} if kind == "gke" else {}
     engine, exported = graph({"kind": kind, **project, **settings}, [JOB] if key.startswith("image.") else [])
     resources = sorted(
@@ -142,7 +142,7 @@ def plan(kind: str, key: str, settings: dict[str, Any]) -> str:
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
-    """Every key of a section and those below it."""
+    """Return the keys of a section and of all sections below it."""
     found = set()
     for name, field in model.model_fields.items():
         inner = [each for each in (field.annotation, *get_args(field.annotation)) if isinstance(each, type)]

@@ -1,4 +1,4 @@
-"""The graph of an EKS platform against Pulumi mocks: what an expert looks for in it."""
+"""Graph of an EKS platform against Pulumi mocks, checked as an expert would."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ JOB = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-h100-
 
 
 def eks(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """An EKS platform with its pools."""
+    """Return an EKS platform with its pools."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
     return {"kind": "eks", **({"pools": named} if pools else {}), **changes}
 
 
 def one(engine: RecordingEngine, suffix: str, name: str = "") -> dict[str, Any]:
-    """Inputs of the one resource of a type whose name begins so."""
+    """Return the inputs of the only resource of a type whose name has this prefix."""
     (found,) = (record for record in engine.of_type(suffix) if record.name.startswith(name))
     return found.inputs
 
 
 def group(**keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Node group and launch template of the one pool."""
+    """Return node group and launch template of the only pool."""
     engine, _ = graph(eks(keys))
     return one(engine, "nodeGroup:NodeGroup", "pool-0"), one(engine, "LaunchTemplate", "pool-0")
 
 
 @pytest.fixture(scope="module")
 def engine() -> RecordingEngine:
-    """The graph of the default settings."""
+    """Return the graph of the default settings."""
     return graph(eks())[0]
 
 
 def needs(engine: RecordingEngine, name: str) -> set[str]:
-    """Names of what a resource depends on."""
+    """Return the names of a resource's dependencies."""
     return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
 
@@ -143,7 +143,7 @@ def test_roles_have_policies_of_their_purpose_alone(engine: RecordingEngine) -> 
 
 
 def test_order(engine: RecordingEngine) -> None:
-    # Nodes go before the network's add-on, which takes their interfaces away.
+    # Nodes are deleted before the network's add-on, which removes their interfaces.
     assert "cluster-addon-vpc-cni" in needs(engine, "system-nodes")
     assert "system-nodes" in needs(engine, "gpus-nodes")
     assert "system-nodes" in needs(engine, "cluster-addon-coredns")

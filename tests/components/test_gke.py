@@ -1,4 +1,4 @@
-"""What an expert looks for in the graph of a GKE platform: who may do what, networks, the bucket, images, order."""
+"""Graph of a GKE platform, checked as an expert would: permissions, networks, bucket, images, order."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.recording import Record, RecordingEngine
 
 @pytest.fixture(scope="module")
 def engine() -> RecordingEngine:
-    """The graph of the walk-through."""
+    """Return the graph of the tutorial's stack."""
     return graph(gke())[0]
 
 
 def bindings(engine: RecordingEngine) -> list[Record]:
-    """Every grant of a role."""
+    """Return every grant of a role."""
     return [record for record in engine.records if "Member" in record.type and record.type.startswith("gcp:")]
 
 
@@ -89,7 +89,7 @@ def test_nobody_is_the_default_service_account(engine: RecordingEngine) -> None:
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["serviceAccount"] == nodes
         assert record.inputs["nodeConfig"]["workloadMetadataConfig"] == {"mode": "GKE_METADATA"}
-    # The pool that GKE makes with the cluster and that is removed at once, too.
+    # Including the pool that GKE creates with the cluster and that is removed at once.
     assert cluster()["nodeConfig"]["serviceAccount"] == nodes
     assert cluster()["removeDefaultNodePool"] is True
 

@@ -1,4 +1,4 @@
-"""What jobs get of the nodes of a GKE platform: devices, networks, drivers, images."""
+"""Node resources in the jobs of a GKE platform: devices, networks, drivers, images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.components.gke_graph import A3, gke
 
 
 def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
-    """The pod of a job of two hosts."""
+    """Return the pod of a job of two hosts."""
     what = {} if "script" in job else {"recipe": "digits"}
     engine, _ = graph(platform, [{"name": "a", "hosts": 2, **what, **job}])
     (record,) = engine.of_type("batch/v1:Job")
@@ -82,7 +82,7 @@ def test_programs_find_the_driver_that_gke_puts_beside_them() -> None:
     found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
     gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
     assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
-    # An image of the user's may look in further places, and says so itself.
+    # A user's image may search more paths and sets them itself.
     theirs = pod_on(gke(), **gpus, image="example.com/a:1", script="train.py")
     assert "LD_LIBRARY_PATH" not in {each["name"] for each in theirs["containers"][0]["env"]}
     own = pod_on(gke(), **gpus, environment={"LD_LIBRARY_PATH": "/opt"})["containers"][0]["env"]

@@ -1,4 +1,4 @@
-"""The node pools of a GKE platform: slices, kinds of capacity, and the networks between their hosts."""
+"""Node pools of a GKE platform: slices, kinds of capacity, and the networks between their hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TPU_V4 = {"accelerator": "v4-32", "platform_zone": "us-central2-b"}
 
 
 def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
-    """The control plane of a graph."""
+    """Return the control plane of a graph."""
     (record,) = engine.of_type("cluster:Cluster")
     return record.inputs
 
@@ -25,7 +25,7 @@ def test_a_multi_host_slice() -> None:
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
     assert found["nodeConfig"]["spot"] is True
     assert found["nodeLocations"] == ["us-central2-b"]
-    # A host type of its own needs no GPU, and E2 is not in this zone.
+    # Another host type needs no GPU, and this zone has no E2.
     assert "guestAccelerators" not in found["nodeConfig"]
     (record,) = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))[0].of_type("cluster:Cluster")
     assert record.inputs["nodeConfig"]["machineType"] == "n1-standard-8"

@@ -1,4 +1,4 @@
-"""The bodies that GKE stacks send to Google have only fields and words of its discovery documents."""
+"""The requests of GKE stacks contain only fields and words of Google's discovery documents."""
 
 from __future__ import annotations
 

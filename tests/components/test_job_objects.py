@@ -1,4 +1,4 @@
-"""The objects of a job: what each says, where, and when it is made again."""
+"""Objects of a job: their contents, and the changes that replace them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,8 @@ def test_an_etcd_of_the_jobs_own() -> None:
 
 
 def test_mpirun_waits_for_the_workers_of_a_job_that_was_suspended() -> None:
-    """Kueue resumes launcher and workers at once; otherwise the operator makes the launcher when the workers answer."""
+    """Kueue resumes launcher and workers at once. Otherwise the operator creates the launcher when the workers
+    answer."""
 
     def launcher(**changes: Any) -> list[str]:
         replica = main_object(SCRIPT, ON_CLAIM, kind="mpi-job", **changes)["spec"]["mpiReplicaSpecs"]["Launcher"]

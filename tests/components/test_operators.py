@@ -1,4 +1,4 @@
-"""The Operators component: what it makes of a release, in which order, and what its pods may."""
+"""Operators component: its objects of a release, their order, and the permissions of its pods."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.recording import RecordingEngine, run
 
 @pytest.fixture(autouse=True)
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache with the objects of every operator."""
+    """Provide a cache with the objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_made_up_objects()
 
 
 def made(*names: str, **others: Any) -> RecordingEngine:
-    """What the component registers for some operators."""
+    """Return the component's registrations for some operators."""
     args = OperatorsArgs(needed=frozenset(names), **others)
     return run(lambda: Operators("operators", args).versions)
 
 
 def pod(name: str, **others: Any) -> dict[str, Any]:
-    """The pod of an operator."""
+    """Return the pod of an operator."""
     (deployment,) = [
         each for each in made(name, **others).of_type(":Deployment") if each.name.endswith(f"-{name}-controller")
     ]
@@ -42,7 +42,7 @@ def pod(name: str, **others: Any) -> dict[str, Any]:
 
 
 def dependencies(engine: RecordingEngine, name: str) -> set[str]:
-    """Names of the resources that one waits for."""
+    """Return the names of the resources that a resource depends on."""
     return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
 
@@ -106,7 +106,7 @@ def test_two_training_operators_share_one_certificate() -> None:
     volumes = [each.inputs["spec"]["template"]["spec"]["volumes"] for each in engine.of_type(":Deployment")]
     mounted = [each["secret"]["secretName"] for found in volumes for each in found if "secret" in each]
     assert mounted == [secret.inputs["metadata"]["name"]] * 2
-    # The Secret is filled by then.
+    # The Secret has its content by then.
     before = dependencies(engine, "operators-training-operator-mxjob-controller")
     assert "operators-training-operator-controller" in before
 

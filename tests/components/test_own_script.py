@@ -1,4 +1,5 @@
-"""A script of the checkout goes into every pod of every kind; another text is another run; a wrong one is refused."""
+"""A script of the checkout is in every pod of every kind; a new text replaces the job; an invalid script is
+rejected."""
 
 from __future__ import annotations
 
@@ -19,14 +20,14 @@ TEXT = "import os\nprint(os.environ['RANK'])\n"
 
 
 def objects(folder: Path, kind: JobKind = "indexed-job", **job: Any) -> list[dict[str, Any]]:
-    """What a job with the script `train.py` of a folder is made of."""
+    """Return the objects of a job with the script `train.py` of a folder."""
     spec = JobSpec(name="mine", kind=kind, script="./train.py", hosts=2, **job)
     args = TrainingJobArgs(spec=spec, placement=ON_CLAIM, checkout=folder)
     return run(lambda: TrainingJob("mine", args)).manifests()
 
 
 def pods(found: Any) -> list[dict[str, Any]]:
-    """The specs of all pods in manifests."""
+    """Return the specs of all pods in manifests."""
     if isinstance(found, list):
         return [each for part in found for each in pods(part)]
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""The whole program against Pulumi mocks: platforms, outputs, refusals; every platform key changes something."""
+"""Whole program against Pulumi mocks: platforms, outputs, errors; every platform key has an effect."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LOCAL = {"kind": "local", "name": "local", "nodes": 2, "port": 16443, "namespace
 
 @pytest.fixture(autouse=True)
 def machine_is_able(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether this machine can run a cluster is not the question here."""
+    """Skip the check that this machine can run a cluster."""
     monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> dict[str, Any]:
-    """Settings of a cluster of the user's."""
+    """Return settings of an existing cluster."""
     for name in ("one", "two"):
         (tmp_path / name).write_text("contexts: [{name: kind-kind}, {name: other}]", encoding="utf-8")
     return {
@@ -48,7 +48,7 @@ def cluster(tmp_path: Path) -> dict[str, Any]:
 def program(
     platform: Any, jobs: Any = JOBS, secrets: tuple[str, ...] = (), clear: tuple[str, ...] = (), **others: Any
 ) -> tuple[RecordingEngine, dict[str, Any]]:
-    """What the program registers and exports for a configuration; its secrets have the value `canary`."""
+    """Return the program's registrations and outputs for a configuration. Its secrets have the value `canary`."""
     exported: dict[str, Any] = {}
 
     async def body() -> pulumi.Output[None]:
@@ -66,7 +66,7 @@ def program(
 
 
 def plan(platform: dict[str, Any]) -> tuple[Any, ...]:
-    """Everything that a platform's settings decide."""
+    """Return all results of a platform's settings."""
     engine, exported = program(platform)
     return [(record.type, record.name, record.inputs) for record in engine.records], exported
 
@@ -108,7 +108,7 @@ def test_everything_in_the_local_cluster_goes_with_it() -> None:
     roots = ["kubernetes", "training", "digits"]
     assert all("dynamic:Resource::local-processes" in engine.requests[name].deletedWith for name in roots)
     inside = [record.name for record in engine.records if record.type.startswith("kubernetes:")]
-    # The engine hands `deleted_with` of a component on to its children.
+    # The engine passes `deleted_with` of a component on to its children.
     assert {engine.requests[name].parent.rpartition("::")[2] for name in inside} == {"training", "digits"}
     assert all("kubernetes::kubernetes" in engine.requests[name].provider for name in inside)
 
@@ -227,7 +227,7 @@ def test_a_secret_in_clear_ends_the_program(cluster: dict[str, Any]) -> None:
 
 @pytest.fixture
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of the test's own, with objects of every operator."""
+    """Provide a separate cache with objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_made_up_objects()
 

@@ -1,4 +1,4 @@
-"""The Queues component and the program with it: what is made of which pools, in which order, and where nothing is."""
+"""Queues component and the program with it: the objects for each pool, their order, and platforms without queues."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ QUEUED = {**JOBS[0], "queue": "research"}
 
 @pytest.fixture(autouse=True)
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that can run a cluster, and a cache of the test's own with objects of every operator."""
+    """Simulate a machine that can run a cluster, with a separate cache that has objects of every operator."""
     monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_made_up_objects()
 
 
 def waits_for(engine: RecordingEngine, name: str) -> set[str]:
-    """Names of the resources that one waits for."""
+    """Return the names of the resources that a resource depends on."""
     return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
 
 def quotas(engine: RecordingEngine) -> dict[str, str]:
-    """What the only flavor of a ClusterQueue has."""
+    """Return the quotas of a ClusterQueue's only flavor."""
     (queue,) = engine.of_type(":ClusterQueue")
     ((flavor,),) = [each["flavors"] for each in queue.inputs["spec"]["resourceGroups"]]
     return {each["name"]: each["nominalQuota"] for each in flavor["resources"]}

@@ -1,4 +1,4 @@
-"""The TrainingJob component: what it makes, that every key of a spec changes it, and one worker over all kinds."""
+"""TrainingJob component: its objects, the effect of every key of a spec, and equal workers in all kinds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "deadline_seconds": (EVERY_KEY, {"deadline_seconds": 7}),
     "grace_seconds": (EVERY_KEY, {"grace_seconds": 7}),
 }
-"""For each key a job, and another value."""
+"""Key -> a job, and another value of the key."""
 
 
 def test_operators_of_jobs() -> None:
@@ -97,11 +97,11 @@ OF_THE_KIND = frozenset(
         "TRAINYARD_RETRYABLE_OFFSET",
     }
 )
-"""Variables that say how the hosts of a kind meet: the one thing in which kinds differ."""
+"""Rendezvous variables of a kind, the only difference between kinds."""
 
 
 def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dict[str, Any]:
-    """A worker of a kind, without what its operator asks to be so: names, how hosts meet, who restarts."""
+    """Return a worker of a kind, without the parts that its operator requires: names, rendezvous, restarts."""
     templates = workers(values, placement, kind=kind)
     (pod,) = [each for index, each in enumerate(templates) if each not in templates[:index]]
     (container,) = pod["spec"].pop("containers")
@@ -146,7 +146,7 @@ def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
     assert first["container"]["args"][3:6] == ["python", "-m", "trainer.launch"]
     for kind in TORCH_KINDS:
         assert compared(kind, values, nodes) == first, kind
-    # mpirun hands on what its own pod has.
+    # mpirun passes on the variables of its own pod.
     for template in pod_templates(manifests(spec(values, kind="mpi-job"), nodes)).values():
         assert {"name": "LD_LIBRARY_PATH", "value": "/drivers"} in template["spec"]["containers"][0]["env"]
 
@@ -180,7 +180,7 @@ SET_BY_OPERATORS = {
     "elastic": {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID"}
     | {"PET_RDZV_CONF", "PET_MAX_RESTARTS"},
 }
-"""What the operators' code sets: pkg/controller.v1/pytorch/{envvar,elastic}.go, plugins/torch/torch.go."""
+"""Variables that the operators' code sets: pkg/controller.v1/pytorch/{envvar,elastic}.go, plugins/torch/torch.go."""
 
 
 @pytest.mark.parametrize(

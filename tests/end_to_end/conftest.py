@@ -1,4 +1,4 @@
-"""A checkout of this project's files as a new user has it, with a stack whose cluster is not the user's."""
+"""Checkout of this project's files, as a new user has it, with a stack whose cluster is not the user's."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ os.execvpe(sys.argv[1], sys.argv[1:], stack_environment())
 
 @dataclass(frozen=True)
 class Checkout:
-    """A folder with the project's files, and the commands that a user runs in it."""
+    """Folder with the project's files, and the commands that a user runs in it."""
 
     folder: Path
 
     @property
     def cluster(self) -> ClusterSettings:
-        """The cluster of the checkout's stack."""
+        """Cluster of the checkout's stack."""
         return ClusterSettings(owner=str(self.folder), name=CLUSTER)
 
     @property
     def stack_file(self) -> Path:
-        """The stack's settings."""
+        """Path of the stack's settings."""
         return self.folder / "Pulumi.local.yaml"
 
     def change(self, **job: Any) -> None:
@@ -48,9 +48,9 @@ class Checkout:
         self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def run(self, *words: str, status: int | None = 0, seconds: float = 600, errors: int = subprocess.STDOUT) -> str:
-        """Run a command in the checkout; returns what it printed, and asserts on its exit status.
+        """Run a command in the checkout and assert on its exit status. Return its output.
 
-        `errors` says where its standard error goes: by default to what is returned.
+        `errors` is the target of its standard error; by default that is part of the returned output.
         """
         try:
             done = subprocess.run(
@@ -71,7 +71,7 @@ class Checkout:
         return done.stdout
 
     def tool(self, *words: str, status: int | None = 0) -> str:
-        """Run `pulumi` or `kubectl` as in `make shell`; returns its standard output."""
+        """Run `pulumi` or `kubectl` as in `make shell`. Return its standard output."""
         return self.run(".venv/bin/python", "-c", IN_SHELL, *words, status=status, errors=subprocess.PIPE)
 
     def kubectl(self, *words: str) -> str:
@@ -79,12 +79,12 @@ class Checkout:
         return self.tool("kubectl", "--kubeconfig", str(self.cluster.kubeconfig), "--namespace", "training", *words)
 
     def objects(self, *words: str) -> list[dict[str, Any]]:
-        """The items that `kubectl get` finds."""
+        """Return the items that `kubectl get` finds."""
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", *words, "-o", "json"))["items"]
         return found
 
     def environment(self) -> dict[str, str]:
-        """The environment of the machine, without what belongs to the stack of the project that is tested."""
+        """Environment of the machine, without the variables of the tested project's stack."""
         dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         ours = (str(PROJECT), str(cache_folder()))
@@ -93,7 +93,7 @@ class Checkout:
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the project's files, tracked and new ones, as a new checkout."""
+    """Copy the project's files, both tracked and new, into a new checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -110,7 +110,7 @@ def copy_project(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """Make the checkout; what a test leaves running in it is taken down."""
+    """Create the checkout, and remove what a test leaves running in it."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     copy_project(folder)
     made = Checkout(folder)
@@ -124,12 +124,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 
 
 def processes() -> list[int]:
-    """Ids of every process of this machine."""
+    """Return the ids of all processes of this machine."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def is_pulumi_in(pid: int, folder: Path) -> bool:
-    """Whether the process is a Pulumi CLI at work in `folder`."""
+    """Return True if the process is a Pulumi CLI that runs in `folder`."""
     process = Path(f"/proc/{pid}")
     try:
         program = (process / "cmdline").read_bytes().split(b"\0")[0]

@@ -1,4 +1,4 @@
-"""Runs a make target in a terminal of its own and interrupts it at a moment, in one of the ways in which people do."""
+"""Run a make target in a separate terminal and interrupt it at a given moment, in one of the ways that users do."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MODULES = {"up": b"commands.up", "down": b"commands.down", "rehearse": b"command
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupted:
-    """A make target that has ended."""
+    """Make target that has ended."""
 
     way: str
     moment: str
-    """When the signal was sent."""
+    """Time of the signal."""
     status: int
-    """As in subprocess."""
+    """Exit status, as in subprocess."""
     said: str
     took: float
     """Seconds from the signal to the end."""
@@ -62,7 +62,7 @@ def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str
             try:
                 said += os.read(terminal, 65536)
             except OSError:
-                break  # The last process of the terminal has ended.
+                break  # The terminal's last process has ended.
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     return Interrupted(
@@ -96,7 +96,7 @@ def _is_command(pid: int, folder: Path, module: bytes) -> bool:
 
 
 def left_by_runs(checkout: Checkout) -> list[str]:
-    """Return what runs of `pulumi` have left: locks, and processes that are not the cluster's."""
+    """Return leftovers of `pulumi` runs: locks, and processes that do not belong to the cluster."""
     found = [str(path) for path in (checkout.folder / ".trainyard").glob("pulumi/.pulumi/locks/**/*.json")]
     mark = f"{checkout.folder}:"
     for pid in processes():

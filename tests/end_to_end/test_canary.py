@@ -1,4 +1,4 @@
-"""A job's secret on a real cluster: it reaches the pod, and is in no log, pod, layer of the image, state or output."""
+"""A job's secret on a real cluster reaches the pod, but no log, pod object, image layer, state or output."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(1200)]
 
 MAKE_STACK = "from commands.stack import ensure_stack; ensure_stack('local')"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-"""How files begin that are compressed so: RFC 1952, RFC 8878."""
+"""First bytes of files in these compression formats: RFC 1952, RFC 8878."""
 SMALL_BYTES = 100_000_000
-"""Larger layers are libraries, which were there before this secret."""
+"""Maximum size of a searched layer. Larger layers contain libraries, which are older than this secret."""
 SAYS_ITS_LENGTH = """
 import os
 print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
@@ -28,7 +28,7 @@ print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 
 
 def own_layers(reference: str, folder: Path) -> list[bytes]:
-    """What an image is stored as: the layers that are built from the checkout, settings with the build's variables."""
+    """Return the stored parts of an image: layers built from the checkout, and settings with the build's variables."""
     archive = folder / "image.tar"
     with archive.open("wb") as file:
         find_builder().write_archive(reference, file)
@@ -43,7 +43,7 @@ def own_layers(reference: str, folder: Path) -> list[bytes]:
 
 
 def plain(content: bytes) -> bytes:
-    """A layer as it was before it was compressed."""
+    """Return the decompressed layer."""
     if content.startswith(GZIP):
         return gzip.decompress(content)
     if content.startswith(ZSTD):
@@ -52,15 +52,15 @@ def plain(content: bytes) -> bytes:
 
 
 def texts_below(folder: Path) -> list[str]:
-    """Every file of a folder."""
+    """Return every file of a folder."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return [path.read_text(encoding="utf-8", errors="replace") for path in files]
 
 
 @pytest.fixture(scope="module")
 def printed(checkout: Checkout) -> str:
-    """What `make up` prints, with the secret in the stack and, as people have it, in the environment."""
-    # Another source makes another image, which is built while the secret is there.
+    """Return the output of `make up` with the secret in the stack and, as many users have it, in the environment."""
+    # Change the source, so that a new image is built while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
     source.write_text(source.read_text(encoding="utf-8") + f"\n{SAYS_ITS_LENGTH}", encoding="utf-8")
     checkout.change(flags={"epochs": 1}, secrets={"WANDB_API_KEY": "wandb"})

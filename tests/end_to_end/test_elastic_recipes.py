@@ -1,4 +1,4 @@
-"""Elastic recipes as users run them: hosts are killed in mid-epoch and taken in again; by what pods print and write."""
+"""Elastic examples as users run them, by the pods' output and files: hosts are killed during an epoch and return."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Closes a rendezvous, as a host does that gives up."""
+"""Program that closes a rendezvous, as a host does that gives up."""
 
 
 def up_with_a_killed_host(
     checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
 ) -> tuple[str, str]:
-    """What `make up` prints before and after `host` is killed in the epoch; it must end well.
+    """Return the output of `make up` before and after `host` is killed during the epoch. The run must complete.
 
-    With `closed` that host has closed the rendezvous before.
+    With `closed`, that host has closed the rendezvous before.
     """
     process = subprocess.Popen(
         ["make", "up", *words],
@@ -71,7 +71,8 @@ def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: C
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Three hosts trained, two went on, three trained again; all say the same, and rank 0 alone uploads."""
+    """Assert that three hosts trained, two continued, and three trained again, with equal results, uploaded only by
+    rank 0."""
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
     assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the rest went on from the checkpoint"
     again = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
@@ -85,13 +86,13 @@ def assert_lightning(before: str, after: str, host: int) -> None:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """What every rank of a run has written, in its folder of the bucket."""
+    """Return the events that every rank of a run has written into its folder of the bucket."""
     files = sorted((folder / "metrics").glob("rank-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def is_model(path: Path) -> bool:
-    """Whether a file is there that torch has written."""
+    """Return True if a file written by torch exists."""
     return path.is_file() and path.read_bytes()[:2] == b"PK"
 
 
@@ -103,7 +104,7 @@ def test_lightning_goes_on_without_a_host_and_takes_it_in_again(checkout: Checko
 
 
 def replace_jobs(checkout: Checkout, jobs: object) -> bytes:
-    """Give the stack other jobs; returns its settings as they were."""
+    """Give the stack other jobs. Return its previous settings."""
     was = checkout.stack_file.read_bytes()
     content = yaml.safe_load(was)
     content["config"]["trainyard:jobs"] = jobs
@@ -157,7 +158,7 @@ def test_five_instances_train_side_by_side(checkout: Checkout) -> None:
     assert {each["metadata"]["name"] for each in jobs} == set(names)
     for name in names:
         assert f"{name}: complete after" in text, text[-3000:]
-        # Not from the pods: when one host is done Kubernetes may remove the other, which is done too, with its log.
+        # Do not use the pods: when one host is done, Kubernetes may remove the other, also done, with its log.
         said = events(checkout.cluster.bucket / name)
         uploads = [(each["rank"], each["path"]) for each in said if each["event"] == "upload"]
         assert uploads == [(0, f"file:///bucket/{name}/model.pt")]

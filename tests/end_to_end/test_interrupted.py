@@ -1,4 +1,4 @@
-"""`make up` and `make down` interrupted at random moments: no lock, process or traceback is left, and both go on.
+"""`make up` and `make down`, interrupted at random moments, leave no lock, process or traceback, and can continue.
 
 A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
 """
@@ -17,17 +17,17 @@ from tests.end_to_end.interrupting import WAYS, interrupt, left_by_runs
 
 TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 5))
 BEGINS = {"up": "Updating (", "down": "Destroying ("}
-"""What Pulumi prints when it begins."""
+"""Text that Pulumi prints at its start."""
 LONGEST_SECONDS = {"": 5.0, "Updating (": 15.0, "Destroying (": 4.0}
-"""Latest moment after that, and after the start of the command."""
+"""Maximum seconds after that text, and after the start of the command."""
 WHOLE_EVERY = 5
-"""After so many interrupted commands a whole `up` and `down` must work."""
+"""Number of interrupted commands after which a complete `up` and `down` must work."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture
 def small(checkout: Checkout) -> Checkout:
-    """The checkout with one node and a job that is not followed."""
+    """Return the checkout with one node and a job that is not followed."""
     content = yaml.safe_load(checkout.stack_file.read_text(encoding="utf-8"))
     content["config"]["trainyard:platform"].update(nodes=1)
     content["config"]["trainyard:jobs"][0].update(hosts=1, suspend=True)
@@ -36,7 +36,7 @@ def small(checkout: Checkout) -> Checkout:
 
 
 def run(checkout: Checkout, target: str) -> str:
-    """Run a target to its end; returns what it said."""
+    """Run a target to its end. Return its output."""
     said = checkout.run("make", target)
     assert "Traceback" not in said, said
     return said

@@ -1,6 +1,6 @@
-"""Pulumi killed after the k-th creation and removal of a local stack: `make up` converges, `make down` empties.
+"""Pulumi is killed after the k-th creation and deletion of a local stack: `make up` converges, `make down` empties.
 
-Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone; without either,
+Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests. Without either,
 test_local_stack.py kills Pulumi once.
 """
 
@@ -20,26 +20,26 @@ from tests.conftest import ALL
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 RESOURCES = 8
-"""Resources that a whole `up` makes, besides components and providers."""
+"""Number of resources that a complete `up` creates, without components and providers."""
 EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
 LIMIT_SECONDS = 300.0
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), *([] if EVERY else [pytest.mark.long])]
 
 
 def made(checkout: Checkout) -> int:
-    """How many resources the stack's state has, as the engine writes it in passing."""
+    """Return the number of resources in the stack's state, as the engine writes it during the update."""
     (file, *_) = [*checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json"), None]
     try:
         deployment = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"] if file else None
     except (FileNotFoundError, json.JSONDecodeError):
-        # Between two writes: the next look finds it.
+        # The engine is between two writes; read again at the next poll.
         return -1
     resources = (deployment or {}).get("resources", [])
     return sum(each.get("custom", False) and not each["type"].startswith("pulumi:providers:") for each in resources)
 
 
 def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int], bool]) -> None:
-    """Run a make target, and kill the Pulumi in it when the number of resources in the state says so."""
+    """Run a make target, and kill its Pulumi when the state has the given number of resources."""
     log = checkout.folder / "killed.log"
     with log.open("w", encoding="utf-8") as file:
         running = subprocess.Popen(

@@ -1,4 +1,5 @@
-"""A user's whole way on the local stack: up, look, change, faults, down. Each test goes on where the last one ended."""
+"""A user's whole session on the local stack: up, inspect, change, faults, down. Each test continues after the last
+one."""
 
 from __future__ import annotations
 
@@ -114,7 +115,7 @@ def test_killed_rank_restarts_in_its_pod_and_resumes(checkout: Checkout) -> None
     )
     saved = checkout.cluster.bucket / "checkpoints" / "digits"
     deadline = time.monotonic() + 300
-    # Its manifest comes last: a checkpoint without one was not finished, and is passed over.
+    # The manifest is written last: a checkpoint without one is not complete and is skipped.
     while not any(saved.glob("*/checkpoint.json")):
         assert up.poll() is None, up.communicate()[0]
         assert time.monotonic() < deadline
@@ -134,7 +135,7 @@ def test_killed_rank_restarts_in_its_pod_and_resumes(checkout: Checkout) -> None
 
 
 def trainer_processes(host: str) -> list[int]:
-    """Training processes in the pod `host`: the launcher forks them from a process that has loaded torch."""
+    """Return the training processes in the pod `host`. The launcher forks them from a process that has loaded torch."""
     found = []
     for pid in processes():
         try:

@@ -1,4 +1,4 @@
-"""Recipes as a user runs them, by what their pods print: `make up JOB=NAME` on the real local cluster."""
+"""Examples as a user runs them, by their pods' output: `make up JOB=NAME` on the real local cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.end_to_end.conftest import Checkout
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
-"""What is typed into the shells of idle hosts."""
+"""Command that the test types into the shells of idle hosts."""
 OWN_SCRIPT = """
 import torch
 import torch.distributed as dist
@@ -27,13 +27,13 @@ dist.all_reduce(mine)
 print("{word}", f"sum={{mine.item()}}", flush=True)
 dist.destroy_process_group()
 """
-"""A user's script; `word` tells its versions apart."""
+"""Script of a user. `word` distinguishes its versions."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
-"""Recipes and the number of ranks that must train in each."""
+"""Example -> number of ranks that must train."""
 SHORT = "pytorch-gloo"
-"""The recipe whose ranks are looked at where long tests are left out: it needs an operator."""
+"""Example to check if long tests are skipped: it needs an operator."""
 LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
-"""Recipes whose network must have learned the digits."""
+"""Examples whose network must have learned the digits."""
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout
 @pytest.mark.long
 def test_every_sample_in_a_bucket_is_read_once_an_epoch_by_one_rank(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
-    # Of so many hosts `make up` shows the first ones' lines alone.
+    # With this many hosts, `make up` shows only the lines of the first ones.
     logs = {
         kind: checkout.kubectl("logs", f"--selector=trainyard.dev/job={kind}-data", "--tail=-1")
         for kind in ("s3", "gs")

@@ -1,4 +1,4 @@
-"""Stacks of two checkouts, brought up, broken, interrupted and taken down in random order, against a model of them.
+"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed in random order, compared with a model.
 
 A short sequence by default; TRAINYARD_SEQUENCES=100, or TRAINYARD_TESTS=all, runs a hundred.
 """
@@ -31,22 +31,22 @@ SEQUENCES = int(os.environ.get("TRAINYARD_SEQUENCES", 100 if ALL else 1))
 STEPS = 8
 LIMIT_SECONDS = 240.0
 MOMENTS = st.floats(min_value=0.0, max_value=15.0)
-"""Seconds after which a command is interrupted; an `up` takes about as long."""
+"""Seconds after which a command is interrupted. An `up` takes about as long."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
 
 
 @dataclass
 class Stack:
-    """A stack of a checkout, and what the model knows of it."""
+    """Stack of a checkout, and the model's knowledge of it."""
 
     checkout: Checkout
     name: str
     is_down: bool = True
-    """Nothing of it may be on this machine."""
+    """True if this machine must have no part of it."""
     has_checkpoint: bool = False
-    """Its bucket must have the checkpoint."""
+    """True if its bucket must have the checkpoint."""
     init: int | None = None
-    """Process 1 of its cluster, which must go on; None if it may have ended."""
+    """Process 1 of its cluster, which must keep running; None if it may have ended."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -55,23 +55,23 @@ class Stack:
 
     @property
     def checkpoint(self) -> Path:
-        """A file in its bucket."""
+        """File in its bucket."""
         return self.cluster.bucket / "checkpoint"
 
     def write_settings(self, nodes: int) -> None:
-        """Write its settings; the clusters of all stacks have one name."""
+        """Write its settings. The clusters of all stacks have one name."""
         platform = {"kind": "local", "name": "same", "nodes": nodes}
         content = {"config": {"trainyard:platform": platform, "trainyard:jobs": []}}
         (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
 
     def main_process(self) -> int | None:
-        """Return process 1 of the cluster as it is now."""
+        """Return the current process 1 of the cluster."""
         found = [pid for pid in leftovers.processes(self.cluster.folder) if leftovers.is_namespace_init(pid)]
         return next((pid for pid in found if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None), None)
 
 
 class Stacks(RuleBasedStateMachine):
-    """What people do with stacks, and what happens to them."""
+    """Actions of users on stacks, and faults of stacks."""
 
     checkouts: ClassVar[list[Checkout]] = []
 
@@ -82,16 +82,16 @@ class Stacks(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Give each stack its settings."""
+        """Write each stack's settings."""
         for stack in self.stacks:
             stack.write_settings(nodes=1)
 
     def up_ones(self) -> list[Stack]:
-        """Return the stacks whose cluster must run."""
+        """Stacks whose cluster must run."""
         return [stack for stack in self.stacks if stack.init is not None]
 
     def start(self, stack: Stack, target: str) -> subprocess.Popen[str]:
-        """Start a make target as a terminal does: in a process group of its own."""
+        """Start a make target as a terminal does, in its own process group."""
         return subprocess.Popen(
             ["make", target, f"STACK={stack.name}"],
             cwd=stack.checkout.folder,
@@ -104,7 +104,7 @@ class Stacks(RuleBasedStateMachine):
         )
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
-        """Run a make target, call `stop` with its process group meanwhile, and return what it printed."""
+        """Run a make target, call `stop` with its process group meanwhile, and return its output."""
         process = self.start(stack, target)
         if stop:
             stop(process.pid)
@@ -120,13 +120,13 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2))
     def up(self, index: int) -> None:
-        """Bring a stack up."""
+        """Deploy a stack."""
         stack = self.stacks[index]
         self.make(stack, "up")
         self.is_up(stack)
 
     def is_up(self, stack: Stack) -> None:
-        """Check that a stack is whole, and leave a checkpoint in it."""
+        """Check that a stack is complete, and write a checkpoint to it."""
         found = lifecycle.saved_settings(stack.cluster.folder)
         assert found
         assert lifecycle.is_running(found)
@@ -137,7 +137,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2))
     def down(self, index: int) -> None:
-        """Take a stack down."""
+        """Destroy a stack."""
         stack = self.stacks[index]
         printed = self.make(stack, "down")
         assert "nothing is left" in printed or "nothing to do" in printed
@@ -163,7 +163,7 @@ class Stacks(RuleBasedStateMachine):
     @precondition(lambda self: self.up_ones())
     @rule(data=st.data(), node=st.booleans())
     def kill_process_one(self, data: st.DataObject, node: bool) -> None:
-        """Kill process 1 of a cluster or of its first node; a node comes back by itself."""
+        """Kill process 1 of a cluster or of its first node. A node restarts by itself."""
         stack = data.draw(st.sampled_from(self.up_ones()))
         victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.init
         if victim is not None:
@@ -173,7 +173,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), nodes=st.integers(1, 2))
     def edit_nodes(self, index: int, nodes: int) -> None:
-        """Change a stack's settings; its next `up` brings the nodes."""
+        """Change a stack's settings. Its next `up` creates the nodes."""
         self.stacks[index].write_settings(nodes)
 
     @precondition(lambda self: self.up_ones())
@@ -189,7 +189,8 @@ class Stacks(RuleBasedStateMachine):
 
     @invariant()
     def each_stack_is_as_it_must_be(self) -> None:
-        """Nothing is left of a stack that is down; one that is up goes on whatever happens to others."""
+        """Check that a destroyed stack leaves nothing, and that a deployed one keeps running whatever happens to
+        others."""
         for stack in self.stacks:
             if stack.is_down:
                 assert lifecycle.find_leftovers(stack.cluster) == []
@@ -199,14 +200,14 @@ class Stacks(RuleBasedStateMachine):
                 assert stack.main_process() == stack.init
 
     def teardown(self) -> None:
-        """Take every stack down: that must always work."""
+        """Destroy every stack, which must always work."""
         for stack in self.stacks:
             self.make(stack, "down")
             assert lifecycle.find_leftovers(stack.cluster) == []
 
 
 def kill_pulumi(stack: Stack) -> None:
-    """Kill each Pulumi that works in the stack's checkout."""
+    """Kill each Pulumi that runs in the stack's checkout."""
     for pid in processes():
         if is_pulumi_in(pid, stack.checkout.folder):
             with contextlib.suppress(ProcessLookupError):
@@ -214,14 +215,14 @@ def kill_pulumi(stack: Stack) -> None:
 
 
 def lose_folder(stack: Stack) -> None:
-    """Delete everything that the stack's cluster has on disk, its processes still running."""
+    """Delete the whole folder of the stack's cluster while its processes run."""
     shutil.rmtree(stack.cluster.folder, ignore_errors=True)
     stack.has_checkpoint, stack.init = False, None
 
 
 @pytest.fixture
 def two_checkouts(tmp_path: Path) -> list[Checkout]:
-    """Return two checkouts that use the Python environment of this one."""
+    """Return two checkouts that use this one's Python environment."""
     made = []
     for name in ("first", "second"):
         folder = tmp_path / name

@@ -1,4 +1,4 @@
-"""Recipes on PyTorch/XLA as a user runs them: `make up JOB=NAME` on the real local cluster."""
+"""Examples on PyTorch/XLA as a user runs them: `make up JOB=NAME` on the real local cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.conftest import Checkout
 
-# The image is six gigabytes.
+# The image has six gigabytes.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 

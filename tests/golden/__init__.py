@@ -1,1 +1,1 @@
-"""Golden manifests: what each example becomes in Kubernetes, compared exactly."""
+"""Golden manifests: the exact Kubernetes objects of each example."""

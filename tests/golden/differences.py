@@ -1,4 +1,4 @@
-"""Differences between manifests, one line a value, as a unified diff without line numbers."""
+"""Differences between manifests, one line per value, as a unified diff without line numbers."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _PARENT = re.compile(r".*(?:containers\[[^]]+\]|\bspec|\bmetadata)(?=\.)|[^.]+")
-"""The path of the innermost container, spec or metadata; of the object where there is none."""
+"""Path of the innermost container, spec or metadata, or else of the object."""
 
 
 def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines that turn old manifests into new ones, under the path that they share.
+    """Yield the lines that turn old manifests into new ones, below the path that they share.
 
-    A line of context gives the place of an insertion. Line numbers would change with every edit of a whole file.
+    One line of context gives the position of an insertion. Line numbers would change with every edit of a complete
+    file.
     """
     before, after, shown = list(_lines(old)), list(_lines(new)), ""
     for tag, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -40,7 +41,7 @@ def _lines(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield each scalar with its path, in which entries of lists have their names or else their positions."""
+    """Yield each scalar with its path, which contains the names of list entries, or else their positions."""
     if isinstance(value, dict) and value:
         for key in sorted(value):
             yield from _values(value[key], f"{path}.{key}")

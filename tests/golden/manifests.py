@@ -1,7 +1,7 @@
-"""The examples and their manifests.
+"""Examples and their manifests.
 
-`<example>.<kind>.yaml` has the manifests of an example in full. `<kind>.diff` has those of the kind's other examples as
-differences from an example that is similar.
+`<example>.<kind>.yaml` has the complete manifests of an example. `<kind>.diff` has those of the kind's other examples,
+as differences from a similar example.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ ON_CLAIM = Placement(
     bucket_url="file:///bucket",
     bucket_claim="bucket",
 )
-"""A platform whose bucket is a volume."""
+"""Platform whose bucket is a volume."""
 ON_OBJECT_STORE = Placement(
     namespace="training",
     service_account="trainer",
     image="example.com/trainyard/trainer:1",
     bucket_url="s3://team-checkpoints/runs",
 )
-"""A platform whose bucket is an object store."""
+"""Platform whose bucket is an object store."""
 
 ON_GPUS = replace(
     ON_OBJECT_STORE,
@@ -81,20 +81,20 @@ EVERY_KEY: dict[str, Any] = {
     "deadline_seconds": 86400,
     "grace_seconds": 120,
 }
-"""A job that says everything that every kind but `mx-job` understands."""
+"""Job with every key that all kinds but `mx-job` support."""
 SCRIPT: dict[str, Any] = {
     **{key: value for key, value in EVERY_KEY.items() if key not in ("recipe", "flags")},
     "script": "/opt/team/train.py",
     "args": ("--epochs", 3, "$HOME"),
 }
-"""The same with a script, which every kind understands."""
+"""The same job with a script, which every kind supports."""
 ELASTIC: dict[str, Any] = {"name": "elastic", "recipe": "digits", "elastic": {"min_hosts": 1, "max_hosts": 3}}
 TPU: dict[str, Any] = {"name": "spmd", "recipe": "digits", "accelerator": "v4-32"}
 GPU: dict[str, Any] = {**SCRIPT, "name": "gpus", "hosts": 2, "accelerator": "nvidia-tesla-v100"}
 
 
 def examples() -> dict[str, tuple[JobSpec, Placement]]:
-    """The jobs by the name of their golden file, `<example>.<kind>`."""
+    """Return the jobs by the name of their golden file, `<example>.<kind>`."""
     digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(exclude_unset=True)
     kinds: tuple[JobKind, ...] = get_args(JobKind)
     torch = [kind for kind in kinds if KINDS[kind].runs_recipes]
@@ -123,7 +123,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
-    """A job of a kind, without the queue and the processes that the kind cannot have."""
+    """Return a job of a kind, without a queue or processes if the kind does not support them."""
     kept = {
         key: value
         for key, value in values.items()
@@ -133,12 +133,12 @@ def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
-    """The Kubernetes objects of a job."""
+    """Return the Kubernetes objects of a job."""
     return engine(spec, placement).manifests()
 
 
 def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
-    """What a job registers."""
+    """Return a job's registrations."""
 
     def program() -> pulumi.Output[str]:
         secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
@@ -165,11 +165,11 @@ POOLS = (
         taint="nvidia.com/gpu",
     ),
 )
-"""Pools for the jobs of queues."""
+"""Pools for queued jobs."""
 
 
 def queues_engine() -> RecordingEngine:
-    """What two queues register."""
+    """Return the registrations of two queues."""
 
     def program() -> pulumi.Output[str]:
         args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", pools=POOLS)
@@ -188,9 +188,9 @@ WHOLE = {
     "tpu.jobset",
     "queues",
 }
-"""Manifests that are kept in full: one of each kind, and those that share little with it."""
+"""Manifests that are kept completely: one of each kind, and those that differ much from it."""
 BASES = {"slices": "tpu", "script": "every-key", "gpus": "script", "alone": "script", "chips": "tpu"}
-"""Examples that are compared with another one than `digits` of their kind."""
+"""Example -> example to compare it with, instead of its kind's `digits`."""
 
 
 def rendered() -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""`python -m tests.golden.rewrite` writes every golden file again and removes those without an example."""
+"""`python -m tests.golden.rewrite` rewrites every golden file and removes those without an example."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.golden.manifests import goldens, kept
 
 
 def main() -> None:
-    """Rewrite the files that differ and name them."""
+    """Rewrite the files that differ and print their names."""
     wanted = goldens()
     for path in kept():
         if path not in wanted:

@@ -1,4 +1,4 @@
-"""Each example becomes exactly the manifests that the golden files say."""
+"""Each example renders to exactly the manifests of the golden files."""
 
 from __future__ import annotations
 

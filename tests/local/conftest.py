@@ -1,4 +1,4 @@
-"""A local cluster of the tests' own: another name and port than the user's, so that both can run at once."""
+"""Local cluster of the tests, with another name and port than the user's, so that both can run at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="session")
 def settings() -> Iterator[ClusterSettings]:
-    """The settings; whatever a test leaves of this cluster is ended after the session."""
+    """Yield the settings. Stop all remains of this cluster after the session."""
     lifecycle.stop(SETTINGS)
     yield SETTINGS
     lifecycle.stop(SETTINGS)
@@ -29,19 +29,19 @@ def settings() -> Iterator[ClusterSettings]:
 
 @pytest.fixture
 def cluster(settings: ClusterSettings) -> ClusterSettings:
-    """The cluster, running."""
+    """Return the running cluster."""
     lifecycle.start(settings, lambda _text: None)
     return settings
 
 
 @pytest.fixture
 def kubectl(cluster: ClusterSettings) -> Kubectl:
-    """Runs kubectl on the cluster, see `kubectl_of`."""
+    """Return a function that runs kubectl on the cluster, see `kubectl_of`."""
     return kubectl_of(cluster)
 
 
 def kubectl_of(cluster: ClusterSettings) -> Kubectl:
-    """What runs kubectl on a cluster and returns its output; with `document`, that is its standard input."""
+    """Return a function that runs kubectl on a cluster and returns its output. `document` is its standard input."""
 
     def run(*words: str, document: dict[str, Any] | None = None) -> str:
         done = subprocess.run(

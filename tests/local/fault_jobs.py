@@ -1,8 +1,8 @@
-"""Jobs for the fault table: each kind as Trainyard renders it, its programs replaced by small ones that fail as asked.
+"""Jobs for the fault table: each kind as Trainyard renders it, with small programs that fail as instructed.
 
-Host 1 is the one that something happens to, in an `mpi-job` the launcher where its own end counts. The others wait
-until it has done its work. A small program in place of mpirun holds a connection to each worker, as ssh does, and fails
-when one breaks or has been silent for longer than ssh waits (workloads/kinds/mpi_job.py).
+The fault hits host 1, or the launcher of an `mpi-job` if the launcher's exit is what counts. The others wait until host
+1 has done its work. A small program instead of mpirun holds a connection to each worker, as ssh does. It fails when one
+breaks or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Cause = OfOneJob | OfANode
 CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 OF_THE_LAUNCHER = ("memory", "exit-1", "exit-78")
-"""Causes that in an `mpi-job` are of mpirun."""
+"""Causes that affect mpirun in an `mpi-job`."""
 STARTS = "faults"
 """Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
 
@@ -92,7 +92,7 @@ while not (folder / "done").exists():
 
 
 def victim(kind: JobKind, cause: Cause, name: str) -> str:
-    """How the name begins of the pod that something happens to."""
+    """Return the prefix of the affected pod's name."""
     if kind == "mpi-job":
         return f"{name}-launcher" if cause in OF_THE_LAUNCHER else f"{name}-worker-1"
     # The Master of a PyTorchJob is host 0.
@@ -101,22 +101,23 @@ def victim(kind: JobKind, cause: Cause, name: str) -> str:
 
 
 LEFT: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
-"""Exit codes of a program that is told to leave: the launcher's for that operator, and that of the signal."""
+"""Exit codes of a preempted program: the launcher's for that operator, and that of the signal."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
-"""How many pods the job of a kind has, where they are not the two hosts alone."""
+"""Number of pods of a job of a kind, if it is not two."""
 
 
 def job_name(kind: JobKind, cause: Cause) -> str:
-    """Name of the job of one kind that one thing happens to."""
+    """Return the name of the job of one kind with one cause."""
     return f"{cause}-{kind}"
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """The objects of that job, of two hosts and one restart; of more where mpirun may be back before its worker."""
+    """Return the objects of that job, with two hosts and one restart, or more if mpirun may be back before its
+    worker."""
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in OF_THE_LAUNCHER else 1
     own = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
-    # The program is no launcher, which would restart ranks in place and end the job by its exit codes.
+    # The program is not a launcher, which would restart ranks in place and end the job by its exit codes.
     spec = JobSpec.model_validate({**own, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)
     for made in found:
@@ -129,7 +130,7 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
 
 
 def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -> None:
-    """Have a pod run the small program, on little of the machine."""
+    """Make a pod run the small program, with few resources."""
     (container,) = template["spec"]["containers"]
     role = template["metadata"]["labels"][COMPONENT_LABEL]
     container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []

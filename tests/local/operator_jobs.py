@@ -1,4 +1,4 @@
-"""One small job of each kind that an operator runs, as plain manifests: every pod prints who it is and ends."""
+"""Small jobs, one of each kind that an operator runs, as plain manifests. Each pod prints its identity and exits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.naming import QUEUE_LABEL
 PRINT = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
 STAY = "import os, time\nwhile not os.path.exists('/tmp/over'): time.sleep(0.2)"
 OVER = "open('/tmp/over', 'w').close()"
-"""What ends a pod that stays, run in it."""
+"""Command that ends a waiting pod, run in it."""
 SERVE = "import threading; threading.Event().wait()"
 HOSTS = "print(open('/etc/mpi/hostfile').read())"
 DIGITS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
@@ -17,7 +17,7 @@ RESTRICTED = {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000, "seccomp
 
 
 def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -> dict[str, Any]:
-    """A pod template that the `restricted` standard admits."""
+    """Return a pod template that the `restricted` standard admits."""
     container = {
         "name": name,
         "image": image,
@@ -30,7 +30,7 @@ def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -
     spec = {
         "automountServiceAccountToken": False,
         "securityContext": RESTRICTED,
-        # A worker that waits does not hear the signal to end.
+        # A waiting worker does not receive the signal to end.
         "terminationGracePeriodSeconds": 1,
         "containers": [container],
     }
@@ -38,12 +38,12 @@ def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -
 
 
 def replicas(count: int, template: dict[str, Any]) -> dict[str, Any]:
-    """A replica spec of the Kubeflow kinds."""
+    """Return a replica spec of the Kubeflow kinds."""
     return {"replicas": count, "restartPolicy": "Never", "template": template}
 
 
 def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
-    """The jobs; what one refers to comes before it."""
+    """Return the jobs. Objects that a job references precede it."""
 
     def job(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         metadata = {"name": kind.lower(), "namespace": namespace}
@@ -108,26 +108,26 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
 
 
 def indexed(namespace: str, name: str, template: dict[str, Any]) -> dict[str, Any]:
-    """An Indexed Job of two hosts."""
+    """Return an Indexed Job of two hosts."""
     spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": template}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def in_queue(document: dict[str, Any], queue: str = "research") -> dict[str, Any]:
-    """The same job in a queue."""
+    """Return the same job in a queue."""
     return {**document, "metadata": {**document["metadata"], "labels": {QUEUE_LABEL: queue}}}
 
 
 def two(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Two jobs that stay until they are told, in a queue, and one that is in none."""
+    """Return two jobs that wait for a signal in a queue, and one without a queue."""
     stays = pod(image, "node", "-c", STAY)
     first, second = (in_queue(indexed(namespace, name, stays)) for name in ("first", "second"))
     return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT))]
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
-    """A job of each kind that can be in a queue, and one that its queue never has room for."""
+    """Return a job of each kind that supports queues, and one that never fits into its queue."""
     runtime, *others = sorted(
         (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
         key=lambda each: each["kind"] != "ClusterTrainingRuntime",

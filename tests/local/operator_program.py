@@ -1,7 +1,7 @@
-"""The program of tests/local/test_operators.py: operators, a namespace that enforces `restricted`, jobs.
+"""Program of tests/local/test_operators.py: operators, a namespace that enforces `restricted`, jobs.
 
-It runs after the preamble of tests/plugins/stack.py. `EDIT_jobs` says which: one of each kind (`each`), `none`, and
-in a queue which has room for one at a time: `two`, or one of each kind that can be in a queue (`queued`).
+It runs after the preamble of tests/plugins/stack.py. `EDIT_jobs` selects the jobs: one of each kind (`each`), `none`,
+or jobs in a queue with capacity for one at a time: `two`, or one of each kind that supports queues (`queued`).
 """
 
 TEXT = """

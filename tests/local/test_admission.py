@@ -40,7 +40,7 @@ CRDS = [
 
 
 def objects(name: str) -> list[dict[str, Any]]:
-    """Return the objects of one example, each with a name as Pulumi would make one."""
+    """Return the objects of one example, each with a name like those that Pulumi generates."""
     found = copy.deepcopy(GOLDENS[name])
     for each in found:
         each["metadata"].setdefault("name", "made-by-pulumi")
@@ -49,9 +49,9 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
-    """Hands objects to the API server, which checks all it can and keeps nothing.
+    """Yield a function that sends objects to the API server, which validates them and stores nothing.
 
-    The namespace enforces the `restricted` Pod Security Standard, and the operators' CRDs are there.
+    The namespace enforces the `restricted` Pod Security Standard, and the operators' CRDs exist.
     """
     lifecycle.start(settings, lambda _text: None)
     kubectl = kubectl_of(settings)

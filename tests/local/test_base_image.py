@@ -1,4 +1,4 @@
-"""Making the base image leaves no folder on the machine that was not there."""
+"""The build of the base image leaves no new folder on the machine."""
 
 from __future__ import annotations
 

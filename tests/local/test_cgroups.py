@@ -1,4 +1,4 @@
-"""The cgroups of nodes on this machine: one that starts again empties its own, with what still runs in them."""
+"""cgroups of nodes on this machine: a node that starts again empties its own and kills the processes in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLUSTER = "/trainyard/tests-cgroups"
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """The cgroup of a cluster of two nodes, each with a pod's."""
+    """Yield the cgroup of a cluster of two nodes, with one pod's cgroup in each."""
     for node in (0, 1):
         make_cgroup(f"{CLUSTER}/node-{node}/pods/one")
     yield CLUSTER

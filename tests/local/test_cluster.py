@@ -1,4 +1,4 @@
-"""The cluster on this machine: what it offers, what it survives, what it leaves."""
+"""Cluster on this machine: its features, the faults that it survives, and its leftovers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WAIT_SECONDS = 60.0
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail when `condition` does not come true in time."""
+    """Fail if `condition` does not become true in time."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
@@ -48,7 +48,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 
 def host_network() -> tuple[str, ...]:
-    """The machine's own interfaces, routes and packet filter."""
+    """Return the machine's own interfaces, routes and packet filter."""
     commands = (["ip", "-brief", "link"], ["ip", "route"], ["iptables-save"])
     found = []
     for words in commands:
@@ -58,13 +58,13 @@ def host_network() -> tuple[str, ...]:
 
 
 def mounts() -> set[str]:
-    """The machine's mounts, but for the disks that other tests, which may run beside, have in pytest's folders."""
+    """Return the machine's mounts, without the disks of concurrent tests in pytest's folders."""
     lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
     return {line for line in lines if "/pytest-of-" not in line}
 
 
 def processes_called(settings: ClusterSettings, name: str) -> list[int]:
-    """The cluster's processes whose program is `name`."""
+    """Return the cluster's processes whose program is `name`."""
     found = []
     for pid in leftovers.processes(settings.folder):
         try:
@@ -77,7 +77,7 @@ def processes_called(settings: ClusterSettings, name: str) -> list[int]:
 
 
 def lasting_processes(settings: ClusterSettings) -> list[int]:
-    """Return the processes of the control plane and the nodes; containerd and kubelets start others that soon end."""
+    """Return the processes of the control plane and the nodes. containerd and kubelets start others that soon end."""
     programs = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "containerd", "kubelet")
     found = [pid for program in programs for pid in processes_called(settings, program)]
     assert len(found) > len(programs), "a kubelet and a containerd for each node"
@@ -85,7 +85,7 @@ def lasting_processes(settings: ClusterSettings) -> list[int]:
 
 
 def all_ready(settings: ClusterSettings) -> bool:
-    """Whether every node is ready by the API server's word."""
+    """Return True if every node is ready according to the API server."""
     try:
         return ready_nodes(settings) >= set(settings.node_names)
     except ApiUnavailable:
@@ -143,7 +143,7 @@ def test_keys_are_private_and_strangers_stay_out(cluster: ClusterSettings) -> No
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
-    """A pod with the pause image on one node."""
+    """Return a pod with the pause image on one node."""
     container = {"name": "pause", "image": PAUSE_IMAGE}
     return {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A node's kubelet and containerd are killed and nothing starts them: its pods are made again elsewhere in time."""
+"""A node's kubelet and containerd are killed and not restarted: its pods are recreated on another node in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 @pytest.fixture(scope="module")
 def dead(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
-    """A job of each kind, of which pods are on the node, whose containers go on running."""
+    """Yield a job of each kind with pods on the node, whose containers keep running."""
     with running(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
         found = Lost(settings, stack.core(), "node-dead")
         found.kill_programs()

@@ -1,4 +1,4 @@
-"""What becomes of a job of each kind when something goes wrong: the table of docs/kinds.md, held on a real cluster."""
+"""Effects of faults on a job of each kind: the table of docs/kinds.md, checked on a real cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=
 
 
 def table() -> dict[tuple[str, str], str]:
-    """The outcomes in the document, by cause and kind."""
+    """Return the effects in the document, by cause and kind."""
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
@@ -67,31 +67,31 @@ def table() -> dict[tuple[str, str], str]:
 
 
 def place_of(pod: str) -> str:
-    """A pod's name without Kubernetes' own random suffix, which follows an index."""
+    """Return a pod's name without Kubernetes' random suffix, which follows an index."""
     return re.sub(r"(-\d+|-launcher)-\w{5}$", r"\1", pod)
 
 
 class Faults:
-    """The jobs, on the cluster."""
+    """Jobs on the cluster."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self.folder = settings.bucket / STARTS
         self._cluster = Cluster(str(settings.kubeconfig), NAMESPACE)
 
     def starts(self, kind: JobKind, cause: Cause) -> Counter[str]:
-        """How often each place of a job was started."""
+        """Return the number of starts of each place of a job."""
         folder = self.folder / job_name(kind, cause)
         names = [each.name for each in folder.iterdir() if "@" in each.name] if folder.is_dir() else []
         return Counter(place_of(name.partition("@")[0]) for name in names)
 
     def seen(self, kind: JobKind, cause: Cause) -> tuple[JobState, list[PodState]]:
-        """The job and its pods as `make status` has them."""
+        """Return the job and its pods as `make status` sees them."""
         name = job_name(kind, cause)
         job = self._cluster.jobs([name])[name]
         return job, [pod for pod in self._cluster.pods([name]) if pod.owner == job.uid]
 
     def notes(self, job: JobState, pods: list[PodState]) -> dict[str, str]:
-        """What `make status` knows of a job's pods from events."""
+        """Return what `make status` knows of a job's pods from events."""
         return notes_of(self._cluster, job, latest_by_place(pods))
 
 
@@ -99,7 +99,7 @@ class Faults:
 def running(
     settings: ClusterSettings, folder: Path, kinds: Sequence[JobKind], causes: Sequence[Cause]
 ) -> Iterator[Stack]:
-    """A stack with the operators, in whose namespace all jobs run at once."""
+    """Yield a stack with the operators. All jobs run in its namespace at once."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
@@ -110,13 +110,13 @@ def running(
     stack.up()
     placement = replace(ON_CLAIM, image=trainer)
     items = [each for kind in kinds for cause in causes for each in objects(kind, cause, placement)]
-    # A TrainJob is refused where its runtime is not there.
+    # The operator rejects a TrainJob without its runtime.
     for last in (False, True):
         chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
         kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
-    # Before the stack: their pods hold the bucket's claim, and their operators are the stack's.
-    # A runtime goes when no job uses it, which its operator has to see.
+    # Delete the jobs before the stack: their pods use the bucket's claim, and their operators belong to the stack. A
+    # runtime is deleted when no job uses it, which its operator must observe.
     for resources in (JOBS, "trainingruntimes,services"):
         kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
@@ -124,7 +124,7 @@ def running(
 
 @pytest.fixture(scope="module")
 def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    """All jobs, each with what happens to it."""
+    """Yield all jobs, each with its fault."""
     with running(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
         found = Faults(settings)
         for kind in KINDS:
@@ -134,7 +134,7 @@ def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
-    """Delete or evict the pod that it is to happen to, when all pods of its job run."""
+    """Delete or evict the affected pod, when all pods of its job run."""
     name = job_name(kind, cause)
     wait_for(f"all of {name} runs", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
     place = victim(kind, cause, name)
@@ -155,7 +155,7 @@ def kubectl(settings: ClusterSettings, *words: str, document: dict[str, Any] | N
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail when `condition` does not come true in time."""
+    """Fail if `condition` does not become true in time."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
@@ -163,7 +163,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 
 
 def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
-    """What has become of a job, in the document's words; None where that is not yet to be said."""
+    """Return the effect on a job in the document's words, or None while it is unknown."""
     job, pods = faults.seen(kind, cause)
     starts = faults.starts(kind, cause)
     name = job_name(kind, cause)
@@ -205,7 +205,7 @@ def test_status_says_why(faults: Faults, kind: JobKind) -> None:
     if table()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
     else:
-        # Between two pods of a host there is none to ask about.
+        # Between two pods of a host there is none to query.
         def is_explained() -> bool:
             notes = faults.notes(*faults.seen(kind, "memory")).values()
             return any("137: " in note and "raise `resources.memory`" in note for note in notes)

@@ -1,4 +1,5 @@
-"""Imports into the image store by the containerd that set-up built: what comes, what leaves, what stays unpacked."""
+"""Imports into the image store by the containerd that set-up built: images that are added, removed, or stay
+unpacked."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file to make images of, and an empty store with the built programs next to it."""
+    """Return a file to build images of, and an empty store with the built programs next to it."""
     built = built_programs()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     built_programs().parent.mkdir()

@@ -1,4 +1,4 @@
-"""Clones of the image store: whole, and with nothing that two containerds would write in."""
+"""Clones of the image store: complete, and without shared files that two containerds would write."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYER = "io.containerd.content.v1.content/blobs/sha256/00"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store with one layer, and an import that was cut off."""
+    """Return a store with one layer and a truncated import."""
     monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
     images = tmp_path / "images"
     for name in (*DATABASES, LAYER, f"{UNFINISHED}/1/data"):

@@ -1,4 +1,4 @@
-"""A node is lost and stays away: what becomes of jobs with a host on it, by docs/kinds.md."""
+"""A node is lost permanently: effects on jobs with a host on it, according to docs/kinds.md."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 LAUNCHER = "-launcher"
 SLACK_SECONDS = 15.0
-"""How much later than its toleration says a pod may be told to go on a busy machine."""
+"""Seconds that a busy machine may take to delete a pod after its toleration."""
 
 
 class Lost:
-    """The jobs on a cluster one of whose nodes is gone for good."""
+    """Jobs on a cluster with a permanently lost node."""
 
     def __init__(self, settings: ClusterSettings, core: Any, cause: OfANode) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
@@ -49,14 +49,14 @@ class Lost:
         self._uids = {pod.metadata.uid for pod in self._pods()}
 
     def lose(self) -> None:
-        """End every process of the node; what would start them again is held."""
+        """Kill every process of the node. Stop the processes that would restart them."""
         node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
 
     def kill_programs(self) -> None:
-        """End the node's kubelet and containerd; what would start them again is held, and its containers go on."""
+        """Kill the node's kubelet and containerd. Stop what would restart them, and keep the containers running."""
         node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(node, signal.SIGSTOP)
@@ -66,43 +66,45 @@ class Lost:
             os.kill(program, signal.SIGKILL)
 
     def silent_since(self) -> datetime | None:
-        """When it was noticed that the node does not answer; None where it answers or that is not noticed yet."""
+        """Return the time at which the node's silence was noticed, or None."""
         conditions = self._core.read_node(self.node).status.conditions
         times = [each.last_transition_time for each in conditions if each.type == "Ready" and each.status == "Unknown"]
         return times[0] if times else None
 
     def made_again(self) -> list[datetime]:
-        """When the pods were made that stand for those of the node, but for mpirun's."""
+        """Return the creation times of the pods that replace the node's pods, without mpirun's."""
         gone = {place_of(name) for name in self.on_it if LAUNCHER not in name}
         pods = [pod.metadata for pod in self._pods() if place_of(pod.metadata.name) in gone]
         return [each.creation_timestamp for each in pods if each.uid not in self._uids]
 
     def find(self) -> None:
-        """Have the node's machine back."""
+        """Bring the node's machine back."""
         os.kill(self.supervisor, signal.SIGCONT)
 
     def ready(self) -> set[str]:
-        """The nodes that are ready."""
+        """Return the ready nodes."""
         return ready_nodes(self._settings)
 
     def hold_repair(self, number: signal.Signals) -> None:
-        """Stop what takes the node out of service, or let it go on, so that what is until then can be looked at."""
+        """Stop the repair that takes the node out of service, or resume it, so that the test can look at the state
+        before it."""
         (repair,) = (
             pid for pid in leftovers.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid)
         )
         os.kill(repair, number)
 
     def taints(self) -> set[str]:
-        """Keys of the node's taints."""
+        """Return the keys of the node's taints."""
         return {taint.key for taint in self._core.read_node(self.node).spec.taints or []}
 
     def starts(self, kind: JobKind) -> Counter[str]:
-        """How often each place of a job was started, but for mpirun's, which starts again when a worker does."""
+        """Return the number of starts of each place of a job, without mpirun's, which restarts together with a
+        worker."""
         found = self.faults.starts(kind, self._cause)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
 
     def go_on(self) -> None:
-        """Wait until each kind has the hosts again that were on the node, and those alone."""
+        """Wait until each kind has replaced the node's hosts, and only those."""
         for kind in KINDS:
             gone = {place_of(name) for name in self.on_it if name.startswith(job_name(kind, self._cause))}
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
@@ -111,14 +113,14 @@ class Lost:
             wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # waited for here
 
     def complete(self) -> None:
-        """Let each job end, and see that it does, no host having been started a third time."""
+        """Let each job end, and check that it completes without a third start of a host."""
         for kind in KINDS:
             (self.faults.folder / job_name(kind, self._cause) / "done").touch()
             wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, self._cause)[0].state == "complete")  # noqa: B023  # as above
             assert set(self.starts(kind).values()) <= {1, 2}
 
     def status(self) -> str:
-        """What `make status` says."""
+        """Return the output of `make status`."""
         out = io.StringIO()
         names = tuple(job_name(kind, self._cause) for kind in KINDS)
         found = StackOutputs(kubeconfig_path=str(self._settings.kubeconfig), namespace=NAMESPACE, jobs=names)
@@ -126,7 +128,8 @@ class Lost:
         return out.getvalue()
 
     def told_to_go(self) -> list[float]:
-        """Seconds from the node's silence being noticed to each of its pods being told to go; waits for all."""
+        """Return the seconds between the noticed silence and the deletion of each of the node's pods. Waits for all
+        pods."""
 
         def told() -> list[Any]:
             pods = [pod for pod in self._pods() if pod.metadata.name in self.on_it]
@@ -142,7 +145,7 @@ class Lost:
 
 
 def words_of(pid: int) -> list[bytes]:
-    """The command line of a process; empty when it has ended."""
+    """Return the command line of a process, empty if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -150,14 +153,14 @@ def words_of(pid: int) -> list[bytes]:
 
 
 def seconds(pod: Any, since: datetime) -> float:
-    """Seconds from a time to that at which a pod was told to go: its deletion's without its grace."""
+    """Return the seconds from a time to a pod's deletion, whose timestamp includes the grace period."""
     deadline: datetime = pod.metadata.deletion_timestamp
     return (deadline - since).total_seconds() - float(pod.metadata.deletion_grace_period_seconds)
 
 
 @pytest.fixture(scope="module")
 def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
-    """A job of each kind, of which pods were on the node."""
+    """Yield a job of each kind with pods on the node."""
     with running(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = Lost(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Operators on the real cluster by the real Pulumi: each runs a job of its kind; nothing of them stays."""
+"""Operators on the real cluster, installed by the real Pulumi: each runs a job of its kind and leaves nothing."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ FINISHED = {
     "JobSet": "Completed",
     "TrainJob": "Complete",
 }
-"""The condition by which each kind says that its job ended well."""
+"""Condition by which each kind reports success."""
 
 REFUSALS = {
     "PyTorchJob": 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request',
     "JobSet": "invalid replicatedJob name 'other' does not appear in .spec.ReplicatedJobs",
     "TrainJob": 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request',
 }
-"""What only each operator's webhook says of a job that is wrong."""
+"""Error of each operator's webhook for an invalid job, which only that webhook reports."""
 
 
 @pytest.fixture(scope="module")
 def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """A stack with every operator and one job of each kind, on the cluster; not yet up."""
+    """Yield a stack with every operator and one job of each kind, on the cluster, before its first update."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
@@ -60,7 +60,7 @@ def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def kubectl(stack: Stack, *words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    """The end of one kubectl command."""
+    """Return the result of one kubectl command."""
     return subprocess.run(
         [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(stack.kubeconfig), *words],
         input=json.dumps(document) if document else None,
@@ -72,14 +72,14 @@ def kubectl(stack: Stack, *words: str, document: dict[str, Any] | None = None) -
 
 
 def names(stack: Stack, *words: str) -> list[str]:
-    """Names that `kubectl get` finds."""
+    """Return the names that `kubectl get` finds."""
     done = kubectl(stack, "get", *words, "-o", "name")
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
 def broken(kind: str) -> dict[str, Any]:
-    """A job that only the operator's own webhook refuses."""
+    """Return a job that only the operator's own webhook rejects."""
     (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
     found["metadata"]["name"] = f"broken-{kind.lower()}"
     spec = found["spec"]
@@ -154,7 +154,7 @@ def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
 
 
 def changes(stack: Stack, **edits: object) -> dict[str, Any]:
-    """What a preview would change, by the resource's name."""
+    """Return the changes of a preview, by the resource's name."""
     plan = stack.plan(**edits).items()
     return {name: step.get("detailedDiff") or step["op"] for name, step in plan if step["op"] != "same"}
 
@@ -164,12 +164,12 @@ def test_of_two_jobs_in_a_queue_one_waits_for_the_other_and_others_for_neither(s
     batch = stack.batch()
 
     def states() -> dict[str, tuple[bool, int]]:
-        """Whether each job is suspended, and how many of its pods are ready."""
+        """Return for each job: True if it is suspended, and the number of its ready pods."""
         found = batch.list_namespaced_job("kinds").items
         return {each.metadata.name: (bool(each.spec.suspend), each.status.ready or 0) for each in found}
 
     def end(job: str) -> None:
-        """Have the pods of a job come to their end."""
+        """Make a job's pods exit."""
         for pod in names(stack, "-n", "kinds", "pods", "-l", f"job-name={job}"):
             done = kubectl(stack, "-n", "kinds", "exec", pod, "--", "python", "-c", OVER)
             assert done.returncode == 0, done.stderr
@@ -196,7 +196,7 @@ def test_of_two_jobs_in_a_queue_one_waits_for_the_other_and_others_for_neither(s
 
 
 def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
-    """The namespace's jobs ask more than the queue has; together they would have it all at once without one."""
+    """The namespace's jobs request more than the queue has. Without a queue, all of them would run at once."""
     stack.up(jobs="queued")
     kinds = {kind: condition for kind, condition in FINISHED.items() if kind != "MXJob"} | {"Job": "Complete"}
     for kind, condition in kinds.items():
@@ -209,7 +209,7 @@ def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
 
 
 def test_no_operator_lacks_a_permission(stack: Stack) -> None:
-    """After a job of each kind, with and without a queue."""
+    """Check after a job of each kind, with and without a queue."""
     for name in RELEASES:
         log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
@@ -218,7 +218,7 @@ def test_no_operator_lacks_a_permission(stack: Stack) -> None:
 
 
 def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> None:
-    """Also with a job that still waits in its queue."""
+    """Include a job that still waits in its queue."""
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []

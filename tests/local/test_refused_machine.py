@@ -1,4 +1,4 @@
-"""`make up` on machines that cannot run the local cluster, each a real one: refused before anything is made."""
+"""`make up` on real machines that cannot run the local cluster: it stops before it creates anything."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def show() -> None:
 def test_make_without_root_refuses_before_it_makes_anything(words: list[str], said: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Without the rest of the checkout nothing else could run.
+        # Nothing else could run without the rest of the checkout.
         for file in ("Makefile", "Pulumi.local.yaml", "setup/root"):
             (folder / file).parent.mkdir(exist_ok=True)
             shutil.copy(PROJECT / file, folder / file)

@@ -1,4 +1,4 @@
-"""When a node is taken out of service, and when it is taken in again."""
+"""Times at which a node is taken out of service and put back into service."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
 
 
 def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
-    """A node that has been ready, not ready or silent for some seconds."""
+    """Return a node that has been ready, not ready or silent for some seconds."""
     since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
     return {"spec": {"taints": [*taints]} if taints else {}, "status": {"conditions": [ready]}}

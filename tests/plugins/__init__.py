@@ -1,1 +1,1 @@
-"""Tests of Pulumi's plugins as set-up has them, with the Pulumi CLI against a real Kubernetes API server."""
+"""Tests of Pulumi's plugins as set-up installs them, with the Pulumi CLI against a real Kubernetes API server."""

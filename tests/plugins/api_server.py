@@ -1,4 +1,4 @@
-"""A real etcd, kube-apiserver and kube-controller-manager on this machine's loopback, for the tests of this folder."""
+"""Real etcd, kube-apiserver and kube-controller-manager on this machine's loopback, for the tests in this folder."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ MANAGER_TOKEN = "plugin-tests-manager"
 
 
 def program(name: str) -> Path:
-    """Return the path of a program on PATH, or where `make setup` builds it."""
+    """Return the path of a program on PATH, or else the path at which `make setup` builds it."""
     built = cache_folder() / "bin"
     on_path = [Path(found)] if (found := shutil.which(name)) else []
     for candidate in [*on_path, *sorted(built.glob(f"*/{name}"))]:
@@ -29,7 +29,7 @@ def program(name: str) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens on now."""
+    """Return a TCP port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 @dataclass
 class ApiServer:
-    """The three processes and where they keep their files; `start` and `stop` are its life."""
+    """The three processes and their files. `start` and `stop` control them."""
 
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -46,11 +46,11 @@ class ApiServer:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's way in."""
+        """Path of the administrator's kubeconfig."""
         return self.folder / "kubeconfig"
 
     def start(self) -> None:
-        """Start everything and wait until the API answers; a failure leaves nothing running."""
+        """Start all processes and wait until the API answers. A failure leaves no process running."""
         try:
             self._start()
         except BaseException:
@@ -58,7 +58,7 @@ class ApiServer:
             raise
 
     def stop(self) -> None:
-        """End the processes, the last started first."""
+        """Stop the processes, the last started first."""
         for process in reversed(self.processes):
             process.kill()
             process.wait()

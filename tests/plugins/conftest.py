@@ -1,4 +1,4 @@
-"""The API server of a test session, and stacks that the Pulumi CLI brings up on it."""
+"""API server of a test session, and stacks that the Pulumi CLI deploys on it."""
 
 import itertools
 import os
@@ -12,7 +12,7 @@ from tests.plugins.stack import Stack
 
 @pytest.fixture(scope="session")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """One server for all tests: each works in a namespace of its own."""
+    """Yield one server for all tests. Each test uses its own namespace."""
     server = ApiServer(tmp_path_factory.mktemp("kubernetes"))
     server.start()
     yield server
@@ -21,7 +21,7 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def new_stack(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stack]:
-    """Makes stacks; the namespace of each is its own, and exists already."""
+    """Return a function that creates stacks, each with its own existing namespace."""
     numbers = itertools.count(1)
 
     def make(program: str) -> Stack:

@@ -1,4 +1,4 @@
-"""A stack of a test: its program, the Pulumi commands on it, its state, and the official client beside it."""
+"""Stack of a test: its program, the Pulumi commands on it, its state, and the official client."""
 
 import json
 import shutil
@@ -38,7 +38,7 @@ def meta(name=None, **more):
 
 @dataclass
 class Stack:
-    """A program in a folder with a file backend; commands run in the environment of the make targets."""
+    """Program in a folder with a file backend. Commands run in the environment of the make targets."""
 
     folder: Path
     kubeconfig: Path
@@ -54,7 +54,7 @@ class Stack:
             (self.folder / name).mkdir(exist_ok=True)
 
     def environment(self, **edits: object) -> dict[str, str]:
-        """What a command sees: no downloads, and the edits that the program asks for."""
+        """Environment of a command: no downloads, and the edits that the program reads."""
         return {
             **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{self.folder / 'backend'}",
@@ -68,7 +68,7 @@ class Stack:
         }
 
     def start(self, *arguments: str, **edits: object) -> subprocess.Popen[str]:
-        """Start a Pulumi command; its output is one stream."""
+        """Start a Pulumi command with one stream of output."""
         environment = self.environment(**edits)
         pulumi = shutil.which("pulumi", path=environment["PATH"])
         assert pulumi, "there is no Pulumi CLI: run `make setup`"
@@ -86,11 +86,11 @@ class Stack:
         return output
 
     def up(self, *, fails: bool = False, **edits: object) -> str:
-        """Bring the program up, with these edits, without a preview before it."""
+        """Deploy the program with these edits, without a preview."""
         return self.run("up", "--yes", "--skip-preview", fails=fails, **edits)
 
     def plan(self, **edits: object) -> dict[str, dict[str, Any]]:
-        """What a preview with these edits would do, by the resource's name."""
+        """Return the steps of a preview with these edits, by the resource's name."""
         process = self.start("preview", "--json", "--show-sames", **edits)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == 0, output
@@ -98,27 +98,27 @@ class Stack:
         return {step["urn"].split("::")[-1]: step for step in steps}
 
     def operations(self, **edits: object) -> dict[str, str]:
-        """The operations of a preview on the resources that are objects."""
+        """Return the operations of a preview on the Kubernetes objects."""
         return {
             name: step["op"] for name, step in self.plan(**edits).items() if "pulumi:" not in step["urn"].split("::")[2]
         }
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """The resources of the state by name, secrets encrypted as they lie there."""
+        """Return the resources of the state by name, with secrets in their stored, encrypted form."""
         path = self.folder / "backend" / ".pulumi" / "stacks" / "plugins" / "test.json"
         resources = json.loads(path.read_text())["checkpoint"]["latest"].get("resources", [])
         return {resource["urn"].split("::")[-1]: resource for resource in resources}
 
     def core(self) -> Any:
-        """The official client, which shares no code with the provider."""
+        """Official client, which shares no code with the provider."""
         return client.CoreV1Api(self._client())
 
     def batch(self) -> Any:
-        """The official client for Jobs."""
+        """Official client for Jobs."""
         return client.BatchV1Api(self._client())
 
     def custom(self) -> Any:
-        """The official client for custom resources."""
+        """Official client for custom resources."""
         return client.CustomObjectsApi(self._client())
 
     def _client(self) -> Any:

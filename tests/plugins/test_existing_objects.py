@@ -1,4 +1,4 @@
-"""`make up` on a user's cluster: objects that are there and are not the stack's stop it before it begins."""
+"""`make up` on an existing cluster: existing objects of others stop it before it begins."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ CRD = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "jobsets.jobse
 
 @pytest.fixture
 def cloud(api_server: ApiServer) -> Existing:
-    """The test's API server as a cluster of the user."""
+    """Return the test's API server as an existing cluster."""
     return Existing(KubeconfigConfig.model_validate(settings(api_server.kubeconfig)["trainyard:platform"]))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _objects() -> None:
-    """Have the objects of the operator that the job needs."""
+    """Provide the objects of the operator that the job needs."""
     have_objects(["jobset"])
 
 
 def settings(kubeconfig: Path) -> dict[str, Any]:
-    """A stack's settings with one job that needs an operator."""
+    """Return a stack's settings with one job that needs an operator."""
     platform = {
         "kind": "kubeconfig",
         "kubeconfig": str(kubeconfig),

@@ -1,4 +1,4 @@
-"""The Kubernetes plugin replaces an object for just the fields in the table of previews without that plugin."""
+"""The Kubernetes plugin replaces an object for exactly the fields in the table of previews without that plugin."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ VALUES: Mapping[str, Sequence[Any]] = {
     ".stringData": ({"a": "x"}, {"a": "y"}),
     ".type": ("x", "y"),
 }
-"""Path -> two values that differ."""
+"""Path -> two different values."""
 CLUSTER_SCOPED = ("ClusterRoleBinding", "PersistentVolume", "StorageClass")
 
 
 @pytest.fixture(scope="module")
 def plugin(api_server: ApiServer) -> Iterator[Plugin]:
-    """The plugin that stacks use, with a cluster."""
+    """Yield the plugin that stacks use, with a cluster."""
     program = installed_program()
     assert program, "there is no Kubernetes plugin: run `make setup`"
     with started(program) as found:
@@ -55,7 +55,7 @@ def plugin(api_server: ApiServer) -> Iterator[Plugin]:
 
 
 def manifest(kind: tuple[str, str], path: str, value: Any) -> Properties:
-    """Return an object with one field more than its name."""
+    """Return an object with one field besides its name."""
     found: Properties = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "one"}}
     place = found
     *parents, last = path[1:].split(".")
@@ -66,7 +66,7 @@ def manifest(kind: tuple[str, str], path: str, value: Any) -> Properties:
 
 
 def is_replaced(plugin: Plugin, kind: tuple[str, str], path: str) -> bool:
-    """Ask the plugin about a change of one field."""
+    """Return True if the plugin replaces the object for a change of one field."""
     before, after = (manifest(kind, path, value) for value in VALUES[path])
     group = kind[0] if "/" in kind[0] else f"core/{kind[0]}"
     record = Record(f"kubernetes:{group}:{kind[1]}", "x", after, outputs={"id": "one"})

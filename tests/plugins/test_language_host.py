@@ -1,4 +1,4 @@
-"""The language host asked directly: which Python runs a program, and plugins that are Python folders."""
+"""Direct calls of the language host: the Python that runs a program, and plugins that are Python folders."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from setup.stand_ins.language.interpreter import ROOT, InterpreterMissing, progr
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
-    """The executable that Pulumi starts, started."""
+    """Yield the executable that Pulumi starts, running."""
     command = [str(ROOT / "setup/stand_ins/bin/language/pulumi-language-python"), "127.0.0.1:1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -25,7 +25,7 @@ def host() -> Iterator[language_pb2_grpc.LanguageRuntimeStub]:
 
 
 def info(folder: Path, **options: str) -> language_pb2.ProgramInfo:
-    """A program in a folder that runs in this project's own environment."""
+    """Return a program in a folder that uses this project's environment."""
     program = language_pb2.ProgramInfo(root_directory=str(folder), program_directory=str(folder), entry_point=".")
     program.options.update(options or {"virtualenv": str(ROOT / ".venv")})
     return program

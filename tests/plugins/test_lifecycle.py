@@ -1,4 +1,4 @@
-"""Objects changed, drifted, contested, imported, awaited and deleted by real updates."""
+"""Real updates change, import, await and delete objects, and handle drift and conflicts."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage":
 
 
 def other_manager(stack: Stack, **labels: str) -> None:
-    """Apply labels as another manager would, overruling everybody."""
+    """Apply labels as another manager would, and take over all conflicts."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
     api = stack.core()
     api.api_client.set_default_header("Content-Type", "application/apply-patch+yaml")
@@ -48,7 +48,7 @@ def test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update(
     stack.run("refresh", "--yes", "--skip-preview")
     assert stack.state()["service"]["outputs"]["metadata"]["labels"] == {"stage": "drifted"}
     assert 'conflict with "kubectl-edit" using v1: .metadata.labels.stage' in stack.run("preview", fails=True)
-    # An update takes over what kubectl has written: fixCSAFieldManagers of the provider.
+    # An update takes over fields that kubectl has written: fixCSAFieldManagers of the provider.
     stack.up()
     assert stack.core().read_namespaced_service("digits", stack.namespace).metadata.labels == {"stage": "one"}
     stack.core().delete_namespaced_service("digits", stack.namespace)
@@ -88,7 +88,7 @@ def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> 
 
 
 def test_object_that_exists_is_taken_over_and_goes_with_the_stack(new_stack: NewStack) -> None:
-    """Why commands/existing_objects.py looks first."""
+    """This is the reason for the check in commands/existing_objects.py."""
     stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))
     theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
     made = stack.core().create_namespaced_service(stack.namespace, theirs)
@@ -114,7 +114,7 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 @contextmanager
 def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
-    """Play the kubelet: each pod that a controller makes has this status at once."""
+    """Simulate the kubelet: give each pod of a controller this status at once."""
     stop = threading.Event()
 
     def play() -> None:
@@ -141,7 +141,7 @@ k8s.batch.v1.Job("job", metadata=meta("job", annotations={annotations}), opts=on
 
 
 def job(**annotations: str) -> str:
-    """A program with one Job."""
+    """Return a program with one Job."""
     return JOB.format(annotations={f"pulumi.com/{key}": value for key, value in annotations.items()})
 
 

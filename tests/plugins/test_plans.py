@@ -1,4 +1,4 @@
-"""What a preview shows for a stack that is up: nothing, an update, a replacement, and which property causes it."""
+"""Preview of a deployed stack: no change, an update, a replacement, and the property that causes it."""
 
 import re
 from collections.abc import Callable
@@ -30,7 +30,7 @@ pulumi.export("name", settings.metadata.name)
 
 @pytest.fixture(scope="module")
 def deployed(new_stack: Callable[[str], Stack]) -> Stack:
-    """The stack after its first `up`; the tests of this module only look at it."""
+    """Return the stack after its first `up`. The tests of this module do not change it."""
     stack = new_stack(PROGRAM)
     stack.run("config", "set", "--secret", "token", "open-sesame")
     stack.up()

@@ -1,4 +1,4 @@
-"""What is refused and how it is said: programs that fail, kinds and fields that do not exist, clusters out of reach."""
+"""Errors and their messages: failing programs, unknown kinds and fields, unreachable clusters."""
 
 import json
 import signal
@@ -123,7 +123,7 @@ def test_a_cluster_out_of_reach_is_previewed_and_refused_by_up(new_stack: NewSta
 
 
 def processes_of(stack: Stack) -> list[str]:
-    """The command lines of all processes that were started for this stack."""
+    """Return the command lines of all processes that were started for this stack."""
     mark = f"TEST_NAMESPACE={stack.namespace}".encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,4 +1,4 @@
-"""For each rule of Google Cloud over inputs, a change of good ones that breaks it."""
+"""For each rule of Google Cloud about inputs, a change of valid inputs that breaks it."""
 
 from __future__ import annotations
 

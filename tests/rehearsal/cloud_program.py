@@ -1,4 +1,4 @@
-"""What a stack makes in its cloud, without what is inside the cluster: the program of killed updates."""
+"""Resources of a stack in its cloud, without those inside the cluster: the program of killed updates."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from infra.gcp.config import GkeConfig
 
 
 def platform_of(settings: Mapping[str, Any]) -> GkeConfig | EksConfig:
-    """The settings of a platform, read."""
+    """Return the parsed settings of a platform."""
     kinds: dict[str, type[GkeConfig | EksConfig]] = {"gke": GkeConfig, "eks": EksConfig}
     return kinds[settings["kind"]].model_validate_json(json.dumps(settings))
 
 
 def build(settings: Mapping[str, Any]) -> None:
-    """Make it."""
+    """Create the resources."""
     cloud_of(platform_of(settings)).declare()

@@ -10,7 +10,7 @@ from tests.rehearsal.simulated_stack import SimulatedStack
 
 @pytest.fixture
 def new_stack(tmp_path: Path) -> Callable[[str], SimulatedStack]:
-    """Makes a stack of a program."""
+    """Return a function that creates a stack from a program."""
 
     def make(program: str) -> SimulatedStack:
         stack = SimulatedStack(tmp_path)

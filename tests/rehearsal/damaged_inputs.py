@@ -1,4 +1,4 @@
-"""Ways to damage good inputs of a resource so that its real provider's schema refuses them."""
+"""Changes of a resource's valid inputs that its real provider's schema rejects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulation.cloud.values import Unknown
 Fact = Mapping[str, Any]
 Keys = tuple[str | int, ...]
 REMOVED = object()
-"""In the place of a value: remove the input."""
+"""Replacement for a value: remove the input."""
 BAD_VALUES: Mapping[str, Any] = {
     "ValidateGCEName": "Has_Capitals",
     "ValidateRFC1035Name": "1-begins-with-a-digit",
@@ -56,18 +56,18 @@ BAD_VALUES: Mapping[str, Any] = {
     "IsIPv4Address": "10.0.0",
     "ValidIAMPolicyJSON": "[]",
 }
-"""Name of a provider's check -> a value that it refuses, by its source."""
+"""Name of a provider's check -> a value that it rejects, from its source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """A change to good inputs that the provider's schema refuses."""
+    """Change of valid inputs that the provider's schema rejects."""
 
     kind: str
     where: str
-    """Input that Check must name."""
+    """Input that Check must report."""
     line: str
-    """Line of the provider's source that Check must name."""
+    """Line of the provider's source that Check must report."""
     edits: tuple[tuple[Keys, Any], ...]
     """Keys of inputs -> their new values."""
 
@@ -86,7 +86,7 @@ class Damage:
 
 
 def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
-    """Return every damage that this module can do to good inputs."""
+    """Return every damage to valid inputs that this module supports."""
     named = kind_of(table.type).autoname
     for prefix, keys, values in _blocks(table, inputs, "", ()):
         names = table.children.get(prefix, ())
@@ -100,7 +100,7 @@ def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
                 continue
             if value is not None:
                 yield from _wrong_types(fact, (*keys, key), value)
-                # Pulumi gives some resources a name that have none.
+                # Pulumi generates a name for some resources without one.
                 if fact.get("required") and not (named and path == named.property):
                     yield _damage("required input removed", (*keys, key), REMOVED, fact["line"])
             yield from _bad_values(fact, (*keys, key))
@@ -117,7 +117,7 @@ def _spelled(keys: Keys) -> str:
 
 
 def _blocks(table: FactTable, values: Any, prefix: str, keys: Keys) -> Iterator[tuple[str, Keys, Properties]]:
-    """Return each block that is set: its path in the table, its keys and its inputs."""
+    """Return each set block: its path in the table, its keys and its inputs."""
     yield prefix, keys, values
     for path in table.children.get(prefix, ()):
         key = path[len(prefix) :]
@@ -174,7 +174,7 @@ def _bad_counts(fact: Fact, keys: Keys) -> Iterator[Damage]:
 
 
 def _refused(fact: Fact, element: str) -> Iterator[tuple[str, Any]]:
-    """Return kinds of damage, and values that the facts of a scalar refuse."""
+    """Return kinds of damage, and values that the facts of a scalar reject."""
     if words := fact.get("words"):
         yield "word outside the list", 4711 if element == "int" else "NO_SUCH_WORD"
         if element == "string" and not fact.get("ignore_case") and words[0].swapcase() not in words:
@@ -220,7 +220,7 @@ def _one_of(table: FactTable, inputs: Properties, fact: Fact) -> Iterator[Damage
         present = [each for each in paths if is_set(inputs, each)]
         if len(present) != 1 or not all(_plain(table, each) for each in paths):
             continue
-        # Check names the first input that has the rule.
+        # Check reports the first input that has the rule.
         line = next(each["line"] for each in table.inputs.values() if each.get(key) == paths)
         removal = (tuple(present[0].split(".")), REMOVED)
         yield Damage(kind="none of several", where=paths[0], line=line, edits=(removal,))
@@ -231,13 +231,13 @@ def _one_of(table: FactTable, inputs: Properties, fact: Fact) -> Iterator[Damage
 
 
 def _plain(table: FactTable, path: str) -> bool:
-    """Return True if no list is on the way to an input."""
+    """Return True if the path to an input contains no list."""
     names = path.split(".")
     return all(table.inputs[".".join(names[:count])]["type"] == "block" for count in range(1, len(names)))
 
 
 def _setting(table: FactTable, inputs: Properties, path: str) -> tuple[Keys, Any] | None:
-    """Return the edit that sets an input that is not set; None where its block is not set or is in a list."""
+    """Return the edit that sets an unset input, or None if its block is not set or is in a list."""
     if is_set(inputs, path) or not _plain(table, path):
         return None
     *blocks, key = path.split(".")
@@ -259,7 +259,7 @@ def _sample(fact: Fact) -> Any:
 
 
 def _hand_rules(table: FactTable, inputs: Properties) -> Iterator[Damage]:
-    """Damage by the rules that people have read in the provider's source."""
+    """Yield damage by the rules that were read manually from the provider's source."""
     for rule in table.rules:
         if not holds(rule.get("when", {}), inputs):
             continue
@@ -283,6 +283,6 @@ def _hand_conflicts(table: FactTable, inputs: Properties, rule: Fact) -> Iterato
         if len(present) == 1 and (edit := _setting(table, inputs, other)):
             keys, value = edit
             second = [each for each in rule["inputs"] if each in (other, present[0])][1]
-            # The provider takes some conflicting numbers as not set if they are zero.
+            # The provider treats some conflicting numbers as unset if they are zero.
             edit = keys, value or 1
             yield Damage(kind="conflict", where=second, line=rule["line"], edits=(edit,))

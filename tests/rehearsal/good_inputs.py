@@ -1,4 +1,4 @@
-"""Inputs of every kind with rules, which keep all of them."""
+"""Inputs of every kind with rules, which satisfy all of them."""
 
 from __future__ import annotations
 

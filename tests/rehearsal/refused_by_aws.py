@@ -1,4 +1,4 @@
-"""Changes of good inputs that AWS's provider refuses, with the input that it names."""
+"""Changes of valid inputs that AWS's provider rejects, with the input that it reports."""
 
 from __future__ import annotations
 

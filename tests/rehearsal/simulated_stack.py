@@ -1,4 +1,4 @@
-"""A stack of a test whose clouds are simulated: the real Pulumi engine, a program of the test's own, no cluster."""
+"""Stack on simulated clouds: the real Pulumi engine, the test's own program, no cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class SimulatedStack:
-    """A program in a folder, with a file backend and clouds of its own."""
+    """Program in a folder, with its own file backend and clouds."""
 
     folder: Path
 
@@ -28,14 +28,14 @@ class SimulatedStack:
         (self.folder / "__main__.py").write_text(f"import pulumi\nfrom pulumi import ResourceOptions\n{program}")
 
     def begin(self, program: str) -> None:
-        """Make the stack and empty clouds."""
+        """Create the stack and empty clouds."""
         (self.folder / "backend").mkdir()
         self.write(program)
         new_state(self.folder / "clouds")
         self.run("stack", "init", "test")
 
     def environment(self) -> dict[str, str]:
-        """The simulated providers first on PATH."""
+        """Environment with the simulated providers first on PATH."""
         before, after = path_folders(ROOT)
         path = [ROOT / "simulation" / "bin", *before, *after]
         return {
@@ -65,7 +65,7 @@ class SimulatedStack:
         return done.stdout
 
     def up(self, *, fault: str = "", fails: bool = False) -> str:
-        """Bring the program up, with a fault or without."""
+        """Deploy the program, with or without a fault."""
         self._set(fault)
         return self.run("up", "--yes", "--skip-preview", fails=fails)
 
@@ -74,16 +74,16 @@ class SimulatedStack:
             state.fault, state.calls = fault, 0
 
     def destroy(self, *, fault: str = "", fails: bool = False) -> str:
-        """Destroy everything, with a fault or without."""
+        """Destroy everything, with or without a fault."""
         self._set(fault)
         return self.run("destroy", "--yes", "--skip-preview", fails=fails)
 
     @property
     def clouds(self) -> CloudState:
-        """The clouds as they are."""
+        """Current state of the clouds."""
         return read_state(self.folder / "clouds")
 
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs."""
+        """Return the stack's outputs."""
         found: dict[str, Any] = json.loads(self.run("stack", "output", "--json"))
         return found

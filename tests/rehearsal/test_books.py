@@ -1,4 +1,4 @@
-"""The simulated cloud's own books: what exists, who uses it, what is refused, and faults."""
+"""Simulated cloud: existing resources, their users, rejections, and faults."""
 
 from pathlib import Path
 from typing import Any

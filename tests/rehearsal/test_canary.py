@@ -1,4 +1,4 @@
-"""A secret's value is found nowhere in clear: settings, preview, pods, reports, state. The real engine, no cluster."""
+"""A secret value is not in clear in settings, preview, pods, reports or state. The real engine, no cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STACK = "canary"
 
 
 class Preview:
-    """The engine's preview of the whole program with a secret, in a folder of its own."""
+    """The engine's preview of the whole program with a secret, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.settings = folder, folder / "settings.yaml"

@@ -1,4 +1,4 @@
-"""Inputs of the program's own stacks, damaged at random: Check refuses each, and names the input, fact and source.
+"""Inputs of the program's own stacks, damaged at random: Check rejects each and reports the input, fact and source.
 
 A hundred by default; TRAINYARD_DAMAGES, or TRAINYARD_TESTS=all, for more; TRAINYARD_SEED repeats a run's choice.
 """
@@ -42,12 +42,12 @@ KINDS = (
     "several of one",
 )
 Case = tuple[str, str, Properties, Damage]
-"""Type, URN, good inputs and a damage to them."""
+"""Type, URN, valid inputs and a damage to them."""
 
 
 @functools.cache
 def cases() -> dict[str, list[Case]]:
-    """Kind of damage -> every damage to what the program's stacks declare, each once."""
+    """Return kind of damage -> every such damage to the declarations of the program's stacks, each once."""
     found: dict[str, dict[tuple[str, str, str], Case]] = {kind: {} for kind in KINDS}
     for record in records().values():
         urn = f"urn:pulumi:test::trainyard::{record.type}::{record.name}"
@@ -59,14 +59,14 @@ def cases() -> dict[str, list[Case]]:
 
 
 def table_of(type_: str) -> FactTable:
-    """The table of a type that has one."""
+    """Return the fact table of a type, which must have one."""
     table = fact_table(type_)
     assert table is not None
     return table
 
 
 def failures(type_: str, urn: str, inputs: Properties, folder: Path) -> dict[str, str]:
-    """Input -> what the simulated provider's Check says of it."""
+    """Return input -> problem, from the simulated provider's Check."""
     provider = SimulatedProvider(type_.partition(":")[0], Cloud(folder))
     request = provider_pb2.CheckRequest(urn=urn, type=type_, news=to_wire(inputs, keep_secrets=False))
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The real Pulumi engine against the simulated clouds: create, change, replace, delete, order, refusals."""
+"""The real Pulumi engine with the simulated clouds: create, change, replace, delete, order, errors."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A fabric whose networks are replaced takes its pool along: the pool goes before the subnets that its nodes use."""
+"""The replacement of a fabric's networks also replaces its pool: the pool is deleted before its nodes' subnets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 
 
 def program(**changes: Any) -> str:
-    """Return a program with two A3 Mega hosts, eight further networks between them and settings changed."""
+    """Return a program with two A3 Mega hosts, eight additional networks between them and changed settings."""
     settings = {
         "kind": "gke",
         "project": "some-project",
@@ -30,7 +30,7 @@ build({settings!r})
 
 @pytest.fixture
 def stack(tmp_path: Path) -> SimulatedStack:
-    """Return a stack that is up."""
+    """Return a deployed stack."""
     made = SimulatedStack(tmp_path)
     made.begin(program())
     made.up()
@@ -38,7 +38,7 @@ def stack(tmp_path: Path) -> SimulatedStack:
 
 
 def done(stack: SimulatedStack, before: int) -> list[str]:
-    """Return what the cloud did since: `delete gpus-nodes`."""
+    """Return the cloud's operations since then, such as `delete gpus-nodes`."""
     return [f"{each.verb} {each.urn.rpartition('::')[2]}" for each in stack.clouds.operations[before:]]
 
 

@@ -1,4 +1,4 @@
-"""The tables of facts against the program, and the Check that goes by them."""
+"""Tables of facts, compared with the program, and the Check that uses them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLES = sorted(FOLDER.glob("*/*.json"))
 
 
 def platforms() -> Iterator[dict[str, Any]]:
-    """The platforms of all configurations that tests and examples have for a cloud."""
+    """Yield the platforms of all configurations of a cloud in tests and examples."""
     for platform, settings in (({"kind": "gke", "project": "some-project"}, GKE), ({"kind": "eks"}, EKS)):
         yield from ({**platform, **each} for pair in settings.values() for each in pair)
     yield from (each["platform"] for each in STACKS.values())
@@ -39,7 +39,7 @@ def platforms() -> Iterator[dict[str, Any]]:
 
 @functools.cache
 def records() -> dict[str, Record]:
-    """What the program registers in the clouds for all of them, each once."""
+    """Return the program's registrations in the clouds for all of them, each once."""
     found = [each for platform in platforms() for each in graph(platform)[0].records]
     return {str(each): each for each in found if each.type.startswith(("gcp:", "aws:"))}
 
@@ -59,7 +59,7 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
 
 
 def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
-    """Input -> what the facts say of good inputs of a type with a change."""
+    """Return input -> problem, from the facts for a type's valid inputs with a change."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None

@@ -57,7 +57,7 @@ def test_a_second_destroy_empties_the_clouds(new_stack: Callable[[str], Simulate
 
 
 def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[str], SimulatedStack]) -> None:
-    """An id that follows from the name is no proof that the cloud has the resource."""
+    """An id that follows from the name does not prove that the resource exists in the cloud."""
     stack = new_stack(PROGRAM)
     stack.up(fault="crash:network", fails=True)
     with changing(stack.folder / "clouds") as state:

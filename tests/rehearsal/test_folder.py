@@ -1,4 +1,4 @@
-"""Rehearsals beside each other: each has a port of its own, and one name is one rehearsal."""
+"""Concurrent rehearsals: each has its own port, and one name belongs to one rehearsal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_port_is_kept_for_its_own_cluster() -> None:
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert mine not in (other, keep_port("another"))
     assert mine == keep_port("mine"), "the next of that name has it too"
-    # The cluster is another process, and it opens the port anew when it starts again.
+    # The cluster is another process, and it reopens the port when it restarts.
     words = [sys.executable, "-c", f"from infra.local.lifecycle import listen; listen({mine})"]
     for _ in range(2):
         subprocess.run(words, cwd=ROOT, check=True)
@@ -47,7 +47,7 @@ def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> Non
 
 
 def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
-    """PyYAML would write them without quotes, and Pulumi read 1000 and 8."""
+    """PyYAML would write them without quotes, and Pulumi would read 1000 and 8."""
     file, copy = tmp_path / "Pulumi.test.yaml", tmp_path / "Pulumi.copy.yaml"
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, environment: {A: '1e3', B: '08', C: ä}}"
     text = f"config: {{trainyard:platform: {{kind: local}}, trainyard:jobs: [{job}], secrets:a: {{secure: v1:b}}}}"

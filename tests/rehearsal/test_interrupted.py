@@ -1,4 +1,4 @@
-"""`pulumi up` and `destroy` on simulated clouds, interrupted at random moments: the next command knows what there is.
+"""`pulumi up` and `destroy` on simulated clouds, interrupted at random moments: the next command knows all resources.
 
 A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
 """
@@ -22,7 +22,7 @@ from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
 
 TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 2))
 LONGEST_SECONDS = 6.0
-"""Latest moment after Pulumi has begun."""
+"""Maximum seconds after Pulumi's start."""
 LIMIT_SECONDS = 300.0
 COMMAND = """
 import sys
@@ -64,7 +64,7 @@ def run(stack: SimulatedStack, command: str) -> None:
 
 
 def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> str:
-    """Run a command and send SIGINT some seconds after Pulumi has begun; returns what it said."""
+    """Run a command and send SIGINT some seconds after Pulumi has begun. Return its output."""
     process = start(stack, command)
     assert process.stdout is not None
     said = ""

@@ -1,6 +1,6 @@
-"""Pulumi killed after the k-th creation and the k-th deletion: the next `up` converges, the next `destroy` empties.
+"""Pulumi is killed after the k-th creation and the k-th deletion: the next `up` converges, the next `destroy` empties.
 
-One k of each by default; all of them with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for these tests alone.
+One k of each by default; all of them with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A stack on one cloud."""
+    """Stack on one cloud."""
 
     settings: Mapping[str, Any]
-    """Of its platform."""
+    """Settings of its platform."""
     resources: int
-    """Calls that a whole `up` makes, and so does a whole `destroy`."""
+    """Number of calls of a complete `up`, equal to that of a complete `destroy`."""
     few: tuple[int, ...]
-    """After how many calls Pulumi is killed where not every number of them is asked for."""
+    """Numbers of calls after which Pulumi is killed, unless all numbers are requested."""
 
     @property
     def program(self) -> str:
-        """What Pulumi runs."""
+        """Return the program that Pulumi runs."""
         return f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
@@ -79,7 +79,7 @@ KILLS = [
 
 
 def recover(stack: SimulatedStack, case: Case) -> list[str]:
-    """What `make up` and `make down` do first; the resources that must be looked for by hand."""
+    """Recover as `make up` and `make down` do first. Return the resources that the user must look for by hand."""
     repair(stack.folder / "backend", "clouds", "test")
     stack.run("cancel", "--yes")
     find = looked_up(cloud_of(platform_of(case.settings)), simulated(stack.folder / "clouds"))
@@ -87,7 +87,7 @@ def recover(stack: SimulatedStack, case: Case) -> list[str]:
 
 
 def left(stack: SimulatedStack, case: Case) -> tuple[str, ...]:
-    """What `make verify-empty` finds."""
+    """Return the leftovers that `make verify-empty` finds."""
     platform = platform_of(case.settings)
     receipt = verify("test", cloud_of(platform), "simulated", simulated(stack.folder / "clouds"), ownership(platform))
     assert receipt.empty == (not receipt.left)
@@ -129,7 +129,7 @@ def test_a_killed_update_is_destroyed_at_once(
 
 @pytest.fixture(params=CASES)
 def whole(request: pytest.FixtureRequest, new_stack: Callable[[str], SimulatedStack]) -> tuple[SimulatedStack, Case]:
-    """A stack that is up, on each cloud."""
+    """Return a deployed stack, on each cloud."""
     case = CASES[request.param]
     stack = new_stack(case.program)
     stack.up()

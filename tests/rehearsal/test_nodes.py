@@ -1,4 +1,4 @@
-"""What nodes carry, what GKE tells TPU pods, and which pods a node would take."""
+"""Capacity and labels of nodes, GKE's variables for TPU pods, and the pods that a node accepts."""
 
 from __future__ import annotations
 

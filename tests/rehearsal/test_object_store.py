@@ -1,4 +1,4 @@
-"""Simulated buckets are those of real servers: what is in them, and whether they may go, these say themselves."""
+"""Simulated buckets are buckets of real servers, which determine their contents and allow their deletion."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 class Buckets:
-    """A cloud with one bucket in a store of its own."""
+    """Cloud with one bucket in a separate store."""
 
     def __init__(self, kind: str, folder: Path, settings: dict[str, Any]) -> None:
         self.kind = kind
@@ -56,7 +56,7 @@ class Buckets:
 
 @pytest.fixture(params=["gs", "s3"])
 def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]:
-    """An empty cloud whose buckets are real."""
+    """Yield an empty cloud whose buckets are real."""
     if request.param == "gs":
         build_all([GCS_SERVER])
         remove_objects()
@@ -77,7 +77,7 @@ def test_a_bucket_with_a_checkpoint_does_not_go(buckets: Buckets) -> None:
 
 def test_it_goes_with_all_that_is_in_it_where_the_settings_say_so(buckets: Buckets) -> None:
     id_ = buckets.make(forceDestroy=True)
-    for _ in range(2):  # A version of its own where the bucket keeps them.
+    for _ in range(2):  # This is a separate version if the bucket keeps versions.
         buckets.store.write(id_, "a/b c")
     buckets.remove(id_)
     assert buckets.store.buckets() == []

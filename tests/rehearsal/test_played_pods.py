@@ -1,4 +1,4 @@
-"""What plays nodes and pods sees them at once, and takes up its work again after it was ended."""
+"""kwok simulates new nodes and pods at once, and continues after it was killed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
 SOON_SECONDS = 30.0
-"""More than a program's restart takes on a busy machine, and less than the lease of a node that was held before."""
+"""Longer than a program's restart on a busy machine, and shorter than the lease of a node from before the restart."""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
-    """A rehearsal's cluster without a cloud around it."""
+    """Yield a rehearsal's cluster without a cloud."""
     subprocess.run([sys.executable, "-m", "setup", "--rehearsal=s3"], cwd=PROJECT, check=True)
     settings = cluster_settings("played-test", None)
     new_state(tmp_path, settings=control_plane.prepare(tmp_path, settings))
@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
 
 
 def programs_named(name: str, settings: ClusterSettings) -> list[int]:
-    """Processes of the cluster by the program's file name."""
+    """Return the cluster's processes with this program file name."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -64,7 +64,7 @@ def phase(settings: ClusterSettings, pod: str) -> str:
 
 
 def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
-    """Seconds until a pod on that node runs."""
+    """Return the seconds until a pod on that node runs."""
     containers = [{"name": "c", "image": "example.com/image:1"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
     begun = time.monotonic()
@@ -80,7 +80,7 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
     run_pod(cluster, "before", name)
-    # One whose watches are refused lists pods anew, after pauses that grow.
+    # A program whose watches are rejected lists pods again, with growing pauses.
     assert "watch ended with error" not in (cluster.folder / "logs" / "kwok.log").read_text(encoding="utf-8")
     [player] = programs_named("kwok", cluster)
     os.kill(player, signal.SIGKILL)
@@ -106,7 +106,7 @@ def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: Cl
 
 
 def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSettings, tmp_path: Path) -> None:
-    """By the bounds of the whole pool, an odd number of nodes."""
+    """The limits apply to the whole pool, so its number of nodes can be odd."""
     scaling = {"totalMinNodeCount": 0, "totalMaxNodeCount": 3}
     zones = ["us-central1-a", "us-central1-b"]
     inputs = {**T4_POOL, "nodeLocations": zones, "nodeCount": None, "initialNodeCount": 0, "autoscaling": scaling}
@@ -121,7 +121,7 @@ def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSe
     }
     request(cluster, "POST", PODS, {"metadata": {"name": "waits"}, "spec": spec}, JSON)
     there = placement.pods(cluster)
-    # One that its controller has removed since asks for nothing.
+    # A pod that its controller has removed since requests nothing.
     waiting = [replace(each, name="gone") for each in there] + there
     assert not autoscaler.grow(tmp_path, waiting[:1])
     sizes = []

@@ -1,4 +1,4 @@
-"""Reading a provider's Go source: what the tool makes of each way that a schema is written."""
+"""Reading of a provider's Go source: the tool's results for each form of a schema."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ func serviceName(longest int) *schema.Schema {
 	}
 }
 """
-"""Source of a provider that is written for this test."""
+"""Source of a provider, written for this test."""
 TOKEN = "gcp:projects/service:Service"
 AMAZON_FILES = {
     "internal/service/ec2/subnet.go": """package ec2
@@ -126,7 +126,7 @@ const (
 )
 """,
 }
-"""Source in the manner of AWS's provider, which is written for this test."""
+"""Source in the style of AWS's provider, written for this test."""
 FRAMEWORK = """package s3
 
 func (r *bucketLifecycleConfigurationResource) Schema(ctx context.Context, request Request, response *Response) {
@@ -168,12 +168,12 @@ func statuses() []string {
 	return []string{"Enabled", "Disabled"}
 }
 """
-"""Source of a resource of the plugin framework, which is written for this test."""
+"""Source of a resource of the plugin framework, written for this test."""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout in which one resource is declared."""
+    """Return a checkout in which one resource is declared."""
     folder = tmp_path / "google-beta" / "services" / "resourcemanager"
     folder.mkdir(parents=True)
     (folder / "service.go").write_text(SERVICE, encoding="utf-8")
@@ -181,7 +181,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def read(checkout: Path) -> tuple[dict[str, Any], list[str]]:
-    """The table of the one resource, and what Pulumi's SDK does not have."""
+    """Return the table of the only resource, and the names that Pulumi's SDK lacks."""
     return command.read(checkout, GOOGLE, TOKEN, "1234567")
 
 

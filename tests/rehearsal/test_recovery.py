@@ -1,4 +1,4 @@
-"""Ids by which a dead update's creations are found, and the time that chains of resources take."""
+"""Ids by which a dead update's creations are found, and the duration of chains of resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulation.cloud.kind import filled
 from simulation.cloud.kinds import KINDS
 
 CLOUD = cloud_of(EksConfig(kind="eks", name="dist"))
-"""A cloud with label `dist.us-west-2`."""
+"""Cloud with label `dist.us-west-2`."""
 EVERYTHING = {
     name: f"some-{name.lower()}"
     for name in """project region location name router cluster accountId serviceAccountId role member service bucket
@@ -45,7 +45,7 @@ def operation(type_: str, **inputs: Any) -> dict[str, Any]:
 
 @dataclass
 class Pulumi:
-    """Keeps what is imported; a refresh changes nothing, and fails while `is_broken`."""
+    """Pulumi that records imports. A refresh changes nothing, and fails while `is_broken`."""
 
     exported: dict[str, Any]
     is_broken: bool = False
@@ -101,7 +101,7 @@ def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulum
 
 
 def lister(*found: Found) -> Lister:
-    """Lists these things, whatever kind is asked for, as a cloud does."""
+    """Return a function that lists these resources for every kind, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 

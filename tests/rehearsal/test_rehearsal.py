@@ -1,4 +1,4 @@
-"""Whole rehearsals: the real engine and scheduler, simulated clouds, played nodes; nothing is left afterwards."""
+"""Complete rehearsals: the real engine and scheduler, simulated clouds, kwok nodes; nothing is left afterwards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
 NAME = "rehearsal-test"
 
-# The first rehearsal on a machine builds kwok and an object store, the first with operators builds those, too.
+# The first rehearsal on a machine builds kwok and an object store. The first with operators also builds those.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
-    """The report of a rehearsal on the command line; whatever it found, nothing of it is left."""
+    """Return the report of a rehearsal on the command line. Assert that it leaves nothing, whatever its result."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.rehearse", stack, "--json", "--name", NAME, *words],
         cwd=ROOT,
@@ -107,7 +107,7 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
 
 @pytest.mark.long
 def test_jobs_of_queues_have_their_turn() -> None:
-    """Three of them each want every GPU; whichever queues they name, one runs and two wait."""
+    """Three jobs each need every GPU. For any queue names, one runs and two wait."""
     report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
     assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
     assert all(pod["node"] for pod in report["pods"])
@@ -122,9 +122,9 @@ def test_jobs_of_queues_have_their_turn() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "named"), [("pytorch-job", 1), ("train-job", 2)])
 def test_queued_nodes_are_asked_for_all_at_once(kind: str, named: int, tmp_path: Path) -> None:
-    """No pod that waits brings nodes of queued provisioning, here as in GKE: Kueue's request does.
+    """Waiting pods do not create nodes of queued provisioning, here as in GKE; Kueue's request does.
 
-    Hosts name that request. Kueue asks once for a master and its workers and names the request to the master alone.
+    Hosts name that request. Kueue makes one request for a master and its workers and gives its name only to the master.
     """
     stack = tmp_path / "stack.yaml"
     text = (STACKS / "queued-provisioning.yaml").read_text(encoding="utf-8")

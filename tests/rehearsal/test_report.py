@@ -1,4 +1,4 @@
-"""The report of a rehearsal: what the stack costs, what has no price, and why `pulumi up` failed."""
+"""Report of a rehearsal: the stack's cost, items without a price, and the reason why `pulumi up` failed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_errors_are_quoted_with_their_resource_and_once() -> None:
 
 
 class Stuck(Rehearsal):
-    """A rehearsal whose Pulumi can destroy nothing."""
+    """Rehearsal whose Pulumi cannot destroy anything."""
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
         del words, quiet

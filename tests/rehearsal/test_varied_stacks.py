@@ -1,4 +1,4 @@
-"""Stacks of many sorts are what the clouds take, and their jobs' pods have nodes that would take them."""
+"""The clouds accept many different stacks, and nodes exist that accept their jobs' pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.rehearsal.varied_stacks import STACKS
 
 
 def whole(value: Any) -> Any:
-    """The value with numbers as the program wrote them: what travels to an engine has floats alone."""
+    """Return the value with numbers as the program wrote them. The engine's wire format has only floats."""
     if isinstance(value, dict):
         return {key: whole(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -31,7 +31,7 @@ def whole(value: Any) -> Any:
 
 
 def templates(value: Any) -> Iterator[dict[str, Any]]:
-    """Every pod template in an object."""
+    """Yield every pod template in an object."""
     if isinstance(value, dict):
         if isinstance(value.get("spec"), dict) and "containers" in value["spec"]:
             yield value
@@ -43,7 +43,7 @@ def templates(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
-    """GKE tolerates the taint of an accelerator for pods that ask for it."""
+    """Return a pod with the toleration that GKE adds for the accelerator that the pod requests."""
     asked = {name for each in pod["spec"]["containers"] for name in (each.get("resources") or {}).get("limits") or {}}
     added = [{"key": name, "operator": "Exists"} for name in asked if "/" in name]
     return {**pod, "spec": {**pod["spec"], "tolerations": [*(pod["spec"].get("tolerations") or []), *added]}}

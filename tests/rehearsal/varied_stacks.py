@@ -1,4 +1,4 @@
-"""Stacks of many sorts, written from docs/config.md alone: every accelerator, capacity and kind of job."""
+"""Many different stacks, written only from docs/config.md: every accelerator, capacity and kind of job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 Stack = dict[str, Any]
 IMAGE = "example.com/team/train:1"
-"""One that has what a job of kind mpi-job or mx-job needs: a rehearsal pulls none."""
+"""Image with the software for mpi-job and mx-job. A rehearsal does not pull images."""
 BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
@@ -15,7 +15,7 @@ def pool(name: str, machine_type: str, nodes: int = 2, **keys: Any) -> dict[str,
 
 
 def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1, **keys: Any) -> dict[str, Any]:
-    """A job that asks of each host two CPUs for each GPU, or four."""
+    """Return a job that requests for each host two CPUs per GPU, or four CPUs."""
     found = {"name": "train", "recipe": "digits", "resources": {"cpu": 2 * (gpus or 2), "memory": "8Gi"}, **keys}
     if "script" in keys:
         del found["recipe"]
@@ -122,4 +122,4 @@ STACKS: dict[str, Stack] = {
         "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
     ),
 }
-"""By what they show."""
+"""Stacks by the feature that they show."""

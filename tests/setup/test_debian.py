@@ -1,4 +1,4 @@
-"""Debian packages: those whose program is missing, and a C compiler only where runc is not built."""
+"""Debian packages: those whose program is missing, and a C compiler only if runc is not built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from setup.debian import C_PACKAGES, PACKAGES, missing_packages
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder of programs."""
+    """Return the only folder with programs."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

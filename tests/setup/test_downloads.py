@@ -1,4 +1,4 @@
-"""Downloads from a server of the test's own: right and wrong checksums, half a file, no answer."""
+"""Downloads from the test's own server: right and wrong checksums, half a file, no answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIGEST = hashlib.sha512(CONTENT).hexdigest()
 
 
 class Releases(BaseHTTPRequestHandler):
-    """Serves /release whole, /half to its middle, /stalls for as long as the test runs, and nothing else."""
+    """Handler that serves /release completely, /half to its middle, /stalls until the test ends, and no other path."""
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -40,7 +40,7 @@ class Releases(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """The server of releases."""
+    """Server of releases."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Releases)
@@ -49,7 +49,7 @@ class Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """The address of a server of releases."""
+    """Yield the address of a server of releases."""
     server = Server()
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -62,13 +62,13 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a server that accepts connections and never answers."""
+    """Yield the address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/release"
 
 
 def assert_no_file(folder: Path) -> None:
-    """No file is left, not even a part."""
+    """Assert that no file is left, not even a part."""
     assert list(folder.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Files of Go modules come from the proxy that the user names, and only those that go.sum knows."""
+"""Files of Go modules come from the user's proxy, and only if go.sum contains them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from setup.go_modules import proxy, read_files
 
 MODULE, VERSION = "example.com/Made/up", "v1.2.3"
 CHECKSUM = "h1:gBdmIL0oLieFHAlGvuHIBPKeRU19RofZ/Li0HlvmPss="
-"""What golang.org/x/mod/sumdb/dirhash gives for the archive."""
+"""Checksum that golang.org/x/mod/sumdb/dirhash computes for the archive."""
 
 
 def archive(content: str) -> bytes:
-    """The archive of a module with two files."""
+    """Return the archive of a module with two files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as members:
         members.writestr(f"{MODULE}@{VERSION}/b.yaml", content)
@@ -29,15 +29,15 @@ def archive(content: str) -> bytes:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """A server of files that prints nothing."""
+    """File server without output."""
 
     def log_message(self, *_words: object) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The archive's file on a proxy that only this test has."""
+    """Yield the archive's file on the test's own proxy."""
     file = tmp_path / "example.com" / "!made" / "up" / "@v" / f"{VERSION}.zip"
     file.parent.mkdir(parents=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
@@ -52,7 +52,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def go_sum(tmp_path: Path) -> Path:
-    """A go.sum that knows the module."""
+    """Return a go.sum that contains the module."""
     path = tmp_path / "go.sum"
     path.write_text(f"{MODULE} {VERSION}/go.mod h1:other=\n{MODULE} {VERSION} {CHECKSUM}\n", encoding="ascii")
     return path

@@ -1,4 +1,4 @@
-"""Programs from Go modules: the standard library is compiled once for all, and nothing else of a build is kept."""
+"""Programs from Go modules: the standard library is compiled once for all, and no other build output is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROGRAMS = [GoProgram(module=name, package=".", binary=name) for name in ("pause
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What is asked of a compiler that compiles nothing, with a cache of the test's own."""
+    """Return the recorded calls of a compiler that compiles nothing, with a separate cache."""
     program = tmp_path / "bin" / "go"
     program.parent.mkdir()
     program.write_text(COMPILER, encoding="ascii")

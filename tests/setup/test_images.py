@@ -1,4 +1,4 @@
-"""Image archives without layers that nodes have, and names of images that follow their sources."""
+"""Image archives without layers that nodes have, and image names that depend on their sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
 
 
 def add_blob(layout: Path, content: bytes) -> str:
-    """Write a blob; returns its digest."""
+    """Write a blob. Return its digest."""
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     path = oci_layout.blob(layout, digest)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def add_blob(layout: Path, content: bytes) -> str:
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
-    """A layout with one image of a large and a small layer."""
+    """Return a layout with one image of a large and a small layer."""
     layers = [add_blob(tmp_path, b"\0" * (oci_layout.LARGE_BYTES + 1)), add_blob(tmp_path, b"small")]
     described = [
         {"digest": digest, "size": oci_layout.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
@@ -44,7 +44,7 @@ def layout(tmp_path: Path) -> Path:
 
 
 def names_in_archive(layout: Path) -> set[str]:
-    """Files of the archive that is written from the layout."""
+    """Return the files of the archive that is written from the layout."""
     stream = io.BytesIO()
     oci_layout.write_archive(layout, REFERENCE, stream)
     stream.seek(0)
@@ -71,7 +71,7 @@ def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) ->
 def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
     assert oci_layout.chains_left_out(layout, REFERENCE) == set()
     oci_layout.empty_large_layers(layout, REFERENCE)
-    # The first layer's chain is named by its content.
+    # The first layer's chain has the name of the layer's content.
     assert oci_layout.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
 
 
@@ -112,7 +112,7 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
 
 
 def test_a_changed_file_changes_the_image() -> None:
-    # buildah 1.28 takes a cached step for good when the content of a file that it mounts has changed.
+    # buildah 1.28 reuses a cached step even if the content of a file that it mounts has changed.
     files = sorted(trainer_image.PROJECT.glob("*/Dockerfile*")) + sorted(trainer_image.PROJECT.glob("images/*/Docker*"))
     assert len(files) >= 2
     for file in files:

@@ -1,4 +1,4 @@
-"""The Pulumi home with the Kubernetes plugin that was built, and the version that Pulumi asks for."""
+"""Pulumi home with the built Kubernetes plugin, and the version that Pulumi requires."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program(path: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user with an empty home and nothing on PATH."""
+    """Simulate a user with an empty home and no programs on PATH."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -35,7 +35,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_version_is_that_of_the_python_package() -> None:
-    """Pulumi takes a plugin of no other version."""
+    """Pulumi accepts no other version of the plugin."""
     assert metadata.version("pulumi-kubernetes") == VERSION
 
 

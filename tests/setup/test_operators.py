@@ -1,4 +1,4 @@
-"""What is taken from an operator's release and what is left, and the image of its program."""
+"""Parts of an operator's release that set-up keeps and omits, and the image of its program."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ ROLE = {
 
 
 def webhook(resource: str) -> dict[str, Any]:
-    """A webhook for one resource."""
+    """Return a webhook for one resource."""
     return {"name": f"{resource}.example.com", "rules": [{"resources": [resource]}], "clientConfig": {}}
 
 
 def files(*resources: str) -> dict[str, bytes]:
-    """The files of a release with webhooks for these resources."""
+    """Return the files of a release with webhooks for these resources."""
     configuration = {"kind": "ValidatingWebhookConfiguration", "webhooks": [webhook(each) for each in resources]}
     documents = {"crd.yaml": DEFINITION, "role.yaml": ROLE, "webhooks.yaml": configuration}
     return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
@@ -98,7 +98,7 @@ def test_rights_for_what_is_not_installed_are_left() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    """The manifests leave the prefix of these names to whoever installs them."""
+    """In the manifests, the prefix of these names is left to the installer."""
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],

@@ -1,4 +1,4 @@
-"""Set-up steps: run when not done, resumed where they stopped, with last time's duration shown."""
+"""Set-up steps: they run if not done, resume after an interruption, and show the duration of the last time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(name: str, done: set[str], *, fails: bool = False) -> Step:
-    """A step whose result is its name in `done`."""
+    """Return a step whose result is its name in `done`."""
 
     def do(_say: Callable[[str], None]) -> None:
         if fails:

@@ -1,4 +1,4 @@
-"""Which Pulumi CLI and hosts a stack gets: the machine's own win, stand-ins come last."""
+"""Pulumi CLI and hosts of a stack: the machine's own take precedence, stand-ins come last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with empty caches and nothing on PATH."""
+    """Simulate a machine with empty caches and no programs on PATH."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -96,7 +96,7 @@ def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class Host(http.server.BaseHTTPRequestHandler):
-    """Answers each request with a file that is not the release."""
+    """Handler that answers each request with a file that is not the release."""
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -110,7 +110,7 @@ class Host(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A server in the place of Pulumi's own, which answers."""
+    """Provide a server instead of Pulumi's, which answers."""
     with http.server.HTTPServer(("127.0.0.1", 0), Host) as found:
         threading.Thread(target=found.serve_forever, daemon=True).start()
         monkeypatch.setattr(pulumi_cli, "RELEASE_URL", f"http://127.0.0.1:{found.server_port}")
@@ -127,7 +127,7 @@ def test_release_with_another_digest_is_refused() -> None:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lines of progress of a set-up whose builds are instant and whose official host refuses connections."""
+    """Return the progress lines of a set-up with instant builds, when the official host refuses connections."""
 
     def build(programs: list[GoProgram]) -> None:
         for each in programs:

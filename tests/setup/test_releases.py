@@ -1,4 +1,4 @@
-"""Released programs: downloaded from a server of the test's own, installed all or none; each program has a release."""
+"""Released programs: downloaded from the test's own server, installed all or none; each program has a release."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SINGLE = GoProgram(module="runc", package=".", binary="runc")
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """A server of files that prints nothing."""
+    """File server without output."""
 
     def log_message(self, *_words: object) -> None:
         """Print nothing."""
@@ -32,7 +32,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
-    """The address of a server and the folder that it serves; the cache is empty."""
+    """Yield the address of a server and the folder that it serves. The cache is empty."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "site"
     folder.mkdir()
@@ -46,7 +46,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
 
 
 def archive(*names: str) -> bytes:
-    """An archive with a program of each name."""
+    """Return an archive with a program of each name."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as members:
         for name in names:
@@ -57,7 +57,8 @@ def archive(*names: str) -> bytes:
 
 
 def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
-    """An archive and a single program on the server, with their checksums. `runc` is what the server sends as runc."""
+    """Return an archive and a single program on the server, with their checksums. `runc` is the server's content of
+    runc."""
     url, folder = site
     packed = archive("kubelet", "kubectl", "unused")
     (folder / "server.tar.gz").write_bytes(packed)

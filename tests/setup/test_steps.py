@@ -1,4 +1,4 @@
-"""Which steps a machine goes through: what a stack builds from is there before it builds."""
+"""Set-up steps of a machine: the requirements of a stack's builds exist before they start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, rehearsal_steps, steps
 
 
 def names(found: list[Step]) -> list[str]:
-    """The steps in words."""
+    """Return the steps as text."""
     return [each.name for each in found]
 
 
@@ -44,7 +44,7 @@ def test_container_runtime_comes_first_of_the_go_programs() -> None:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """Modules that were asked to be built, while every release's host answers that it has no such file."""
+    """Yield the modules that were requested to be built, while the hosts of all releases answer 404."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(debian, "missing_packages", lambda **_options: [])
     modules: list[str] = []

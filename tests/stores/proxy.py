@@ -1,4 +1,4 @@
-"""Stands between a client and an object store, and answers for it as stores do on bad days."""
+"""Proxy between a client and an object store, which injects the errors that stores have."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""The store behind wants to see one and does not check it; a client of Google's sends a token."""
+"""Signature for the store, which requires one and does not check it. Google's client sends a token instead."""
 SLOW = 1.0
-"""Seconds that a slow answer takes."""
+"""Seconds of a slow answer."""
 HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "authorization", "date", "server"})
 
 
 class Fault(Enum):
-    """What may happen to a request."""
+    """Faults of a request."""
 
     TOO_MANY = 429
     UNAVAILABLE = 503
     FORBIDDEN = 403
     SLOW = "slow"
     HALF = "half"
-    """Half of what was to be answered arrives, or half of what was sent is taken; then the connection ends."""
+    """Half of the answer arrives, or half of the request is accepted; then the connection ends."""
 
 
 class Proxy:
-    """A store's address for one test; `fault` decides what happens to each request (method, path)."""
+    """Address of a store for one test. `fault` decides the fate of each request (method, path)."""
 
     def __init__(self, store: int) -> None:
         self.store = store
@@ -55,12 +55,12 @@ class Proxy:
         self._server.server_close()
 
     def faults(self) -> int:
-        """How many requests something happened to."""
+        """Number of requests with a fault."""
         return sum(fault is not None for _, _, fault in self.requests)
 
 
 def at_first(kind: Fault, times: int = 1) -> Callable[[str, str], Fault | None]:
-    """The fault at the first so many requests of each kind for each object."""
+    """Return a function that gives the first requests of each kind for each object this fault."""
     seen: dict[tuple[str, str], int] = {}
     lock = threading.Lock()
 
@@ -77,10 +77,10 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_words: object) -> None:
-            """Say nothing."""
+            """Print nothing."""
 
         def answer(self) -> None:
-            """Pass a request on, or do to it what the test wants."""
+            """Pass a request on, or apply the test's fault to it."""
             fault = proxy.fault(self.command, urlsplit(self.path).path)
             proxy.requests.append((self.command, self.path, fault))
             size = int(self.headers.get("Content-Length", 0))
@@ -105,7 +105,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
         def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
             connection = http.client.HTTPConnection("127.0.0.1", proxy.store, timeout=60)
             passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
-            # Google's client escapes what need not be.
+            # Google's client escapes more characters than necessary.
             address = urlsplit(path)
             path = urlunsplit(address._replace(path=quote(unquote(address.path))))
             connection.request(method, path, body, {**passed, "Authorization": ANY_SIGNATURE})
@@ -118,7 +118,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             return reply.status, headers, content
 
         def _delete_each(self, body: bytes) -> None:
-            """What Google has and S3 has not: deletions in a batch, https://cloud.google.com/storage/docs/batch."""
+            """Emulate batch deletion, which Google has and S3 does not: https://cloud.google.com/storage/docs/batch."""
             boundary = self.headers.get_param("boundary")
             head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
             answers = []
@@ -141,7 +141,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if "Content-Length" not in headers:
                 self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            # The client may have given up waiting.
+            # The client may have stopped waiting.
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(content[: len(content) // 2] if half else content)
             if half:

@@ -1,4 +1,4 @@
-"""Every sample exactly once an epoch, for any number of samples and ranks and any series of restarts."""
+"""Each epoch has every sample exactly once, for any number of samples and ranks and any series of restarts."""
 
 from __future__ import annotations
 

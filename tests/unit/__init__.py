@@ -1,1 +1,1 @@
-"""Tests of what needs no Pulumi, no cluster and no other program."""
+"""Tests of code that needs no Pulumi, no cluster and no other program."""

@@ -1,4 +1,4 @@
-"""Settings of the cloud platforms, right ones and ways to make them wrong."""
+"""Settings of the cloud platforms, valid ones and changes that make them invalid."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import Any
 
 
 def gke(**changes: Any) -> dict[str, Any]:
-    """A GKE platform that differs from the default one."""
+    """Return a GKE platform that differs from the default."""
     return {"kind": "gke", "project": "some-project", **changes}
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """A GKE platform with one pool."""
+    """Return a GKE platform with one pool."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     return gke(pools=[{"name": "a", **keys}], **platform)
 
 
 def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
-    """A GKE platform with one pool of TPUs in its zone."""
+    """Return a GKE platform with one pool of TPUs in its zone."""
     return pool(accelerator=accelerator, platform_zone=zone, **keys)
 
 
 def eks(**changes: Any) -> dict[str, Any]:
-    """An EKS platform that differs from the default one."""
+    """Return an EKS platform that differs from the default."""
     return {"kind": "eks", **changes}
 
 
 def group(**keys: Any) -> dict[str, Any]:
-    """An EKS platform with one pool."""
+    """Return an EKS platform with one pool."""
     return eks(pools=[{"name": "a", **keys}])
 
 

@@ -1,4 +1,4 @@
-"""Settings of the property tests: no time limit for a single example, which a busy machine would miss."""
+"""Settings of the property tests: no time limit for a single example, which a busy machine would exceed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Right configurations, ways to make them wrong, and how they are refused."""
+"""Valid configurations, changes that make them invalid, and their errors."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from stack.config import parse
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "900Mi"}, "shared_memory": "1Mi"}
 PLATFORM = {"kind": "local"}
 KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
-"""A kubeconfig with the one context `kind`."""
+"""Kubeconfig with the single context `kind`."""
 CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
 
 
 def refusals(values: dict[str, Any]) -> list[str]:
-    """The lines with which a configuration is refused."""
+    """Return the error lines of an invalid configuration."""
     with pytest.raises(ConfigError) as caught:
         parse(values)
     return str(caught.value).splitlines()
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """A configuration with one job that differs from a right one."""
+    """Return a configuration with one job that differs from a valid one."""
     return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
 
 
 def platform(**changes: Any) -> dict[str, Any]:
-    """A configuration with a platform that differs from a right one."""
+    """Return a configuration with a platform that differs from a valid one."""
     return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
 
 
 def cluster(**changes: Any) -> dict[str, Any]:
-    """A configuration with a cluster of the user's that differs from a right one."""
+    """Return a configuration with an existing cluster that differs from a valid one."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
 
 
 def cloud(**changes: Any) -> dict[str, Any]:
-    """A configuration with one job on a cluster of the user's, which may have accelerators."""
+    """Return a configuration with one job on an existing cluster, which may have accelerators."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
 def without(key: str) -> dict[str, Any]:
-    """A configuration whose job lacks a key."""
+    """Return a configuration whose job lacks a key."""
     return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
 
 
 def assert_refused_in_one_line(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
-    """A wrong configuration is refused by one line that has these parts, in our own words."""
+    """Assert that an invalid configuration gives a one-line error with these parts, in Trainyard's own words."""
     values, parts = case
     lines = refusals(values)
     assert len(lines) == 1

@@ -1,4 +1,4 @@
-"""What clouds delete by age is where the trainer writes it, and where a run's record says that it is."""
+"""Lifecycle rules of buckets and run records use the folders in which the trainer writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUCKET = "file:///bucket"
 
 
 def stack(**job: object) -> StackConfig:
-    """A stack with one job."""
+    """Return a stack with one job."""
     config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **job}]})
     assert isinstance(config.platform, LocalConfig)
     return config

@@ -1,4 +1,4 @@
-"""Cloud objects: one a kind of platform, equal files for both clouds, and no test of a platform's type elsewhere."""
+"""Cloud objects: one per kind of platform, equal file names in both clouds, and no other test of a platform's type."""
 
 from __future__ import annotations
 

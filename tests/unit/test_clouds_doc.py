@@ -1,4 +1,4 @@
-"""docs/clouds.md names tests that there are, and the walk-through's keys that there are."""
+"""docs/clouds.md refers to existing tests and existing keys of the tutorial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEXT = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> list[list[str]]:
-    """The cells of the rows of a section's table, its head apart."""
+    """Return the cells of the rows of a section's table, without its header."""
     body = TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in row] for row in rows[2:]]

@@ -1,4 +1,4 @@
-"""The command line and environment of a job's hosts, held against torchrun's own parser."""
+"""Command line and environment of a job's hosts, checked with torchrun's own parser."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from workloads.validation.conflicts import conflicts
 
 
 def command(**changes: Any) -> Command:
-    """The command of a small job."""
+    """Return the command of a small job."""
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
     return host_command(spec, topology(spec))
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """What Kubernetes makes of a value: https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion."""
+    """Return a value as Kubernetes expands it:
+    https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion."""
 
     def one(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -93,7 +94,7 @@ def test_the_rank_is_the_completion_index() -> None:
 
 
 def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # torch takes seconds to import; every other test here does without.
+    # Import torch here: it takes seconds, and no other test in this file needs it.
     from torch.distributed.run import config_from_args, get_args_parser
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it
@@ -140,7 +141,7 @@ def test_final_exit_codes_are_the_trainers() -> None:
 
 
 def test_the_launcher_restarts_nothing_after_the_final_exit_codes() -> None:
-    # The trainer imports torch, which takes seconds; every other test here does without.
+    # Import here: the trainer imports torch, which takes seconds, and no other test in this file needs it.
     from trainer.restarts import agent
 
     assert frozenset(FINAL_EXIT_CODES) == agent.FINAL_EXIT_CODES
@@ -163,7 +164,7 @@ def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> N
         ({"elastic": {"min_hosts": 1, "max_hosts": 2}}, False),
         ({"recipe": None, "script": "train.py"}, True),
         ({"recipe": None, "script": "train.py", "torchrun": False}, False),
-        # torchrun of an image of the user's own.
+        # torchrun of the user's own image.
         ({"recipe": None, "script": "train.py", "image": "example.com/own:1"}, False),
         *(({"kind": kind}, False) for kind in ("pytorch-job", "mpi-job", "jobset", "train-job")),
     ],
@@ -181,7 +182,7 @@ def test_ranks_restart_in_place_where_launchers_of_an_indexed_job_run(
 
 
 def script(**changes: Any) -> Command:
-    """The command of a small job with a script."""
+    """Return the command of a small job with a script."""
     spec = JobSpec.model_validate({"name": "own", "script": "train.py", "args": ("a b", "$HOME"), **changes})
     return host_command(spec, topology(spec))
 
@@ -304,7 +305,7 @@ def test_a_pytorch_job_is_told_which_codes_to_retry() -> None:
 
 
 def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # torch takes seconds to import; every other test here does without.
+    # Import torch here: it takes seconds, and no other test in this file needs it.
     from torch.distributed.run import config_from_args, get_args_parser
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it

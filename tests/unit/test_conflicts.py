@@ -1,4 +1,4 @@
-"""What our own check accepts can be rendered: names fit for every kind and number of hosts."""
+"""Rendering of all accepted jobs: names fit for every kind and number of hosts."""
 
 from __future__ import annotations
 

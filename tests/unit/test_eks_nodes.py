@@ -1,4 +1,4 @@
-"""What we count for EKS nodes against what real nodes reported: within one percent, and never more."""
+"""Computed capacity of EKS nodes, compared with values that real nodes reported: within one percent, and never more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORTED_CAPACITY = [
     ("p5.48xlarge", 2097112716 * 1024, "aws-samples/aws-do-eks"),
 ]
 REPORTED_ALLOCATABLE = [
-    # Type, whether it had EFA's huge pages, bytes, source.
+    # Type, True if it had EFA's huge pages, bytes, source.
     ("g5.8xlarge", False, 127462076 * 1024, "aws/aws-k8s-tester pull request 471"),
     ("r7i.xlarge", False, 32048037888, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
     ("r7i.4xlarge", False, 129847705600, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),

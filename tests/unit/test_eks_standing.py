@@ -1,4 +1,4 @@
-"""Changes of a standing EKS cluster: which AWS takes, which are refused, and what the state says of the cluster."""
+"""Changes of an existing EKS cluster: those that AWS accepts, those that are rejected, and the cluster in the state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.commands.platforms import eks
 
 
 def after(**changes: Any) -> EksConfig:
-    """Settings of a cluster that stands with version 1.34."""
+    """Return settings of an existing cluster with version 1.34."""
     return eks("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 
@@ -49,12 +49,12 @@ def test_changes_that_aws_takes_are_not_refused(changes: dict[str, Any]) -> None
 
 
 def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
-    """A resource of a state."""
+    """Return a resource of a state."""
     return {"urn": f"urn:pulumi:s::p::a$aws:{kind}::{name}", "type": f"aws:{kind}", "id": name, "outputs": outputs}
 
 
 def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
-    """A subnet of a state."""
+    """Return a subnet of a state."""
     return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
 
 

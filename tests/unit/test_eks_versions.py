@@ -1,4 +1,4 @@
-"""The table of EKS versions: which are accepted on a day, and whether the table itself is still current."""
+"""Table of EKS versions: those accepted on a day, and the age of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GKE node offers to pods, held to nodes that reported it."""
+"""Computed capacity of GKE nodes, compared with values that real nodes reported."""
 
 from __future__ import annotations
 

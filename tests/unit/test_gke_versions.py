@@ -1,4 +1,4 @@
-"""The table of GKE versions: which a channel accepts on a day, and whether the table itself is still current."""
+"""Table of GKE versions: those that a channel accepts on a day, and the age of the table."""
 
 from __future__ import annotations
 

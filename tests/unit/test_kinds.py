@@ -1,4 +1,4 @@
-"""Kind objects: one per job kind, and no knowledge of a kind by its name elsewhere."""
+"""Kind objects: one per job kind, and no other code that depends on a kind's name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_kind_is_complete() -> None:
 
 
 def lines_with_names(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that compare something with a kind's name, or have it as a key of a table."""
+    """Yield the lines that compare a value with a kind's name, or use it as a key of a table."""
     for node in ast.walk(tree):
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):

@@ -1,4 +1,4 @@
-"""A local cluster belongs to one stack of one checkout: names, ports, keys, and what a start or stop leaves."""
+"""A local cluster belongs to one stack of one checkout: names, ports, keys, and leftovers of a start or stop."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from infra.local.settings import ClusterSettings, label, stack_cluster
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep clusters in a folder of the test."""
+    """Move the clusters to a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return tmp_path
 
 
 @pytest.fixture
 def cluster(request: pytest.FixtureRequest) -> ClusterSettings:
-    """Return a cluster with keys and data that does not run; without nodes it needs no images."""
+    """Return a stopped cluster with keys and data. Without nodes it needs no images."""
     settings = stack_cluster("/checkout", "mine", nodes=getattr(request, "param", 0))
     settings.folder.mkdir(parents=True)
     (settings.folder / "port").write_text("16500", encoding="ascii")
@@ -67,7 +67,7 @@ def test_label_of_a_stack_is_a_dns_label(stack: str, expected: str) -> None:
 
 @pytest.fixture
 def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
-    """Return a cluster with a process, of a checkout that was deleted."""
+    """Yield a cluster with a process, of a deleted checkout."""
     checkout = tmp_path / "checkout"
     settings = stack_cluster(str(checkout), "mine", nodes=0)
     settings.folder.mkdir(parents=True)
@@ -240,7 +240,7 @@ def test_two_starts_never_hold_the_lock_at_once_although_a_stop_removes_its_file
 
 
 def port_problem(port: int) -> str:
-    """Return what is wrong with a cluster's port on this machine, whose disk may be too full as well."""
+    """Return the problem of a cluster's port on this machine, whose disk may also be too full."""
     (found,) = [
         each for each in check_machine(stack_cluster("/checkout", "other", port=port)) if "platform.port" in each
     ]
@@ -286,7 +286,7 @@ def test_kubeconfig_of_a_shell_is_that_of_the_stacks_own_cluster(monkeypatch: py
 
 
 def known(settings: ClusterSettings, uid: str) -> dict[str, object]:
-    """Return what a state knows of a cluster; numbers are floats there."""
+    """Return a state's data about a cluster, in which numbers are floats."""
     port, nodes = float(settings.port), float(settings.nodes)
     inputs = {"owner": settings.owner, "stack": settings.stack, "name": settings.name, "nodes": nodes, "port": port}
     return {**inputs, "uid": uid}
@@ -321,7 +321,7 @@ def test_provider_whose_pulumi_is_gone_starts_nothing() -> None:
 def test_provider_finds_the_pulumi_above_it_until_that_is_killed(tmp_path: Path) -> None:
     engine = tmp_path / "pulumi"
     engine.symlink_to("/bin/bash")
-    # The second command keeps bash from replacing itself by the first.
+    # The second command keeps bash from replacing itself with the first.
     process = subprocess.Popen([str(engine), "-c", "sh -c 'echo $$; sleep 600 & wait'; :"], stdout=subprocess.PIPE)
     with process.stdout or nullcontext() as output:
         assert output

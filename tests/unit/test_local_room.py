@@ -1,4 +1,4 @@
-"""Jobs that ask more than this machine's nodes have are refused, with what fits."""
+"""Jobs that request more than this machine's nodes have are rejected, with the capacity that fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.refused import (
 
 
 def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
-    """What is said of jobs on two CPUs and 8 GiB."""
+    """Return the errors of jobs on two CPUs and 8 GiB."""
     config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
     assert config.platform.kind == "local"
     found = shortage(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
@@ -22,7 +22,7 @@ def room(*jobs: dict[str, Any], nodes: int = 2) -> list[str]:
 
 
 def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
-    """A job by what it asks."""
+    """Return a job with these requests."""
     return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
 
 

@@ -1,4 +1,4 @@
-"""Messages that advise a make command name the stack."""
+"""Messages that advise a make command include the stack."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_make_command_names_the_stack_unless_it_is_the_default(
 
 
 def messages(tree: ast.AST) -> Iterator[str]:
-    """The strings of a module that are not docstrings."""
+    """Yield the strings of a module that are not docstrings."""
     documented = {
         id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }

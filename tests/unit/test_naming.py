@@ -1,4 +1,4 @@
-"""Names and labels keep to Kubernetes' limits."""
+"""Names and labels obey Kubernetes' limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operators come with which, at the versions that their Go modules are pinned to, and their room on nodes."""
+"""Operators and their dependencies, at the versions pinned in their Go modules, and their capacity on nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_kueue_starts_after_those_whose_jobs_it_admits() -> None:
 
 
 def test_kueue_is_asked_about_every_kind_that_a_queue_admits() -> None:
-    """A kind that it is asked about and does not work on would be suspended for ever."""
+    """A kind that it is called for and does not support would stay suspended."""
     configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
     frameworks = {each.partition("/")[2] for each in configuration["integrations"]["frameworks"]}
     kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
@@ -54,7 +54,7 @@ def test_kueue_is_asked_about_every_kind_that_a_queue_admits() -> None:
 
 
 def test_kueue_evicts_no_job_whose_hosts_start_slowly() -> None:
-    """By default it would after 30 minutes, also while a host that failed is replaced."""
+    """By default it would after 30 minutes, even while a failed host is replaced."""
     configuration = yaml.safe_load(dict(RELEASES["kueue"].files)["/etc/kueue/configuration.yaml"])
     waits = configuration["waitForPodsReady"]
     deadline = JobSpec.model_json_schema()["properties"]["deadline_seconds"]

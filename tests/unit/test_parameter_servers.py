@@ -1,4 +1,5 @@
-"""How many parameter servers have room on the nodes of a cloud platform: what a refusal says is taken."""
+"""Number of parameter servers that fit on a cloud platform's nodes: a configuration that follows the error is
+accepted."""
 
 from __future__ import annotations
 

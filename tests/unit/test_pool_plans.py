@@ -1,4 +1,4 @@
-"""Whatever settings of a pool are accepted, the GKE node pools that they amount to are ones that GKE takes."""
+"""All accepted settings of a pool result in GKE node pools that GKE accepts."""
 
 from __future__ import annotations
 

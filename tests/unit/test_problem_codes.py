@@ -1,4 +1,4 @@
-"""Codes of problems: each is of one rule and has the form that docs and tests rely on."""
+"""Codes of problems: each belongs to one rule and has the form that docs and tests rely on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[2]
 CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
 MAKERS = ("Problem", "_problem", "problem")
-"""Names of the functions that make a problem of a code."""
+"""Names of the functions that create a problem with a code."""
 
 
 def codes() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The recipes: every YAML block of every page is a job that can be, and the first one needs no accelerator."""
+"""Examples: every YAML block of every page is a valid job, and the first one needs no accelerator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yam
 
 
 def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """A platform that has what the jobs compute on; the bucket of those with accelerators is an object store."""
+    """Return a platform with the jobs' accelerators. With accelerators, its bucket is an object store."""
     first = jobs[0]
     if "accelerator" not in first:
         return {"kind": "local"}
@@ -33,7 +33,7 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
-    """The jobs, which nothing contradicts: on this machine, or where there are accelerators."""
+    """Return the validated jobs, on this machine or on a platform with accelerators."""
     config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
     assert contradictions(config.cloud, config.jobs) == []
     return config.jobs
@@ -47,7 +47,7 @@ def test_every_page_is_a_recipe_but_the_first() -> None:
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
 def test_every_block_is_a_job_that_can_be(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every pod has it.
+    # Every pod has this variable.
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
     for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
         if spec.recipe:

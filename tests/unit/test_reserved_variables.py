@@ -1,4 +1,4 @@
-"""Variables that hosts get from others are refused, in `environment` and in `secrets`; all others are the job's own."""
+"""Reserved variables are rejected in `environment` and in `secrets`; a job may set all others."""
 
 from __future__ import annotations
 

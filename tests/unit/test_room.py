@@ -1,4 +1,4 @@
-"""Whether jobs have room on the nodes of a cloud platform, and what their pods say to get there."""
+"""Capacity of a cloud platform's nodes for jobs, and the node selectors of their pods."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MPI = {"kind": "mpi-job", "image": "example.com/mpi:1"}
 
 
 def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
-    """A stack whose jobs are what is asked."""
+    """Return a stack whose jobs have these requests."""
     named = [{"name": f"job-{index}", "recipe": "digits", **job} for index, job in enumerate(jobs)]
     return parse({"platform": platform, "jobs": named})
 
@@ -255,7 +255,7 @@ def test_adapters_of_a_node() -> None:
 
 
 def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
-    """Else two jobs that share a node's GPUs would both want its only adapter."""
+    """Otherwise two jobs that share a node's GPUs would both request its only adapter."""
     quarter = stack(P5).cloud.scheduling("nvidia-h100-80gb", gpus_per_host=2)
     assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
     assert stack({"kind": "eks"}).cloud.scheduling("nvidia-tesla-t4", gpus_per_host=2).devices == {}
@@ -290,7 +290,7 @@ def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
 
 
 def room_of(config: StackConfig, pool: str) -> PoolCapacity:
-    """What one pool has for jobs of queues."""
+    """Return one pool's capacity for queued jobs."""
     return next(each for each in queue_capacity(config.cloud, config.jobs) if each.name == pool)
 
 

@@ -1,4 +1,4 @@
-"""Reading a stack's file: what is accepted, how fast, and what the command line says."""
+"""Reading of a stack's file: accepted settings, speed, and the command line's output."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from workloads.recipes import recipe_jobs, recipe_names
 PROJECT = Path(__file__).parents[2]
 GKE = {"kind": "gke", "project": "some-project"}
 LONGEST_START_SECONDS = 1.5
-"""Of processor time, which other programs on the machine do not lengthen much."""
+"""Maximum processor time, which other programs on the machine barely affect."""
 
 
 def write(folder: Path, text: str) -> Path:
-    """A stack's file."""
+    """Return a stack's file."""
     path = folder / "Pulumi.test.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def processor_seconds_of_children() -> float:
-    """Processor time of all programs that this one has run to their end."""
+    """Return the processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -142,7 +142,7 @@ def test_a_file_whose_settings_nobody_would_read(tmp_path: Path, text: str, said
 
 
 def test_numbers_that_pulumi_wrote_as_text(tmp_path: Path) -> None:
-    """As `pulumi config set trainyard:budget 30` does."""
+    """`pulumi config set trainyard:budget 30` writes them as text."""
     file = tmp_path / "Pulumi.text.yaml"
     text = 'config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n  trainyard:budget: "30"\n'
     file.write_text(text + '  trainyard:ttl_hours: "1.5"\n', encoding="utf-8")
@@ -151,7 +151,7 @@ def test_numbers_that_pulumi_wrote_as_text(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
-    """YAML's readers would take the last one in silence."""
+    """YAML readers would silently use the last one."""
     file = tmp_path / "Pulumi.twice.yaml"
     file.write_text("config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n")
     with pytest.raises(ValueError, match=r"the key nodes is in lines 3 and 3; write it once"):

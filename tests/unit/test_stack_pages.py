@@ -1,4 +1,4 @@
-"""Each stack has a page, and it is current."""
+"""Each stack has a current page."""
 
 from __future__ import annotations
 

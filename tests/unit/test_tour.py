@@ -1,4 +1,4 @@
-"""What the README, the tour and the page about scripts show is what Trainyard takes."""
+"""Trainyard accepts the settings in the README, the tour and the page about scripts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.unit.refused import CLUSTER, KUBECONFIG
 
 PROJECT = Path(__file__).resolve().parents[2]
 SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
-"""The machine that README.md asks for."""
+"""Machine that README.md requires."""
 
 
 def blocks(page: str) -> list[dict[str, Any]]:
-    """The YAML blocks of a page, as settings of stacks."""
+    """Return the YAML blocks of a page, as settings of stacks."""
     text = (PROJECT / page).read_text(encoding="utf-8")
     found = [yaml.safe_load(textwrap.dedent(each)) for each in re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)]
     return [

@@ -1,4 +1,4 @@
-"""TPU slices: what a type or a topology means, and which are refused."""
+"""TPU slices: meaning of types and topologies, and rejected ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
 from infra.hardware.zones import TPU_FLEX_START_ZONES, TPU_ZONES
 
 DOCUMENTED = [
-    # accelerator type, topology, machine type, hosts, chips a host: https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
+    # accelerator type, topology, machine type, hosts, chips per host:
+    # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
     ("v4-8", "2x2x1", "ct4p-hightpu-4t", 1, 4),
     ("v4-16", "2x2x2", "ct4p-hightpu-4t", 2, 4),
     ("v4-32", "2x2x4", "ct4p-hightpu-4t", 4, 4),

@@ -70,7 +70,7 @@ WORDS: dict[str, tuple[list[str], list[str]]] = {
 }
 """Flag -> texts that are allowed, and texts that are not."""
 PAIRS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
-"""Flags that others need."""
+"""Flags that other flags require."""
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -1,4 +1,4 @@
-"""docs/versions.md: held to the pins, complete, and without a part whose support has ended unnoticed."""
+"""docs/versions.md matches the pins, is complete, and marks parts without support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stack's file is taken as it is written, or refused in a line that shows no secret."""
+"""A stack's file is read as written, or rejected in a line that shows no secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JOB = "name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, shared_memory
 
 
 def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConfig:
-    """The stack of a job with some more keys."""
+    """Return the stack of a job with some more keys."""
     path = folder / "Pulumi.test.yaml"
     text = f"config:\n  trainyard:platform: {platform}\n  trainyard:jobs:\n  - {{{JOB}, {keys}}}\n"
     path.write_text(text, encoding="utf-8")
@@ -21,7 +21,7 @@ def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConf
 
 
 def refusal(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
-    """The line with which it is refused."""
+    """Return the error line of the stack."""
     with pytest.raises(ValueError, match=r"trainyard:|Pulumi\.test\.yaml: ") as refused:
         stack(folder, keys, platform)
     (line,) = str(refused.value).splitlines()
@@ -42,7 +42,7 @@ def refusal(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
         (".nan", "nan"),
         ("2026-01-02", "a date"),
         ("2026-01-02 03:04:05Z", "a date"),
-        # Texts to PyYAML, numbers and a date to Pulumi.
+        # PyYAML reads them as text, Pulumi as numbers and a date.
         ("8.0", "8"),
         ("08", "8"),
         ("1e3", "1000"),

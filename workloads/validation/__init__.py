@@ -1,1 +1,1 @@
-"""What about a job cannot be: each rule says what is wrong, what is allowed and what to do."""
+"""Validation of a job. Each message states the problem, the allowed values and the remedy."""

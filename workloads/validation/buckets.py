@@ -1,4 +1,4 @@
-"""Where a job may name the folder that its bucket is mounted at: on platforms that mount one, and on no other. Pure."""
+"""Validation of paths below the bucket's mount folder, which only some platforms have. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from workloads.spec import JobSpec
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
-    """Paths under that folder in a job whose bucket is a URL of `scheme`: its pods have no such folder."""
+    """Yield a problem for each path below the mount folder in a job whose bucket is a URL of `scheme`, so is not
+    mounted."""
     why = "no pod has /bucket here, where the bucket is an object store"
     if spec.script and _below(spec.script) is not None:
         message = f"{why}; write a path in the image, or ./ and one in this checkout"
@@ -21,7 +22,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
         **{("environment", name): value for name, value in spec.environment.items()},
     }
     for key, value in values.items():
-        # An argument is a path, or a flag with one.
+        # An argument is a path, or a flag with a path as its value.
         path = _below(str(value).partition("=")[2] if str(value).startswith("-") else str(value))
         if path is None:
             continue
@@ -36,6 +37,6 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
 
 
 def _below(text: str) -> str | None:
-    """What comes after the folder's name in a path below it; None for any other text."""
+    """Return the rest of a path below the mount folder, or None for any other text."""
     path = text.removeprefix("file://")
     return path.removeprefix(BUCKET_PATH) if is_below(path, BUCKET_PATH) else None

@@ -1,4 +1,4 @@
-"""Keys of a job that are right by themselves and wrong together: kind and hardware, elastic range, names. Pure."""
+"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, names. Pure."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from workloads.validation.reserved_variables import NO_SECRETS, taken
 from workloads.validation.unused_flags import unused_flags
 
 LEAST_MEMORY = 200 * 2**20
-"""What a process of a recipe takes at the very least: torch once it is imported has 290 MiB of its own."""
+"""Minimum memory of a recipe's process. An imported torch alone uses 290 MiB."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-"""All but the blanks."""
+"""Control characters except white space."""
 _REFERENCE = re.compile(r"\$\((\w+)\)")
-"""How Kubernetes' manifests have the value of a variable; a job's texts reach its programs as they are."""
+"""Reference to a variable in a Kubernetes manifest. Kubernetes does not expand it in a job's texts."""
 
 
 def conflicts(spec: JobSpec) -> list[Problem]:
-    """What is wrong about `spec`, in the order of its keys."""
+    """Return the problems of `spec`, in the order of the rules."""
     return [conflict for rule in _RULES for conflict in rule(spec)]
 
 
@@ -272,7 +272,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _signs(spec: JobSpec) -> Iterator[Problem]:
-    """Characters that no environment and no command line can have, or that do not what is meant."""
+    """Yield a problem for control characters, and for references that Kubernetes does not expand."""
     values: dict[Path, str] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
         **{("environment", name): value for name, value in spec.environment.items()},

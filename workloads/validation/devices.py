@@ -1,4 +1,4 @@
-"""Recipes that are told to compute on what their hosts do not have, or to leave it idle. Pure."""
+"""Validation of devices: recipes that need devices which their hosts lack, or leave devices idle. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 
 
 def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """What a job says of devices that is not as its hosts are."""
+    """Yield the conflicts of a job's settings with the devices of its hosts."""
     if spec.accelerator and not spec.tpu:
         yield from _hidden(spec)
     if spec.recipe is None:
@@ -51,7 +51,7 @@ def _hidden(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _processes(spec: JobSpec) -> Iterator[Problem]:
-    """A process of a recipe computes on one GPU; on PyTorch/XLA one may have all."""
+    """Yield a problem if processes and GPUs do not match. A process uses one GPU; on PyTorch/XLA it may use all."""
     if spec.processes_per_host > spec.accelerators:
         message = f"each process of a recipe has a GPU to itself, and a host has {spec.accelerators}; write that"
         yield Problem("job.processes_per_host.too_many", ("processes_per_host",), message, spec.processes_per_host)

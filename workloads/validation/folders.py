@@ -1,4 +1,4 @@
-"""Recipes that are told to write where pods cannot. Pure."""
+"""Validation of folders: recipes that write where pods cannot. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workloads.trainer_flags import value_of
 
 
 def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
-    """Flags of a recipe with a folder that the trainer could not write, or that its hosts do not share."""
+    """Yield a problem for each flag with a folder that the trainer cannot write or that hosts do not share."""
     if spec.recipe is None:
         return
     bucket = str(value_of(spec.recipe, spec.flags, "bucket") or "")
@@ -35,5 +35,5 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def written(spec: JobSpec, name: str) -> str:
-    """A flag as the job writes it, with '-' or '_'."""
+    """Return a flag's name as written in the job's settings, with '-' or '_'."""
     return next((key for key in spec.flags if key.replace("-", "_") == name), name)

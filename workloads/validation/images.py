@@ -1,6 +1,6 @@
-"""What the images can run that Trainyard builds, and the jobs that ask something else of theirs. Pure.
+"""Validation of jobs on Trainyard's images: software and files that an image lacks. Pure.
 
-Of any other image only its owner knows what is in it.
+The contents of other images are unknown.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
         XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
     }
 )
-"""Image -> what its Dockerfile puts into it, as far as jobs ask for it."""
+"""Image -> its software, as far as jobs can require it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageOffer:
-    """Where the images of a platform come from."""
+    """Sources of a platform's images."""
 
     builds: frozenset[str]
-    """Those of Trainyard's own that it builds for the jobs that need them."""
+    """Trainyard's images that the platform builds for the jobs that need them."""
     pulls: bool = True
-    """Whether its nodes reach a registry."""
+    """True if its nodes can pull from a registry."""
 
 
 def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
-    """Why a job's image cannot be there or cannot run the job: at most one reason, or what it has not."""
+    """Yield the reason why a job's image is not available or cannot run the job, or the files that it lacks."""
     if spec.image == TRAINER and TRAINER in offer.builds:
         yield Problem("job.image.is_default", ("image",), "is what a job runs that names none; remove it", spec.image)
         return
     name = spec.image_name or TRAINER
     if name == CUDA_12_IMAGE and spec.image is None and name not in offer.builds:
-        # The platform's image is its owner's, who may have built it for these GPUs.
+        # The user may have built the platform's image for these GPUs.
         name = TRAINER
     if name not in CONTENTS:
         return
@@ -76,10 +76,10 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
 
 
 def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
-    """Files that an image of Trainyard's own has not; whoever waits in an interactive job may bring them."""
+    """Yield the files that one of Trainyard's images lacks. The user of an interactive job may add files."""
     script = posixpath.normpath(in_image(spec.script or ""))
     known = python_files(name)
-    # A file of the checkout is said to be one, with its path from there, when it is looked for.
+    # `unreadable_scripts` reports files of the checkout, with their path there.
     there = script in known or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
     if spec.script and not is_here(spec.script) and not there and not remedy(spec.script, PROJECT):
         meant = sorted(known) if spec.script.startswith(f"{WORK_FOLDER}/") else []
@@ -113,7 +113,7 @@ def _is_url(text: str) -> bool:
 
 
 def _needs(spec: JobSpec) -> dict[str, str]:
-    """What the image must have -> what needs it."""
+    """Return required software -> the setting that requires it."""
     software = KINDS[spec.kind].image_software
     found = {software: f"a job of kind {spec.kind}"} if software else {}
     if spec.on_xla:
@@ -140,7 +140,7 @@ def _remedy(spec: JobSpec, needs: Mapping[str, str], offer: ImageOffer) -> str:
         return f"write `image: {here[0]}`"
     if not offer.pulls:
         return "no image here has all of it; write `kind: indexed-job`, or `image: horovod` and a `script:` for that"
-    # Horovod's image computes on CPUs.
+    # Horovod's image supports only CPUs.
     if able and spec.accelerator is None:
         return _pushed(able[0])
     return f"write the reference of an image that has {' and '.join(needs)}"

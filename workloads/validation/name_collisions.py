@@ -1,4 +1,4 @@
-"""The names that a job's resources have in its namespace, and its checkpoint folder: no two jobs take one. Pure."""
+"""Validation of names: no two jobs may share the name of a resource or a checkpoint folder. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
 FOLDERS_OF_ALL = ("checkpoints", "profiles")
-"""What the trainer writes outside of a job's own folder of the bucket (trainer/bucket_layout.py)."""
+"""Folders of the bucket that the trainer shares between jobs (trainer/bucket_layout.py)."""
 
 
 def reserved_names(spec: JobSpec) -> Iterator[str]:
-    """The job's own name, and each that is made of it."""
+    """Yield the job's name and all names derived from it."""
     yield spec.name
     for suffix in KINDS[spec.kind].child_suffixes(spec):
         yield f"{spec.name}{suffix}"
@@ -24,7 +24,7 @@ def reserved_names(spec: JobSpec) -> Iterator[str]:
 
 
 def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
-    """What two jobs of different names would share without meaning to, each with the index of the later one."""
+    """Yield each conflict between jobs of different names, with the index of the later job."""
     yield from _names(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):

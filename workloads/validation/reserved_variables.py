@@ -1,7 +1,7 @@
-"""Environment variables that are not free for a job to set, and who sets them. Pure.
+"""Environment variables that a job may not set, each with its owner. Pure.
 
-Sources: the operators' own code at the versions of setup/go (training-operator pkg/controller.v1/pytorch and
-mxnet, mpi-operator pkg/controller), Kubernetes' Job controller, and Trainyard's own command.py and pod.py.
+Sources: the operators' code at the versions of setup/go (training-operator pkg/controller.v1/pytorch and mxnet,
+mpi-operator pkg/controller), Kubernetes' Job controller, and Trainyard's command.py and pod.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "
 TPU_HOST = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
 """https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 NO_SECRETS = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *STORE_OF_EACH_ROUND)
-"""What pods have from the image or from Trainyard: `environment` changes it, a secret would be there beside it."""
+"""Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
+them."""
 
 
 def taken(spec: JobSpec) -> dict[str, str]:
-    """Names that neither `environment` nor `secrets` may have, each with who sets it."""
+    """Return each name that `environment` and `secrets` may not have, with its owner."""
     found = dict.fromkeys(RANKS, "torchrun") if uses_torchrun(spec) else {}
     kind = KINDS[spec.kind]
     found |= {**dict.fromkeys(kind.operator_variables, "the operator"), **kind.reserved_variables}

@@ -1,4 +1,4 @@
-"""Flags of a recipe that would do nothing in the job that has them, least of all what their author expects. Pure."""
+"""Validation of flags that have no effect in their job. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workloads.trainer_flags import FLAGS, value_of
 OF_REAL_IMAGES = ("data_dir", "stream", "cache_dir")
 OF_MADE_UP_IMAGES = ("steps_per_epoch", "test_steps")
 IN_A_BUCKET = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
-"""Flags, and of a choice what it says, of that which is written into the bucket and nowhere else."""
+"""Flags whose output goes only to the bucket, each with the value that has this output; None for any value."""
 
 
 def unused_flags(spec: JobSpec) -> Iterator[Problem]:
-    """Return a problem for each such flag of a job with a recipe."""
+    """Yield a problem for each unused flag of a job with a recipe."""
     if spec.recipe is None:
         return
     if "fake_data" in FLAGS[spec.recipe]:
@@ -54,7 +54,7 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _without_a_bucket(spec: JobSpec) -> Iterator[Problem]:
-    """Flags of what would be written into the bucket, where the job says that it has none."""
+    """Yield the flags that write into the bucket, if the job has no bucket."""
     if _value(spec, "bucket") != "":
         return
     for name, wanted in IN_A_BUCKET:
@@ -68,7 +68,7 @@ def _without_a_bucket(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
-    """Return what the job gives a flag of its recipe."""
+    """Return the value of a flag of the job's recipe."""
     return value_of(spec.recipe, spec.flags, name) if spec.recipe else None
 
 
@@ -77,7 +77,7 @@ def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
 
 
 def _number(value: str | float | None) -> float:
-    """A number that may be in quotes; 0 for what is none, which is refused by itself."""
+    """Return a number that may be quoted. Return 0 for other text, which has its own problem."""
     try:
         return float(value or 0)
     except (OverflowError, ValueError):
@@ -85,7 +85,7 @@ def _number(value: str | float | None) -> float:
 
 
 def _of_images(spec: JobSpec) -> Iterator[Problem]:
-    """Flags of images in files where images are made up, and the other way round."""
+    """Yield the flags for image files if images are generated, and the flags for generated images if they are not."""
     made_up = _value(spec, "fake_data") is not False
     for name in OF_REAL_IMAGES if made_up else OF_MADE_UP_IMAGES:
         if _value(spec, name) in (None, "", False):
