@@ -228,7 +228,7 @@ class JobSpec(Section):
         """The image that the job names, or that its runtime has; None for the platform's own."""
         if self.image or self.on_xla:
             return self.image or XLA_IMAGE
-        return CUDA_12_IMAGE if self.accelerator in gpus.WITHOUT_CUDA_13 else None
+        return CUDA_12_IMAGE if (gpu := gpus.GPUS.get(self.accelerator or "")) and not gpu.runs_cuda_13 else None
 
     @property
     def image_names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from infra.hardware.gpus import GPUS, WITHOUT_CUDA_13
+from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
 
@@ -33,7 +33,7 @@ def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
     built_for = (torch._C._cuda_getArchFlags() or "").split()
     assert CAPABILITIES.keys() == GPUS.keys()
     for name, capability in CAPABILITIES.items():
-        assert gpu.has_kernels(built_for, *capability) is (name not in WITHOUT_CUDA_13), name
+        assert gpu.has_kernels(built_for, *capability) is GPUS[name].runs_cuda_13, name
 
 
 @pytest.mark.parametrize(
