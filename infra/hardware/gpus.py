@@ -79,8 +79,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                     "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
                     "asia-southeast1 a b c, asia-southeast2 a b, australia-southeast1 a c, europe-central2 b c, "
                     "europe-west1 b c d, europe-west2 a b, europe-west3 b, europe-west4 a b c, me-west1 b c, "
-                    "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, us- "
-                    "east4 a b c, us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
+                    "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, "
+                    "us-east4 a b c, us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
                 ),
             ),
             Gpu(
@@ -98,9 +98,9 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 runs_cuda_13=True,
                 gce_quota="NVIDIA_L4_GPUS",
                 gce_zones=zone_set(
-                    "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, asia- "
-                    "southeast1 a b c, europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b c, "
-                    "europe-west6 b c, me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, "
+                    "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, "
+                    "asia-southeast1 a b c, europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b "
+                    "c, europe-west6 b c, me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, "
                     "us-central1 a b c, us-east1 b c d, us-east4 a c, us-west1 a b c, us-west4 a c"
                 ),
             ),
@@ -138,9 +138,10 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_H100"),
                 gce_zones=zone_set(
-                    "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, australia- "
-                    "southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, europe-west8 "
-                    "c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, us-west4 a"
+                    "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
+                    "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, "
+                    "europe-west8 c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, "
+                    "us-west4 a"
                 ),
             ),
             Gpu(
@@ -162,8 +163,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_H200"),
                 gce_zones=zone_set(
-                    "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, us- "
-                    "east5 a, us-south1 b, us-west1 c"
+                    "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, "
+                    "us-east5 a, us-south1 b, us-west1 c"
                 ),
             ),
             Gpu(
