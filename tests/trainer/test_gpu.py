@@ -10,6 +10,7 @@ import torch
 from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
+from trainer.report.flops import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 CUDA_12 = ("sm_70", *CUDA_13)
@@ -26,6 +27,14 @@ CAPABILITIES = {
     "nvidia-b200": (10, 0),
 }
 """Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
+
+
+UNKNOWN_PEAK = {"A10G"}
+"""Devices of which no page with dense peak FLOPS was found. Their runs report no MFU."""
+
+
+def test_every_gpu_has_peak_flops() -> None:
+    assert {each.device_name for each in GPUS.values()} - UNKNOWN_PEAK == set(PEAK_TERAFLOPS)
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")
