@@ -205,6 +205,34 @@ _GPU_FAMILIES = (
         sources=(_ACCELERATED,),
     ),
     GceFamily(
+        name="g4",
+        machines=_gpus(
+            "g4",
+            "nvidia-rtx-pro-6000",
+            {
+                "g4-standard-48": (1, 48, 180, 0),
+                "g4-standard-96": (2, 96, 360, 0),
+                "g4-standard-192": (4, 192, 720, 0),
+                "g4-standard-384": (8, 384, 1440, 0),
+            },
+        ),
+        disks="hyperdisk",
+        compact="allowed",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="series",
+        sources=(
+            _ACCELERATED,
+            # Sizes and prices, disks, and compact placement.
+            "https://github.com/skypilot-org/skypilot/pull/10533",
+            "https://github.com/skypilot-org/skypilot/pull/9634",
+            "https://docs.cloud.google.com/ai-hypercomputer/docs/placement-policy-and-workload-policy",
+        ),
+    ),
+    GceFamily(
         name="a2-highgpu",
         machines=_gpus(
             "a2-highgpu",

@@ -49,7 +49,7 @@ class Gpu:
     """Google Cloud zones with the model.
 
     https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
-    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp.
+    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Empty zones are not checked.
     """
 
 
@@ -177,6 +177,16 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                     "asia-northeast1 b, asia-southeast1 b, europe-north1 b, europe-west4 b, us-central1 b, us-east1 "
                     "b, us-east4 b, us-south1 b, us-west2 c, us-west3 b c"
                 ),
+            ),
+            Gpu(
+                name="nvidia-rtx-pro-6000",
+                device_name="RTX PRO 6000",
+                attachment=None,
+                runs_cuda_13=True,
+                # Named like the quotas of other models. No page with the name was found.
+                gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
+                # No list of zones was found.
+                gce_zones=frozenset(),
             ),
         )
     }

@@ -41,6 +41,9 @@ def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
 CENTRAL = "us-central1-a"
 STACKS: dict[str, Stack] = {
     "one L4 from spot": gke(CENTRAL, [pool("l4", "g2-standard-8", 1, capacity="spot")], job("nvidia-l4")),
+    "RTX PRO 6000 of G4": gke(
+        "us-central1-b", [pool("g4", "g4-standard-384", capacity="spot")], job("nvidia-rtx-pro-6000", 8, 2)
+    ),
     "two pools of A100": gke(
         CENTRAL,
         [pool("large", "a2-ultragpu-8g"), pool("small", "a2-ultragpu-1g", 1, capacity="spot")],

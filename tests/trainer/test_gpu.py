@@ -25,11 +25,12 @@ CAPABILITIES = {
     "nvidia-h100-mega-80gb": (9, 0),
     "nvidia-h200-141gb": (9, 0),
     "nvidia-b200": (10, 0),
+    "nvidia-rtx-pro-6000": (12, 0),
 }
 """Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
 
 
-UNKNOWN_PEAK = {"A10G"}
+UNKNOWN_PEAK = {"A10G", "RTX PRO 6000"}
 """Devices of which no page with dense peak FLOPS was found. Their runs report no MFU."""
 
 

@@ -50,7 +50,7 @@ def test_no_price_is_given_twice() -> None:
 
 UNPRICED = {"p5e.48xlarge", "tpu7x-standard-1t", "tpu7x-standard-4t"}
 """Machines of which no price was found: the first is sold in capacity blocks, the others are too new."""
-UNPRICED_SPOT: set[str] = set()
+UNPRICED_SPOT = {"g4"}
 """Families of GCE of which no spot price was found."""
 
 
@@ -104,7 +104,13 @@ def test_every_disk_of_eks_is_priced(disk: str) -> None:
 
 def test_prices_are_those_that_the_clouds_publish_for_whole_machines() -> None:
     """Machines whose price is listed whole elsewhere: the sum of our parts comes to the same."""
-    listed = {"n1-standard-4": 0.19, "c2-standard-60": 3.1321, "n2-standard-8": 0.3885, "a2-highgpu-8g": 29.38708}
+    listed = {
+        "n1-standard-4": 0.19,
+        "g4-standard-384": 36.0006,
+        "c2-standard-60": 3.1321,
+        "n2-standard-8": 0.3885,
+        "a2-highgpu-8g": 29.38708,
+    }
     for name, usd in listed.items():
         found = bill(platform("gke", {"machine_type": name, "check_zones": False, "disk_size_gb": 100}))
         parts = [

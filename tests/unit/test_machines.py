@@ -19,7 +19,7 @@ GIBIBYTE = 2**30
 
 ATTACHED = {gpu.name for gpu in GPUS.values() if gpu.attachment}
 ON_GCE = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu} | ATTACHED
-UNLISTED_ZONES: set[str] = set()
+UNLISTED_ZONES = {"nvidia-rtx-pro-6000"}
 """GPU models of GCE without a published list of zones. Their zones are not checked."""
 
 
