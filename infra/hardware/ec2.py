@@ -249,6 +249,27 @@ _FAMILIES = (
         missing_memory=(310, 52.0),
     ),
     _gpu_family(
+        "g6e",
+        "nvidia-l40s",
+        {
+            "xlarge": (1, 4, 32, 0, 4, 15, None),
+            "2xlarge": (1, 8, 64, 0, 4, 15, None),
+            "4xlarge": (1, 16, 128, 0, 8, 30, None),
+            "8xlarge": (1, 32, 256, 1, 8, 30, None),
+            "12xlarge": (4, 48, 384, 1, 10, 30, None),
+            "16xlarge": (1, 64, 512, 1, 15, 50, None),
+            "24xlarge": (4, 96, 768, 2, 10, 50, None),
+            "48xlarge": (8, 192, 1536, 4, 10, 50, None),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        regions=_regions(
+            "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
+        ),
+        capacity_blocks=False,
+        missing_memory=(310, 52.0),
+    ),
+    _gpu_family(
         "p3",
         "nvidia-tesla-v100",
         {

@@ -188,10 +188,18 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 # No list of zones was found.
                 gce_zones=frozenset(),
             ),
+            Gpu(
+                name="nvidia-l40s",
+                device_name="L40S",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=None,
+                gce_zones=frozenset(),
+            ),
         )
     }
 )
-"""GPU models by name. `nvidia-a10g` exists only on EC2; its name follows GKE's format.
+"""GPU models by name. `nvidia-a10g` and `nvidia-l40s` exist only on EC2; their names follow GKE's format.
 
 Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 """

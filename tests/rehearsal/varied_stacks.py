@@ -109,6 +109,7 @@ STACKS: dict[str, Stack] = {
         job("nvidia-a10g", 4, 2),
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
     ),
+    "G6e": eks("us-west-2", [pool("g6e", "g6e.24xlarge")], job("nvidia-l40s", 4, 2)),
     "P3": eks(
         "us-west-2",
         [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],

@@ -26,6 +26,7 @@ CAPABILITIES = {
     "nvidia-h200-141gb": (9, 0),
     "nvidia-b200": (10, 0),
     "nvidia-rtx-pro-6000": (12, 0),
+    "nvidia-l40s": (8, 9),
 }
 """Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
 
