@@ -270,6 +270,24 @@ _FAMILIES = (
         missing_memory=(310, 52.0),
     ),
     _gpu_family(
+        "g7e",
+        "nvidia-rtx-pro-6000",
+        {
+            "2xlarge": (1, 8, 64, 0, 4, 64, None),
+            "4xlarge": (1, 16, 128, 0, 8, 64, None),
+            "8xlarge": (1, 32, 256, 1, 8, 64, None),
+            "12xlarge": (2, 48, 512, 1, 10, 64, None),
+            "24xlarge": (4, 96, 1024, 2, 10, 64, None),
+            "48xlarge": (8, 192, 2048, 4, 10, 64, None),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        # us-west-2 is in dstackai/dstack pull request 3752.
+        regions=_regions("us-east-1 us-east-2 us-west-2"),
+        capacity_blocks=False,
+        missing_memory=(310, 52.0),
+    ),
+    _gpu_family(
         "p3",
         "nvidia-tesla-v100",
         {

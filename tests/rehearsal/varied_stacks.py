@@ -110,6 +110,7 @@ STACKS: dict[str, Stack] = {
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
     ),
     "G6e": eks("us-west-2", [pool("g6e", "g6e.24xlarge")], job("nvidia-l40s", 4, 2)),
+    "G7e": eks("us-east-2", [pool("g7e", "g7e.48xlarge")], job("nvidia-rtx-pro-6000", 8, 2)),
     "P3": eks(
         "us-west-2",
         [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],
