@@ -188,6 +188,7 @@ _EC2_GPUS: Mapping[str, float] = {
     "p5.48xlarge": 55.04,
     "p5en.48xlarge": 63.296,
     "p6-b200.48xlarge": 113.9328,
+    "p6-b300.48xlarge": 142.416,
 }
 
 AWS_ROWS: tuple[Row, ...] = (
@@ -199,6 +200,7 @@ AWS_ROWS: tuple[Row, ...] = (
     ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
     ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),
     ("g6.24xlarge", "us-east-1", 6.6752, 2.5043, AWS_CATALOG),
+    ("p6-b300.48xlarge", "us-west-2", 142.416, 33.4308, AWS_CATALOG),
     *((name, "us-east-1", usd, None, KARPENTER) for name, usd in _EC2_GPUS.items()),
     ("p4d.24xlarge in a capacity block", "us-west-2", 14.75, None, CAPACITY_BLOCKS),
     ("p5.48xlarge in a capacity block", "us-east-1", 39.33, None, CAPACITY_BLOCKS),

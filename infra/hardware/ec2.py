@@ -68,6 +68,8 @@ class Ec2Family:
     capacity_blocks: bool
     """True if capacity blocks support it:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
+    first_efa_card: int
+    """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
     missing_memory: tuple[int, float] | None
     """Memory that nodes do not report, as MiB and as MiB per GiB. It is at least the measured memory.
 
@@ -125,6 +127,7 @@ def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, fl
         spot_quota=_SPOT_STANDARD,
         regions=None,
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=missing_memory if isinstance(missing_memory, tuple) else None,
     )
 
@@ -142,6 +145,7 @@ def _gpu_family(
     spot_quota: Ec2Quota,
     regions: frozenset[str] | None,
     capacity_blocks: bool,
+    first_efa_card: int,
     missing_memory: tuple[int, float] | None,
 ) -> Ec2Family:
     """Return a family with GPUs."""
@@ -167,6 +171,7 @@ def _gpu_family(
         spot_quota=spot_quota,
         regions=regions,
         capacity_blocks=capacity_blocks,
+        first_efa_card=first_efa_card,
         missing_memory=missing_memory,
     )
 
@@ -208,6 +213,7 @@ _FAMILIES = (
         spot_quota=_SPOT_G,
         regions=None,
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=None,
     ),
     _gpu_family(
@@ -227,6 +233,7 @@ _FAMILIES = (
         spot_quota=_SPOT_G,
         regions=None,
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=None,
     ),
     _gpu_family(
@@ -246,6 +253,7 @@ _FAMILIES = (
         spot_quota=_SPOT_G,
         regions=None,
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=(310, 52.0),
     ),
     _gpu_family(
@@ -267,6 +275,7 @@ _FAMILIES = (
             "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
         ),
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=(310, 52.0),
     ),
     _gpu_family(
@@ -285,6 +294,7 @@ _FAMILIES = (
         # us-west-2 is in dstackai/dstack pull request 3752.
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=(310, 52.0),
     ),
     _gpu_family(
@@ -299,6 +309,7 @@ _FAMILIES = (
         spot_quota=_SPOT_P,
         regions=None,
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=None,
     ),
     _gpu_family(
@@ -311,6 +322,7 @@ _FAMILIES = (
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
         capacity_blocks=False,
+        first_efa_card=0,
         missing_memory=(150, 27.2),
     ),
     _gpu_family(
@@ -326,6 +338,7 @@ _FAMILIES = (
             "eu-west-2 us-east-1 us-east-2 us-west-2"
         ),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 27.2),
     ),
     _gpu_family(
@@ -338,6 +351,7 @@ _FAMILIES = (
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 27.2),
     ),
     _gpu_family(
@@ -353,6 +367,7 @@ _FAMILIES = (
             "eu-west-2 us-east-1 us-east-2 us-west-1 us-west-2"
         ),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 24.2),
     ),
     _gpu_family(
@@ -365,6 +380,7 @@ _FAMILIES = (
         spot_quota=_SPOT_P5,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 24.2),
     ),
     _gpu_family(
@@ -380,6 +396,7 @@ _FAMILIES = (
             "us-east-2 us-west-1 us-west-2"
         ),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 34.5),
     ),
     _gpu_family(
@@ -392,7 +409,23 @@ _FAMILIES = (
         spot_quota=_SPOT_P,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=True,
+        first_efa_card=0,
         missing_memory=(150, 34.5),
+    ),
+    _gpu_family(
+        "p6-b300",
+        "nvidia-b300",
+        {
+            "48xlarge": (8, 192, 4096, 16, 4, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        # us-east-1 is in Karpenter's price list v1.15.1.
+        regions=_regions("us-east-1 us-west-2"),
+        capacity_blocks=True,
+        # https://github.com/aws/aws-parallelcluster/issues/7143
+        first_efa_card=1,
+        missing_memory=_NEWEST_CPU,
     ),
 )
 

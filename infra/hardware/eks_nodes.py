@@ -18,8 +18,8 @@ _SPREAD_MIB = 40
 # Sources of `Ec2Family.missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB
 # (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 of 64 GiB, at most 5.3 % (pytorch/ci-infra pull
 # requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en and p6-b200. g6e and g7e use those of g6, the
-# others those of the newest CPU family.
+# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use those
+# of g6, the others those of the newest CPU family.
 
 HUGE_PAGES_PER_VCPU = 110
 """Huge pages of 2 MiB for each vCPU that the EFA driver allocates, plus one page in total.

@@ -196,10 +196,18 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 gce_quota=None,
                 gce_zones=frozenset(),
             ),
+            Gpu(
+                name="nvidia-b300",
+                device_name="B300",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=None,
+                gce_zones=frozenset(),
+            ),
         )
     }
 )
-"""GPU models by name. `nvidia-a10g` and `nvidia-l40s` exist only on EC2; their names follow GKE's format.
+"""GPU models by name. Models that only EC2 has, such as `nvidia-a10g`, have names in GKE's format.
 
 Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 """

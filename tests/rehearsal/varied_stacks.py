@@ -123,6 +123,7 @@ STACKS: dict[str, Stack] = {
         [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],
         job("nvidia-b200", 8, 2),
     ),
+    "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),
     "CPUs in two zones of AWS": eks(
         "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
     ),

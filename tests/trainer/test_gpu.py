@@ -27,6 +27,7 @@ CAPABILITIES = {
     "nvidia-b200": (10, 0),
     "nvidia-rtx-pro-6000": (12, 0),
     "nvidia-l40s": (8, 9),
+    "nvidia-b300": (10, 3),
 }
 """Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
 

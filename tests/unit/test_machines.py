@@ -90,7 +90,13 @@ def test_no_larger_ec2_instance_has_less() -> None:
 
 @pytest.mark.parametrize(
     ("name", "gpus", "adapters"),
-    [("p4d.24xlarge", 8, 4), ("p5.48xlarge", 8, 32), ("p5en.48xlarge", 8, 16), ("p6-b200.48xlarge", 8, 8)],
+    [
+        ("p4d.24xlarge", 8, 4),
+        ("p5.48xlarge", 8, 32),
+        ("p5en.48xlarge", 8, 16),
+        ("p6-b200.48xlarge", 8, 8),
+        ("p6-b300.48xlarge", 8, 16),
+    ],
 )
 def test_fabric_adapters(name: str, gpus: int, adapters: int) -> None:
     machine = ec2_machine(name)

@@ -20,6 +20,7 @@ PEAK_TERAFLOPS = {
     "H100": (989.0, 494.0),
     "H200": (989.0, 494.0),
     "B200": (2250.0, 1125.0),
+    "B300": (2250.0, 1125.0),
 }
 """Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
 
