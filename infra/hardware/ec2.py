@@ -419,6 +419,7 @@ _FAMILIES = (
             "48xlarge": (8, 192, 4096, 16, 4, 50, None),
         },
         on_demand_quota=_P,
+        # No page names a spot quota of P6.
         spot_quota=_SPOT_P,
         # us-east-1 is in Karpenter's price list v1.15.1.
         regions=_regions("us-east-1 us-west-2"),
