@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from infra.hardware.gce import ACCELERATOR_PREFIXES
 from policy.inputs import many, statements, value
 from policy.rules import Check, Inputs, Level, Rule
 
@@ -32,9 +33,7 @@ def _node_account(inputs: Inputs) -> str | None:
 def _gke_ends(inputs: Inputs) -> str | None:
     """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
     machine = str(value(inputs, "nodeConfig.machineType"))
-    if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(
-        ("a2-", "a3-", "a4-", "g2-", "ct", "tpu")
-    ):
+    if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None
     scaling = inputs.get("autoscaling") or {}
     least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))

@@ -232,7 +232,7 @@ class JobSpec(Section):
         """Image of the job's settings, or that its runtime needs; None for the platform's default."""
         if self.image or self.on_xla:
             return self.image or XLA_IMAGE
-        return CUDA_12_IMAGE if self.accelerator in gpus.WITHOUT_CUDA_13 else None
+        return CUDA_12_IMAGE if (gpu := gpus.GPUS.get(self.accelerator or "")) and not gpu.runs_cuda_13 else None
 
     @property
     def image_names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pulumi_aws import ec2, eks
 
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
-from infra.hardware.ec2 import Ec2Machine
+from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.eks_nodes import eks_pods
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
@@ -178,19 +178,25 @@ def _named(args: NodeGroupArgs) -> dict[str, str]:
 def fabric_interfaces(
     machine: Ec2Machine, security_group: pulumi.Input[str]
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """Return all Elastic Fabric Adapters of a type. Only the first has IP traffic and an address.
+    """Return an interface for each network card that is used. Only the first has IP traffic and an address.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
+    first = EC2_FAMILIES[machine.family].first_efa_card
+    plain = [(0, 0, "interface")] if first else []
+    adapters = [
+        (card, 0 if first else min(card, 1), "efa-only" if card else "efa")
+        for card in range(first, first + machine.efa_interfaces)
+    ]
     return [
         ec2.LaunchTemplateNetworkInterfaceArgs(
             network_card_index=card,
-            device_index=min(card, 1),
-            interface_type="efa-only" if card else "efa",
+            device_index=device,
+            interface_type=kind,
             security_groups=[security_group],
             delete_on_termination="true",
         )
-        for card in range(machine.efa_interfaces)
+        for card, device, kind in [*plain, *adapters]
     ]
 
 

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 from typing import Any
 
 from infra.aws.config import EksConfig
 from infra.aws.pools import node_groups
-from infra.hardware.ec2 import Ec2Machine, ec2_machine
+from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.inventory import Ask
 from infra.quota import QuotaNeeds
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
-
-_QUOTAS: Mapping[tuple[str, bool], tuple[str, str]] = MappingProxyType(
-    {
-        ("standard", False): ("L-1216C47A", "Running On-Demand Standard instances"),
-        ("standard", True): ("L-34B43A08", "All Standard Spot Instance Requests"),
-        ("g", False): ("L-DB2E81BA", "Running On-Demand G and VT instances"),
-        ("g", True): ("L-3819A6DF", "All G and VT Spot Instance Requests"),
-        ("p", False): ("L-417A185B", "Running On-Demand P instances"),
-        ("p", True): ("L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
-        ("p5", True): ("L-C4BD4855", "All P5 Spot Instance Requests"),
-    }
-)
-"""Code and name of the quota, in vCPUs, for each class of instance and for spot."""
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
@@ -45,11 +31,9 @@ def quota_needs(platform: EksConfig) -> QuotaNeeds:
 
 
 def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
-    kind = machine.family[0] if machine.gpus else "standard"
-    if spot and machine.family.startswith("p5"):
-        kind = "p5"
-    code, name = _QUOTAS[(kind, spot)]
-    return f"{code} {name} (vCPUs)"
+    family = EC2_FAMILIES[machine.family]
+    quota = family.spot_quota if spot else family.on_demand_quota
+    return f"{quota.code} {quota.name} (vCPUs)"
 
 
 def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:

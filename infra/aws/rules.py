@@ -9,8 +9,8 @@ from ipaddress import IPv4Network
 from infra.authorized_networks import examples, open_to_all
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
-from infra.hardware.aws_regions import INSTANCE_REGIONS, ZONES, ZONES_BY_ACCOUNT
-from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
+from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
+from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.eks_nodes import held_addresses
 from infra.hardware.eks_versions import unsupported
 from infra.hardware.versions import minor_of
@@ -192,7 +192,7 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
 
 
 def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
-    regions = INSTANCE_REGIONS.get(plan.machine.family)
+    regions = EC2_FAMILIES[plan.machine.family].regions
     if config.check_availability and regions is not None and config.region not in regions:
         message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
         yield Problem("eks.pool.machine_not_in_region", ("machine_type",), message + SKIPPED, plan.machine.name)

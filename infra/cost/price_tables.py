@@ -29,6 +29,8 @@ AWS_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
     READ,
 )
+G4 = Source(f"{_GITHUB}skypilot-org/skypilot/pull/10533", date(2026, 8, 20))
+"""Prices of us-west1 from the catalogue of that day, quoted in the pull request. It quotes no spot prices."""
 AUTOSCALER = Source(
     f"{_GITHUB}kubernetes/autoscaler/blob/0411d1c8af6b4b095f968868a0f013003fd8a2d8/"
     "cluster-autoscaler/cloudprovider/gce/gce_price_info.go",
@@ -95,6 +97,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("nvidia-tesla-v100", "europe-west4", 2.604, 1.0443, CATALOG),
     ("nvidia-l4", "us-central1", 0.56004, 0.2231, CATALOG),
     ("nvidia-l4", "europe-west4", 0.58804, 0.2438, CATALOG),
+    ("nvidia-rtx-pro-6000", "us-west1", 1.09565, None, G4),
     ("nvidia-tesla-a100", "us-central1", _A2_GPU, 1.102016 - 12 * 0.009483 - 85 * 0.004237 * 0.3, AUTOSCALER),
     ("nvidia-a100-80gb", "us-central1", _A2_ULTRA_GPU, None, AUTOSCALER),
     ("nvidia-a100-80gb", "us-east5", 8.84839 / 2, 2.6712 / 2, CATALOG),
@@ -122,6 +125,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("n2d GiB", "us-central1", 0.003686, 0.003686 * 0.002773 / 0.027502, AUTOSCALER),
     # Families with prices of whole machines only. Each size costs its proportion.
     ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, CATALOG),
+    ("g4-standard vCPU with its memory", "us-west1", 3.40428 / 48, None, G4),
     ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, CATALOG),
     ("a3-highgpu vCPU with its memory", "us-east4", 1.18251 / 26, 0.26996 / 26, CATALOG),
     ("a3-megagpu vCPU with its memory", "us-west1", 9.46006 / 208, 2.88933 / 208, CATALOG),
@@ -161,6 +165,20 @@ _EC2_GPUS: Mapping[str, float] = {
     "g6.12xlarge": 4.6016,
     "g6.16xlarge": 3.3968,
     "g6.48xlarge": 13.3504,
+    "g6e.xlarge": 1.861,
+    "g6e.2xlarge": 2.24208,
+    "g6e.4xlarge": 3.00424,
+    "g6e.8xlarge": 4.52856,
+    "g6e.12xlarge": 10.49264,
+    "g6e.16xlarge": 7.57719,
+    "g6e.24xlarge": 15.06559,
+    "g6e.48xlarge": 30.13118,
+    "g7e.2xlarge": 3.36312,
+    "g7e.4xlarge": 3.99816,
+    "g7e.8xlarge": 5.26824,
+    "g7e.12xlarge": 8.28608,
+    "g7e.24xlarge": 16.57216,
+    "g7e.48xlarge": 33.14432,
     "p3.2xlarge": 3.06,
     "p3.8xlarge": 12.24,
     "p3.16xlarge": 24.48,
@@ -170,6 +188,7 @@ _EC2_GPUS: Mapping[str, float] = {
     "p5.48xlarge": 55.04,
     "p5en.48xlarge": 63.296,
     "p6-b200.48xlarge": 113.9328,
+    "p6-b300.48xlarge": 142.416,
 }
 
 AWS_ROWS: tuple[Row, ...] = (
@@ -181,6 +200,7 @@ AWS_ROWS: tuple[Row, ...] = (
     ("g6.2xlarge", "us-east-1", 0.9776, 0.4416, AWS_CATALOG),
     ("g6.24xlarge", "us-west-2", 6.6752, 2.1984, AWS_CATALOG),
     ("g6.24xlarge", "us-east-1", 6.6752, 2.5043, AWS_CATALOG),
+    ("p6-b300.48xlarge", "us-west-2", 142.416, 33.4308, AWS_CATALOG),
     *((name, "us-east-1", usd, None, KARPENTER) for name, usd in _EC2_GPUS.items()),
     ("p4d.24xlarge in a capacity block", "us-west-2", 14.75, None, CAPACITY_BLOCKS),
     ("p5.48xlarge in a capacity block", "us-east-1", 39.33, None, CAPACITY_BLOCKS),

@@ -10,7 +10,7 @@ import pulumi
 from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs
 from infra.gcp.config import GkeConfig
-from infra.gcp.fabrics import FABRICS, Fabric, fabric_of
+from infra.gcp.fabrics import Fabric, fabric_of, machine_fabric
 from infra.gcp.identity import NodeIdentity, NodeIdentityArgs, WorkloadIdentity, WorkloadIdentityArgs
 from infra.gcp.network import Network, NetworkArgs
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
@@ -118,7 +118,7 @@ def _cluster(
             network=network.network,
             subnetwork=network.subnetwork,
             node_service_account=account,
-            multi_networking=any(plan.machine.name in FABRICS for plan in plans),
+            multi_networking=any(machine_fabric(plan.machine) for plan in plans),
         ),
     )
     system = SystemNodePool(

@@ -9,6 +9,8 @@ from ipaddress import IPv4Network
 from types import MappingProxyType
 
 from infra.gcp.pools import NodePoolPlan
+from infra.hardware.gce import gce_family
+from infra.hardware.machines import MachineType
 from infra.hardware.nccl_environment_script import NcclEnvironmentScript
 
 SUBNET_PREFIX = 20
@@ -73,13 +75,12 @@ _RDMA = Fabric(
 
 FABRICS: Mapping[str, Fabric] = MappingProxyType(
     {
-        "a3-highgpu-8g": Fabric(mtu=8244, interfaces=_ethernet(4)),
-        "a3-megagpu-8g": Fabric(mtu=8244, interfaces=_ethernet(8)),
-        "a3-ultragpu-8g": _RDMA,
-        "a4-highgpu-8g": _RDMA,
+        "tcpx": Fabric(mtu=8244, interfaces=_ethernet(4)),
+        "tcpxo": Fabric(mtu=8244, interfaces=_ethernet(8)),
+        "rdma": _RDMA,
     }
 )
-"""Fabrics by machine type: GPUDirect-TCPX, -TCPXO and -RDMA.
+"""Fabrics by their name in a `GceFamily`: GPUDirect-TCPX, -TCPXO and -RDMA.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
 https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom,
@@ -87,9 +88,19 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 """
 
 
+GPUS_OF_HOST = 8
+"""Number of GPUs of a whole host. Machine types with fewer GPUs have no additional networks."""
+
+
+def machine_fabric(machine: MachineType) -> Fabric | None:
+    """Return the fabric that a machine type supports."""
+    name = gce_family(machine).fabric
+    return FABRICS[name] if name is not None and machine.gpus == GPUS_OF_HOST else None
+
+
 def fabric_of(plan: NodePoolPlan) -> Fabric | None:
     """Return the fabric of a pool's nodes, or None for a single node or a machine type without a fabric."""
-    return FABRICS.get(plan.machine.name) if plan.nodes > 1 else None
+    return machine_fabric(plan.machine) if plan.nodes > 1 else None
 
 
 def subnets(fabric: Fabric, network: str) -> dict[str, str]:

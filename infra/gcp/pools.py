@@ -5,24 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.gcp.config import GkeConfig, GkePoolConfig
-from infra.hardware.gce import gce_machine, gpus_on
-from infra.hardware.gpus import WITHOUT_CUDA_13
+from infra.hardware.gce import GceFamily, gce_family, gce_machine, gpus_on
+from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.hardware.zones import NO_E2_ZONES
 
-COMPACT_FAMILIES = ("a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""Families with compact placement by default."""
-NEVER_COMPACT_FAMILIES = ("n1", "e2")
-"""Machine families without compact placement.
-
-https://cloud.google.com/compute/docs/instances/use-compact-placement-policies#restrictions,
-https://github.com/dstackai/dstack/issues/2591
-"""
-HYPERDISK_ONLY_FAMILIES = ("a3-ultragpu", "a4-highgpu", "v6e", "v7x", "c4")
-"""Machine families that support only Hyperdisk:
-https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 LONGEST_RUN_HOURS = 168
@@ -57,6 +46,11 @@ class NodePoolPlan:
     """Zones of the nodes."""
 
     @property
+    def family(self) -> GceFamily:
+        """Family of the machine type."""
+        return gce_family(self.machine)
+
+    @property
     def multi_host(self) -> bool:
         """True if the nodes form one TPU slice, which is provisioned as a whole."""
         return self.tpu is not None and self.tpu.hosts > 1
@@ -69,7 +63,7 @@ class NodePoolPlan:
         https://github.com/rapidsai/deployment/issues/656 and pull request 659 there. CUDA 13 needs driver 580:
         https://docs.nvidia.com/cuda/cuda-toolkit-release-notes/index.html#cuda-driver
         """
-        return self.pool.gpu_driver or ("default" if self.gpu in WITHOUT_CUDA_13 else "latest")
+        return self.pool.gpu_driver or ("latest" if self.gpu is None or GPUS[self.gpu].runs_cuda_13 else "default")
 
     @property
     def compact(self) -> bool:
@@ -78,13 +72,13 @@ class NodePoolPlan:
             return False
         if self.pool.compact is not None:
             return self.pool.compact
-        fits = self.machine.family in COMPACT_FAMILIES and self.nodes > 1 and len(self.zones) == 1
+        fits = self.family.compact == "default" and self.nodes > 1 and len(self.zones) == 1
         return fits and not (self.model.is_flexible or self.model.is_reserved)
 
     @property
     def disk_type(self) -> str:
         """Type of the boot disk."""
-        if "disk_type" not in self.pool.model_fields_set and self.machine.family in HYPERDISK_ONLY_FAMILIES:
+        if "disk_type" not in self.pool.model_fields_set and self.family.disks == "hyperdisk":
             return "hyperdisk-balanced"
         return self.pool.disk_type
 
@@ -180,5 +174,5 @@ def system_machine(config: GkeConfig) -> str:
 
 def system_disk_type(config: GkeConfig) -> str:
     """Return the boot disk type of the system pool."""
-    family = gce_machine(system_machine(config)).family
-    return "hyperdisk-balanced" if family in HYPERDISK_ONLY_FAMILIES else "pd-balanced"
+    family = gce_family(gce_machine(system_machine(config)))
+    return "hyperdisk-balanced" if family.disks == "hyperdisk" else "pd-balanced"

@@ -7,16 +7,12 @@ from collections.abc import Iterator
 from infra.cost.cost_estimate import Line, price_line
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
-from infra.hardware.gce import gce_machine
+from infra.hardware.gce import gce_family, gce_machine
 from infra.hardware.machines import MachineType
 
 CLOUD = "gcp"
 NAT_VMS = 32
 """Number of nodes above which the hourly price of Cloud NAT is constant: https://cloud.google.com/nat/pricing"""
-WHOLE_MACHINES = frozenset({"a3-highgpu", "a3-megagpu", "a3-ultragpu", "c4-standard"})
-"""Machine series with prices per vCPU, which include its share of the memory."""
-GPUS_WITH_MACHINE = frozenset({"nvidia-b200"})
-"""GPUs whose price includes their machine."""
 
 
 def price_lines(platform: GkeConfig) -> Iterator[Line]:
@@ -44,7 +40,7 @@ def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
     else:
         yield from _machine(part, region, plan.machine, nodes, spot=spot)
         if plan.gpu is not None:
-            name = f"{plan.gpu} with its share of the machine" if plan.gpu in GPUS_WITH_MACHINE else plan.gpu
+            name = f"{plan.gpu} with its share of the machine" if plan.family.pricing == "gpu" else plan.gpu
             yield price_line(part, CLOUD, region, name, nodes * plan.gpus, spot=spot)
     disk = f"disk {plan.disk_type} GB"
     yield price_line(part, CLOUD, region, disk, plan.pool.disk_size_gb * nodes, spot=spot)
@@ -53,9 +49,10 @@ def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
 def _machine(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
     # Google prices vCPUs and memory separately, at the same rates for every size of a family.
     family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
-    if series in WHOLE_MACHINES:
+    pricing = gce_family(machine).pricing
+    if pricing == "series":
         yield price_line(part, CLOUD, region, f"{series} vCPU with its memory", machine.vcpus * nodes, spot=spot)
-    elif machine.gpu not in GPUS_WITH_MACHINE:
+    elif pricing == "parts":
         yield price_line(part, CLOUD, region, f"{family} vCPU", machine.vcpus * nodes, spot=spot)
         yield price_line(part, CLOUD, region, f"{family} GiB", machine.memory_gib * nodes, spot=spot)
     if machine.local_ssds:

@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
-from infra.hardware.gce import gce_machine
-from infra.hardware.quota_names import cpu_quota, disk_quota, gpu_quota, tpu_quota
+from infra.hardware.gce import disk_quota, gce_family, gce_machine
+from infra.hardware.gpus import GPUS
+from infra.hardware.machines import MachineType
+from infra.hardware.tpus import GENERATIONS
 from infra.inventory import Ask
 from infra.quota import QuotaNeeds
 
@@ -25,7 +27,7 @@ def quota_needs(platform: GkeConfig) -> QuotaNeeds:
     """
     needs: QuotaNeeds = Counter()
     system = gce_machine(system_machine(platform))
-    needs[(cpu_quota(system.family), "", GCP_SOURCE)] += system.vcpus * platform.system_pool.max_nodes
+    needs.update(_vcpus(system, platform.system_pool.max_nodes))
     needs[(disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
@@ -43,14 +45,20 @@ def _node_pool(plan: NodePoolPlan) -> QuotaNeeds:
     if plan.disk_type != "pd-standard":
         needs[(disk_quota(plan.disk_type), "", GCP_SOURCE)] += plan.pool.disk_size_gb * plan.nodes
     if plan.tpu is not None:
-        needs[(preemptible + tpu_quota(plan.tpu.generation), "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
-    elif plan.gpu is not None:
-        needs[(preemptible + gpu_quota(plan.gpu), "", GCP_SOURCE)] += plan.nodes * plan.gpus
+        quota = GENERATIONS[plan.tpu.generation].quota
+        needs[(preemptible + quota, "", TPU_SOURCE)] += plan.nodes * plan.tpu.chips_per_host
+    elif plan.gpu is not None and (quota := GPUS[plan.gpu].gce_quota or ""):
+        needs[(preemptible + quota, "", GCP_SOURCE)] += plan.nodes * plan.gpus
         if not preemptible:
             needs[("GPUS_ALL_REGIONS", "global", GCP_SOURCE)] += plan.nodes * plan.gpus
-    if plan.machine.accelerators == 0:
-        needs[(cpu_quota(plan.machine.family), "", GCP_SOURCE)] += plan.nodes * plan.machine.vcpus
+    needs.update(_vcpus(plan.machine, plan.nodes))
     return needs
+
+
+def _vcpus(machine: MachineType, nodes: int) -> QuotaNeeds:
+    """Return the needed vCPUs. Machines with accelerators need only the accelerators' quota."""
+    quota = gce_family(machine).cpu_quota
+    return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 
 
 def quota_left(platform: GkeConfig, ask: Ask) -> Mapping[tuple[str, str], int]:

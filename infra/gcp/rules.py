@@ -7,31 +7,14 @@ from collections.abc import Iterator
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of
 from infra.gcp.offer_rules import offer_problems, unknown_zone
-from infra.gcp.pools import (
-    HYPERDISK_ONLY_FAMILIES,
-    NEVER_COMPACT_FAMILIES,
-    NodePoolPlan,
-    hardware_of,
-    pool_plans,
-    slice_of,
-)
+from infra.gcp.pools import NodePoolPlan, hardware_of, pool_plans, slice_of
 from infra.gcp.range_rules import range_problems
 from infra.gcp.system_rules import system_pool_problems
+from infra.hardware.gce import GCE_FAMILIES
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import minor_of
 from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from settings.problem import Path, Problem
-
-FLEX_START_FAMILIES = ("g2", "a2-highgpu", "a2-ultragpu", "a3-highgpu", "a3-megagpu", "a3-ultragpu", "a4-highgpu")
-"""Accelerator-optimized GPU families, which support flex-start and queued provisioning.
-
-https://cloud.google.com/kubernetes-engine/docs/concepts/dws
-"""
-NO_FLEX_START = ("v4",)
-"""TPU generations without flex-start, from the same source."""
-SSD_ONLY_FAMILIES = ("c3", "g2", "a3-highgpu", "a3-megagpu")
-"""Families without pd-standard disks: https://cloud.google.com/compute/docs/general-purpose-machines and
-https://cloud.google.com/compute/docs/accelerator-optimized-machines"""
 
 
 def problems(config: GkeConfig) -> list[Problem]:
@@ -255,9 +238,11 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
         return
-    if plan.tpu is None and (plan.gpu is None or plan.machine.family not in FLEX_START_FAMILIES):
+    family = plan.family
+    if plan.tpu is None and not all(family.queued if model.is_queued else family.flex_start for model in dynamic):
+        known = ", ".join(row.name for row in GCE_FAMILIES.values() if row.flex_start and row.pricing != "tpu")
         message = (
-            f"{plan.machine.name} does not support {dynamic[0]}, which is for GPUs of {', '.join(FLEX_START_FAMILIES)} "
+            f"{plan.machine.name} does not support {dynamic[0]}, which is for GPUs of {known} "
             "and TPUs; write on-demand, spot or reservation:NAME"
         )
         yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
@@ -268,7 +253,7 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             "queued provisioning is for GPUs; write flex-start",
             list(pool.capacity),
         )
-    if plan.tpu is not None and plan.tpu.generation in NO_FLEX_START:
+    if plan.tpu is not None and not family.flex_start:
         message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
         yield Problem("gke.pool.flex_start_tpu", ("capacity",), message, list(pool.capacity))
     least = 33 if plan.tpu else 32
@@ -296,7 +281,7 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
             "the topology determines the placement of a TPU slice; remove it",
             True,
         )
-    elif plan.machine.family in NEVER_COMPACT_FAMILIES:
+    elif plan.family.compact == "never":
         yield Problem(
             "gke.pool.compact_machine",
             ("compact",),
@@ -307,7 +292,7 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
         yield Problem(
             "gke.pool.compact_reservation", ("compact",), "a reservation determines the placement; remove it", True
         )
-    elif any(each.model.is_flexible for each in plans) and plan.machine.family not in ("a3-ultragpu", "a4-highgpu"):
+    elif any(each.model.is_flexible for each in plans) and not plan.family.compact_flex_start:
         yield Problem(
             "gke.pool.compact_flex_start",
             ("compact",),
@@ -318,22 +303,22 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
-    family, written = plans[0].machine.family, "disk_type" in pool.model_fields_set
-    if written and family in HYPERDISK_ONLY_FAMILIES and pool.disk_type != "hyperdisk-balanced":
+    disks, written = plans[0].family.disks, "disk_type" in pool.model_fields_set
+    if written and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
         yield Problem(
             "gke.pool.disk_hyperdisk_only",
             ("disk_type",),
             f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it",
             pool.disk_type,
         )
-    if pool.disk_type == "hyperdisk-balanced" and family in ("n1", "e2", "a2-highgpu", "a2-ultragpu", "v4", "v5e"):
+    if pool.disk_type == "hyperdisk-balanced" and disks == "no-hyperdisk":
         yield Problem(
             "gke.pool.disk_no_hyperdisk",
             ("disk_type",),
             f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced",
             pool.disk_type,
         )
-    if pool.disk_type == "pd-standard" and family in SSD_ONLY_FAMILIES:
+    if pool.disk_type == "pd-standard" and disks == "ssd":
         yield Problem(
             "gke.pool.disk_ssd_only",
             ("disk_type",),

@@ -1,4 +1,4 @@
-"""AWS regions, their zones, and the regions of scarce instance types, as documented in 2026-11. Pure."""
+"""AWS regions and their zones, as documented in 2026-11. Pure."""
 
 from __future__ import annotations
 
@@ -55,34 +55,3 @@ https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availabilit
 """
 ZONES_BY_ACCOUNT = ("us-west-1",)
 """Regions where each account has only some zones, which differ by account. The sources are those of `ZONES`."""
-
-
-def _regions(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-INSTANCE_REGIONS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "p3dn": _regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
-        "p4d": _regions(
-            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
-            "eu-west-2 us-east-1 us-east-2 us-west-2"
-        ),
-        "p4de": _regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
-        "p5": _regions(
-            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 eu-west-2 "
-            "us-east-1 us-east-2 us-west-1 us-west-2"
-        ),
-        "p5e": _regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
-        "p5en": _regions(
-            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
-            "us-east-2 us-west-1 us-west-2"
-        ),
-        "p6-b200": _regions("us-east-1 us-east-2 us-west-2"),
-    }
-)
-"""Regions of each instance family. Other families are in too many regions to list and are not checked.
-
-Source: AWS's list of offers by region, in
-https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
-"""

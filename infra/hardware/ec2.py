@@ -1,8 +1,8 @@
-"""EC2 instance types: CPU families, GPU instances and their Elastic Fabric Adapters. Pure."""
+"""EC2 instance families: one row holds what is known about a family and its instance types. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,106 +15,426 @@ SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
 class Ec2Machine(MachineType):
     """EC2 instance type."""
 
-    efa_interfaces: int = 0
+    efa_interfaces: int
     """Maximum number of Elastic Fabric Adapters. It is 0 for a type without EFA.
 
     Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
-    capacity_block: bool = False
+    capacity_block: bool
+    """True if capacity blocks support it."""
+    interfaces: int
+    """Network interfaces of the first card.
+
+    awslabs/amazon-eks-ami 81fec2e, nodeadm/internal/kubelet/instance-info.jsonl. That file lacks P3, for which nodeadm
+    asks EC2: aws/amazon-vpc-cni-k8s pkg/vpc/vpc_ip_resource_limit.go.
+    """
+    addresses: int
+    """Addresses of each network interface, from the same source."""
+    missing_mib: int | None
+    """Memory in MiB that its node does not report, measured on nodes. None without a measurement.
+
+    Source: aws/karpenter-provider-aws 33450d8, pkg/providers/instancetype/zz_generated.memory_overhead.go.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ec2Quota:
+    """Quota of vCPUs: https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"""
+
+    code: str
+    """Code in Service Quotas."""
+    name: str
+    """Name in Service Quotas."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ec2Family:
+    """Instance family: its instance types, and the facts that they share. No fact has a default."""
+
+    name: str
+    """Family, the `family` of its instance types."""
+    machines: tuple[Ec2Machine, ...]
+    """Instance types, smallest first."""
+    on_demand_quota: Ec2Quota
+    """Quota of on-demand and reserved instances."""
+    spot_quota: Ec2Quota
+    """Quota of spot instances."""
+    regions: frozenset[str] | None
+    """Regions with the family. None if they are too many to list, which skips the check.
+
+    Source: AWS's list of offers by region, in
+    https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
+    """
+    capacity_blocks: bool
     """True if capacity blocks support it:
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
+    first_efa_card: int
+    """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
+    missing_memory: tuple[int, float] | None
+    """Memory that nodes do not report, as MiB and as MiB per GiB. It is at least the measured memory.
+
+    None if each instance type has a measurement. `infra/hardware/eks_nodes.py` has the sources.
+    """
 
 
-_SIZES: Mapping[str, int] = {
-    "large": 2,
-    "xlarge": 4,
-    "2xlarge": 8,
-    "4xlarge": 16,
-    "8xlarge": 32,
-    "12xlarge": 48,
-    "16xlarge": 64,
-    "24xlarge": 96,
+_STANDARD = Ec2Quota(code="L-1216C47A", name="Running On-Demand Standard instances")
+_SPOT_STANDARD = Ec2Quota(code="L-34B43A08", name="All Standard Spot Instance Requests")
+_G = Ec2Quota(code="L-DB2E81BA", name="Running On-Demand G and VT instances")
+_SPOT_G = Ec2Quota(code="L-3819A6DF", name="All G and VT Spot Instance Requests")
+_P = Ec2Quota(code="L-417A185B", name="Running On-Demand P instances")
+_SPOT_P = Ec2Quota(code="L-7212CCBC", name="All P4, P3 and P2 Spot Instance Requests")
+_SPOT_P5 = Ec2Quota(code="L-C4BD4855", name="All P5 Spot Instance Requests")
+
+_CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
+    # size: vCPUs, network interfaces, addresses; https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html
+    "large": (2, 3, 10),
+    "xlarge": (4, 4, 15),
+    "2xlarge": (8, 4, 15),
+    "4xlarge": (16, 8, 30),
+    "8xlarge": (32, 8, 30),
+    "12xlarge": (48, 8, 30),
+    "16xlarge": (64, 15, 50),
+    "24xlarge": (96, 15, 50),
 }
-"""Number of vCPUs of each size: https://docs.aws.amazon.com/ec2/latest/instancetypes/gp.html"""
-_CPU_FAMILIES: Mapping[str, float] = {"m5": 4, "m6i": 4, "m7i": 4, "c6i": 2, "c7i": 2, "r6i": 8, "r7i": 8}
-"""GiB for each vCPU of a CPU family."""
-
-_GPU_INSTANCES = (
-    # GPU, then name: GPUs, vCPUs, GiB, EFA interfaces, capacity blocks
-    (
-        "nvidia-tesla-t4",
-        {
-            "g4dn.xlarge": (1, 4, 16, 0, False),
-            "g4dn.2xlarge": (1, 8, 32, 0, False),
-            "g4dn.4xlarge": (1, 16, 64, 0, False),
-            "g4dn.8xlarge": (1, 32, 128, 1, False),
-            "g4dn.12xlarge": (4, 48, 192, 1, False),
-            "g4dn.16xlarge": (1, 64, 256, 1, False),
-            "g4dn.metal": (8, 96, 384, 1, False),
-        },
-    ),
-    (
-        "nvidia-a10g",
-        {
-            "g5.xlarge": (1, 4, 16, 0, False),
-            "g5.2xlarge": (1, 8, 32, 0, False),
-            "g5.4xlarge": (1, 16, 64, 0, False),
-            "g5.8xlarge": (1, 32, 128, 1, False),
-            "g5.12xlarge": (4, 48, 192, 1, False),
-            "g5.16xlarge": (1, 64, 256, 1, False),
-            "g5.24xlarge": (4, 96, 384, 1, False),
-            "g5.48xlarge": (8, 192, 768, 1, False),
-        },
-    ),
-    (
-        "nvidia-l4",
-        {
-            "g6.xlarge": (1, 4, 16, 0, False),
-            "g6.2xlarge": (1, 8, 32, 0, False),
-            "g6.4xlarge": (1, 16, 64, 0, False),
-            "g6.8xlarge": (1, 32, 128, 1, False),
-            "g6.12xlarge": (4, 48, 192, 1, False),
-            "g6.16xlarge": (1, 64, 256, 1, False),
-            "g6.24xlarge": (4, 96, 384, 1, False),
-            "g6.48xlarge": (8, 192, 768, 1, False),
-        },
-    ),
-    (
-        "nvidia-tesla-v100",
-        {
-            "p3.2xlarge": (1, 8, 61, 0, False),
-            "p3.8xlarge": (4, 32, 244, 0, False),
-            "p3.16xlarge": (8, 64, 488, 0, False),
-            "p3dn.24xlarge": (8, 96, 768, 1, False),
-        },
-    ),
-    ("nvidia-tesla-a100", {"p4d.24xlarge": (8, 96, 1152, 4, True)}),
-    ("nvidia-a100-80gb", {"p4de.24xlarge": (8, 96, 1152, 4, True)}),
-    ("nvidia-h100-80gb", {"p5.48xlarge": (8, 192, 2048, 32, True)}),
-    ("nvidia-h200-141gb", {"p5e.48xlarge": (8, 192, 2048, 32, True), "p5en.48xlarge": (8, 192, 2048, 16, True)}),
-    ("nvidia-b200", {"p6-b200.48xlarge": (8, 192, 2048, 8, True)}),
-)
+_NEWEST_CPU = (150, 34.5)
+"""Memory that nodes of the newest CPU families do not report."""
 
 
-def _instances() -> Iterator[Ec2Machine]:
-    for family, memory in _CPU_FAMILIES.items():
-        for size, vcpus in _SIZES.items():
-            yield Ec2Machine(name=f"{family}.{size}", family=family, vcpus=vcpus, memory_gib=memory * vcpus)
-    for gpu, rows in _GPU_INSTANCES:
-        for name, (gpus, vcpus, memory, adapters, blocks) in rows.items():
-            yield Ec2Machine(
-                name=name,
-                family=name.split(".")[0],
+def _regions(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, float] | Mapping[str, int]) -> Ec2Family:
+    """Return a family without GPUs. `missing_memory` is that of each size if it was measured."""
+    measured = missing_memory if isinstance(missing_memory, Mapping) else {}
+    return Ec2Family(
+        name=name,
+        machines=tuple(
+            Ec2Machine(
+                name=f"{name}.{size}",
+                family=name,
+                vcpus=vcpus,
+                memory_gib=gib_per_vcpu * vcpus,
+                efa_interfaces=0,
+                capacity_block=False,
+                interfaces=interfaces,
+                addresses=addresses,
+                missing_mib=measured.get(size),
+            )
+            for size, (vcpus, interfaces, addresses) in _CPU_SIZES.items()
+        ),
+        on_demand_quota=_STANDARD,
+        spot_quota=_SPOT_STANDARD,
+        regions=None,
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=missing_memory if isinstance(missing_memory, tuple) else None,
+    )
+
+
+GpuSize = tuple[int, int, float, int, int, int, int | None]
+"""GPUs, vCPUs, GiB, EFA interfaces, network interfaces, addresses of each, measured missing memory in MiB."""
+
+
+def _gpu_family(
+    name: str,
+    gpu: str,
+    sizes: Mapping[str, GpuSize],
+    *,
+    on_demand_quota: Ec2Quota,
+    spot_quota: Ec2Quota,
+    regions: frozenset[str] | None,
+    capacity_blocks: bool,
+    first_efa_card: int,
+    missing_memory: tuple[int, float] | None,
+) -> Ec2Family:
+    """Return a family with GPUs."""
+    return Ec2Family(
+        name=name,
+        machines=tuple(
+            Ec2Machine(
+                name=f"{name}.{size}",
+                family=name,
                 vcpus=vcpus,
                 memory_gib=memory,
                 gpu=gpu,
                 gpus=gpus,
                 efa_interfaces=adapters,
-                capacity_block=blocks,
+                capacity_block=capacity_blocks,
+                interfaces=interfaces,
+                addresses=addresses,
+                missing_mib=missing,
             )
+            for size, (gpus, vcpus, memory, adapters, interfaces, addresses, missing) in sizes.items()
+        ),
+        on_demand_quota=on_demand_quota,
+        spot_quota=spot_quota,
+        regions=regions,
+        capacity_blocks=capacity_blocks,
+        first_efa_card=first_efa_card,
+        missing_memory=missing_memory,
+    )
 
 
-EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType({machine.name: machine for machine in _instances()})
+_FAMILIES = (
+    _cpu_family(
+        "m5",
+        4,
+        missing_memory={
+            "large": 559,
+            "xlarge": 868,
+            "2xlarge": 1149,
+            "4xlarge": 2718,
+            "8xlarge": 5090,
+            "12xlarge": 5540,
+            "16xlarge": 7178,
+            "24xlarge": 10573,
+        },
+    ),
+    _cpu_family("m6i", 4, missing_memory=_NEWEST_CPU),
+    _cpu_family("m7i", 4, missing_memory=_NEWEST_CPU),
+    _cpu_family("c6i", 2, missing_memory=_NEWEST_CPU),
+    _cpu_family("c7i", 2, missing_memory=_NEWEST_CPU),
+    _cpu_family("r6i", 8, missing_memory=_NEWEST_CPU),
+    _cpu_family("r7i", 8, missing_memory=_NEWEST_CPU),
+    _gpu_family(
+        "g4dn",
+        "nvidia-tesla-t4",
+        {
+            "xlarge": (1, 4, 16, 0, 3, 10, 700),
+            "2xlarge": (1, 8, 32, 0, 3, 10, 1149),
+            "4xlarge": (1, 16, 64, 0, 3, 10, 2046),
+            "8xlarge": (1, 32, 128, 1, 4, 15, 3746),
+            "12xlarge": (4, 48, 192, 1, 8, 30, 5540),
+            "16xlarge": (1, 64, 256, 1, 4, 15, 7178),
+            "metal": (8, 96, 384, 1, 15, 50, 6652),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        regions=None,
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=None,
+    ),
+    _gpu_family(
+        "g5",
+        "nvidia-a10g",
+        {
+            "xlarge": (1, 4, 16, 0, 4, 15, 590),
+            "2xlarge": (1, 8, 32, 0, 4, 15, 1039),
+            "4xlarge": (1, 16, 64, 0, 8, 30, 1936),
+            "8xlarge": (1, 32, 128, 1, 8, 30, 3636),
+            "12xlarge": (4, 48, 192, 1, 15, 50, 5430),
+            "16xlarge": (1, 64, 256, 1, 8, 30, 7132),
+            "24xlarge": (4, 96, 384, 1, 15, 50, 10529),
+            "48xlarge": (8, 192, 768, 1, 7, 50, 20552),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        regions=None,
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=None,
+    ),
+    _gpu_family(
+        "g6",
+        "nvidia-l4",
+        {
+            "xlarge": (1, 4, 16, 0, 4, 15, None),
+            "2xlarge": (1, 8, 32, 0, 4, 15, None),
+            "4xlarge": (1, 16, 64, 0, 8, 30, None),
+            "8xlarge": (1, 32, 128, 1, 8, 30, None),
+            "12xlarge": (4, 48, 192, 1, 8, 30, None),
+            "16xlarge": (1, 64, 256, 1, 15, 50, None),
+            "24xlarge": (4, 96, 384, 1, 15, 50, None),
+            "48xlarge": (8, 192, 768, 1, 15, 50, None),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        regions=None,
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=(310, 52.0),
+    ),
+    _gpu_family(
+        "g6e",
+        "nvidia-l40s",
+        {
+            "xlarge": (1, 4, 32, 0, 4, 15, None),
+            "2xlarge": (1, 8, 64, 0, 4, 15, None),
+            "4xlarge": (1, 16, 128, 0, 8, 30, None),
+            "8xlarge": (1, 32, 256, 1, 8, 30, None),
+            "12xlarge": (4, 48, 384, 1, 10, 30, None),
+            "16xlarge": (1, 64, 512, 1, 15, 50, None),
+            "24xlarge": (4, 96, 768, 2, 10, 50, None),
+            "48xlarge": (8, 192, 1536, 4, 10, 50, None),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        regions=_regions(
+            "ap-northeast-1 ap-northeast-2 eu-central-1 eu-north-1 eu-south-2 us-east-1 us-east-2 us-west-2"
+        ),
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=(310, 52.0),
+    ),
+    _gpu_family(
+        "g7e",
+        "nvidia-rtx-pro-6000",
+        {
+            "2xlarge": (1, 8, 64, 0, 4, 64, None),
+            "4xlarge": (1, 16, 128, 0, 8, 64, None),
+            "8xlarge": (1, 32, 256, 1, 8, 64, None),
+            "12xlarge": (2, 48, 512, 1, 10, 64, None),
+            "24xlarge": (4, 96, 1024, 2, 10, 64, None),
+            "48xlarge": (8, 192, 2048, 4, 10, 64, None),
+        },
+        on_demand_quota=_G,
+        spot_quota=_SPOT_G,
+        # us-west-2 is in dstackai/dstack pull request 3752.
+        regions=_regions("us-east-1 us-east-2 us-west-2"),
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=(310, 52.0),
+    ),
+    _gpu_family(
+        "p3",
+        "nvidia-tesla-v100",
+        {
+            "2xlarge": (1, 8, 61, 0, 4, 15, 1198),
+            "8xlarge": (4, 32, 244, 0, 8, 30, 4248),
+            "16xlarge": (8, 64, 488, 0, 8, 30, 7961),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        regions=None,
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=None,
+    ),
+    _gpu_family(
+        "p3dn",
+        "nvidia-tesla-v100",
+        {
+            "24xlarge": (8, 96, 768, 1, 15, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
+        capacity_blocks=False,
+        first_efa_card=0,
+        missing_memory=(150, 27.2),
+    ),
+    _gpu_family(
+        "p4d",
+        "nvidia-tesla-a100",
+        {
+            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        regions=_regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ca-central-1 eu-central-1 eu-north-1 eu-west-1 "
+            "eu-west-2 us-east-1 us-east-2 us-west-2"
+        ),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 27.2),
+    ),
+    _gpu_family(
+        "p4de",
+        "nvidia-a100-80gb",
+        {
+            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 27.2),
+    ),
+    _gpu_family(
+        "p5",
+        "nvidia-h100-80gb",
+        {
+            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P5,
+        regions=_regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-2 ap-southeast-3 ca-central-1 eu-north-1 "
+            "eu-west-2 us-east-1 us-east-2 us-west-1 us-west-2"
+        ),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 24.2),
+    ),
+    _gpu_family(
+        "p5e",
+        "nvidia-h200-141gb",
+        {
+            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P5,
+        regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 24.2),
+    ),
+    _gpu_family(
+        "p5en",
+        "nvidia-h200-141gb",
+        {
+            "48xlarge": (8, 192, 2048, 16, 4, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P5,
+        regions=_regions(
+            "ap-northeast-1 ap-northeast-2 ap-south-1 ap-southeast-3 eu-north-1 eu-south-2 me-central-1 us-east-1 "
+            "us-east-2 us-west-1 us-west-2"
+        ),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 34.5),
+    ),
+    _gpu_family(
+        "p6-b200",
+        "nvidia-b200",
+        {
+            "48xlarge": (8, 192, 2048, 8, 4, 50, None),
+        },
+        on_demand_quota=_P,
+        spot_quota=_SPOT_P,
+        regions=_regions("us-east-1 us-east-2 us-west-2"),
+        capacity_blocks=True,
+        first_efa_card=0,
+        missing_memory=(150, 34.5),
+    ),
+    _gpu_family(
+        "p6-b300",
+        "nvidia-b300",
+        {
+            "48xlarge": (8, 192, 4096, 16, 4, 50, None),
+        },
+        on_demand_quota=_P,
+        # No page names a spot quota of P6.
+        spot_quota=_SPOT_P,
+        # us-east-1 is in Karpenter's price list v1.15.1.
+        regions=_regions("us-east-1 us-west-2"),
+        capacity_blocks=True,
+        # https://github.com/aws/aws-parallelcluster/issues/7143
+        first_efa_card=1,
+        missing_memory=_NEWEST_CPU,
+    ),
+)
+
+EC2_FAMILIES: Mapping[str, Ec2Family] = MappingProxyType({family.name: family for family in _FAMILIES})
+"""Instance families by name."""
+EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType(
+    {machine.name: machine for family in EC2_FAMILIES.values() for machine in family.machines}
+)
 """EC2 instance types by name."""
 
 

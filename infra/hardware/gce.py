@@ -1,86 +1,406 @@
-"""GCE machine types: CPU families, N1 with attached GPUs, and GPU and TPU machines. Pure."""
+"""GCE machine families: one row holds what is known about a family and its machine types. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from infra.hardware.accelerators import what_is_one
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import HardwareError, MachineType, find
-from infra.hardware.tpus import GENERATIONS
+from infra.hardware.machines import BootDisks, HardwareError, MachineType, find
+from infra.hardware.tpus import GENERATIONS, TpuGeneration
 
 SOURCE = "https://cloud.google.com/compute/docs/machine-resource"
 
-_CPU_FAMILIES: Mapping[str, tuple[float, tuple[int, ...]]] = {
-    "n1-standard": (3.75, (1, 2, 4, 8, 16, 32, 64, 96)),
-    "n1-highmem": (6.5, (2, 4, 8, 16, 32, 64, 96)),
-    "n1-highcpu": (0.9, (2, 4, 8, 16, 32, 64, 96)),
-    "n2-standard": (4, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128)),
-    "n2-highmem": (8, (2, 4, 8, 16, 32, 48, 64, 80, 96)),
-    "n2d-standard": (4, (2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224)),
-    "e2-standard": (4, (2, 4, 8, 16, 32)),
-    "e2-highmem": (8, (2, 4, 8, 16)),
-    "c2-standard": (4, (4, 8, 16, 30, 60)),
-    "c3-standard": (4, (4, 8, 22, 44, 88, 176)),
-    "c4-standard": (3.75, (2, 4, 8, 16, 24, 32, 48, 96, 192)),
-}
-"""GiB for each vCPU, and allowed numbers of vCPUs, of each CPU family.
+_GENERAL = "https://cloud.google.com/compute/docs/general-purpose-machines"
+_COMPUTE = "https://cloud.google.com/compute/docs/compute-optimized-machines"
+_ACCELERATED = "https://cloud.google.com/compute/docs/accelerator-optimized-machines"
+_TPU = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"
 
-https://cloud.google.com/compute/docs/general-purpose-machines
-"""
 
-_GPU_MACHINES = (
-    # family, GPU, (name, GPUs, vCPUs, GiB, local SSDs); https://cloud.google.com/compute/docs/accelerator-optimized-machines
-    ("g2", "nvidia-l4", (("g2-standard-4", 1, 4, 16, 0), ("g2-standard-8", 1, 8, 32, 0))),
-    ("g2", "nvidia-l4", (("g2-standard-12", 1, 12, 48, 0), ("g2-standard-16", 1, 16, 64, 0))),
-    ("g2", "nvidia-l4", (("g2-standard-32", 1, 32, 128, 0), ("g2-standard-24", 2, 24, 96, 0))),
-    ("g2", "nvidia-l4", (("g2-standard-48", 4, 48, 192, 0), ("g2-standard-96", 8, 96, 384, 0))),
-    ("a2-highgpu", "nvidia-tesla-a100", (("a2-highgpu-1g", 1, 12, 85, 0), ("a2-highgpu-2g", 2, 24, 170, 0))),
-    ("a2-highgpu", "nvidia-tesla-a100", (("a2-highgpu-4g", 4, 48, 340, 0), ("a2-highgpu-8g", 8, 96, 680, 0))),
-    ("a2-highgpu", "nvidia-tesla-a100", (("a2-megagpu-16g", 16, 96, 1360, 0),)),
-    ("a2-ultragpu", "nvidia-a100-80gb", (("a2-ultragpu-1g", 1, 12, 170, 1), ("a2-ultragpu-2g", 2, 24, 340, 2))),
-    ("a2-ultragpu", "nvidia-a100-80gb", (("a2-ultragpu-4g", 4, 48, 680, 4), ("a2-ultragpu-8g", 8, 96, 1360, 8))),
-    ("a3-highgpu", "nvidia-h100-80gb", (("a3-highgpu-1g", 1, 26, 234, 2), ("a3-highgpu-2g", 2, 52, 468, 4))),
-    ("a3-highgpu", "nvidia-h100-80gb", (("a3-highgpu-4g", 4, 104, 936, 8), ("a3-highgpu-8g", 8, 208, 1872, 16))),
-    ("a3-megagpu", "nvidia-h100-mega-80gb", (("a3-megagpu-8g", 8, 208, 1872, 16),)),
-    ("a3-ultragpu", "nvidia-h200-141gb", (("a3-ultragpu-8g", 8, 224, 2952, 32),)),
-    ("a4-highgpu", "nvidia-b200", (("a4-highgpu-8g", 8, 224, 3968, 32),)),
+@dataclass(frozen=True, kw_only=True)
+class GceFamily:
+    """Machine family: its machine types, and the facts that they share. No fact has a default."""
+
+    name: str
+    """Family, the `family` of its machine types."""
+    machines: tuple[MachineType, ...]
+    """Machine types, in the order of error messages."""
+    disks: BootDisks
+    """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    compact: Literal["default", "allowed", "never", "topology"]
+    """Compact placement: by default, if the settings ask for it, not supported, or by the topology of a TPU slice.
+
+    https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
+    https://github.com/dstackai/dstack/issues/2591
+    """
+    flex_start: bool
+    """True if it supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    queued: bool
+    """True if it supports queued provisioning, from the source of `flex_start`."""
+    compact_flex_start: bool
+    """True if flex-start and queued nodes can have compact placement."""
+    fabric: Literal["tcpx", "tcpxo", "rdma"] | None
+    """Additional networks of machine types with all GPUs of a host. `infra/gcp/fabrics.py` has their interfaces."""
+    cpu_quota: str | None
+    """Quota of vCPUs, or None for machines with accelerators, which use only the accelerator's quota.
+
+    https://cloud.google.com/compute/resource-usage
+    """
+    pricing: Literal["parts", "series", "gpu", "tpu"]
+    """Priced parts: vCPUs and GiB, vCPUs with their memory, or neither if the price of GPUs or TPUs includes them."""
+    sources: tuple[str, ...]
+    """Pages that describe the machine types."""
+
+
+def _cpus(series: str, gib_per_vcpu: float, *vcpus: int) -> tuple[MachineType, ...]:
+    """Return the machine types of a series without accelerators."""
+    return tuple(
+        MachineType(name=f"{series}-{size}", family=series.split("-")[0], vcpus=size, memory_gib=gib_per_vcpu * size)
+        for size in vcpus
+    )
+
+
+def _gpus(family: str, gpu: str, sizes: Mapping[str, tuple[int, int, float, int]]) -> tuple[MachineType, ...]:
+    """Return the machine types of a family with GPUs: name -> GPUs, vCPUs, GiB, local SSDs."""
+    return tuple(
+        MachineType(name=name, family=family, vcpus=vcpus, memory_gib=memory, gpu=gpu, gpus=gpus, local_ssds=disks)
+        for name, (gpus, vcpus, memory, disks) in sizes.items()
+    )
+
+
+def _shared_quota(family: str) -> str:
+    """Return the quota that newer families share, which has a limit for each family."""
+    return f"CPUS_PER_VM_FAMILY (vm_family: {family})"
+
+
+_CPU_FAMILIES = (
+    GceFamily(
+        name="n1",
+        machines=(
+            *_cpus("n1-standard", 3.75, 1, 2, 4, 8, 16, 32, 64, 96),
+            *_cpus("n1-highmem", 6.5, 2, 4, 8, 16, 32, 64, 96),
+            *_cpus("n1-highcpu", 0.9, 2, 4, 8, 16, 32, 64, 96),
+        ),
+        disks="no-hyperdisk",
+        compact="never",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota="CPUS",
+        pricing="parts",
+        sources=(_GENERAL,),
+    ),
+    GceFamily(
+        name="n2",
+        machines=(
+            *_cpus("n2-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
+            *_cpus("n2-highmem", 8, 2, 4, 8, 16, 32, 48, 64, 80, 96),
+        ),
+        disks="any",
+        compact="allowed",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota="N2_CPUS",
+        pricing="parts",
+        sources=(_GENERAL,),
+    ),
+    GceFamily(
+        name="n2d",
+        machines=_cpus("n2d-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
+        disks="any",
+        compact="allowed",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota="N2D_CPUS",
+        pricing="parts",
+        sources=(_GENERAL,),
+    ),
+    GceFamily(
+        name="e2",
+        machines=(*_cpus("e2-standard", 4, 2, 4, 8, 16, 32), *_cpus("e2-highmem", 8, 2, 4, 8, 16)),
+        disks="no-hyperdisk",
+        compact="never",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota="CPUS",
+        pricing="parts",
+        sources=(_GENERAL,),
+    ),
+    GceFamily(
+        name="c2",
+        machines=_cpus("c2-standard", 4, 4, 8, 16, 30, 60),
+        disks="any",
+        compact="allowed",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota="C2_CPUS",
+        pricing="parts",
+        sources=(_COMPUTE,),
+    ),
+    GceFamily(
+        name="c3",
+        machines=_cpus("c3-standard", 4, 4, 8, 22, 44, 88, 176),
+        disks="ssd",
+        compact="allowed",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=_shared_quota("C3"),
+        pricing="parts",
+        sources=(_GENERAL,),
+    ),
+    GceFamily(
+        name="c4",
+        machines=_cpus("c4-standard", 3.75, 2, 4, 8, 16, 24, 32, 48, 96, 192),
+        disks="hyperdisk",
+        compact="allowed",
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=_shared_quota("C4"),
+        pricing="series",
+        sources=(_GENERAL,),
+    ),
 )
 
-_TPU_MACHINES: Mapping[str, tuple[int, float]] = {
-    # vCPUs and GiB of each machine type; https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
-    "ct4p-hightpu-4t": (240, 407),
-    "ct5lp-hightpu-1t": (24, 48),
-    "ct5lp-hightpu-4t": (112, 192),
-    "ct5lp-hightpu-8t": (224, 384),
-    "ct5p-hightpu-4t": (208, 448),
-    "ct6e-standard-1t": (44, 176),
-    "ct6e-standard-4t": (180, 720),
-    "ct6e-standard-8t": (180, 1440),
-    "tpu7x-standard-1t": (56, 240),
-    "tpu7x-standard-4t": (224, 960),
-}
+_GPU_FAMILIES = (
+    GceFamily(
+        name="g2",
+        machines=_gpus(
+            "g2",
+            "nvidia-l4",
+            {
+                "g2-standard-4": (1, 4, 16, 0),
+                "g2-standard-8": (1, 8, 32, 0),
+                "g2-standard-12": (1, 12, 48, 0),
+                "g2-standard-16": (1, 16, 64, 0),
+                "g2-standard-32": (1, 32, 128, 0),
+                "g2-standard-24": (2, 24, 96, 0),
+                "g2-standard-48": (4, 48, 192, 0),
+                "g2-standard-96": (8, 96, 384, 0),
+            },
+        ),
+        disks="ssd",
+        compact="allowed",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="parts",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="g4",
+        machines=_gpus(
+            "g4",
+            "nvidia-rtx-pro-6000",
+            {
+                "g4-standard-48": (1, 48, 180, 0),
+                "g4-standard-96": (2, 96, 360, 0),
+                "g4-standard-192": (4, 192, 720, 0),
+                "g4-standard-384": (8, 384, 1440, 0),
+            },
+        ),
+        disks="hyperdisk",
+        compact="allowed",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="series",
+        sources=(
+            _ACCELERATED,
+            # Sizes and prices, disks, and compact placement.
+            "https://github.com/skypilot-org/skypilot/pull/10533",
+            "https://github.com/skypilot-org/skypilot/pull/9634",
+            "https://docs.cloud.google.com/ai-hypercomputer/docs/placement-policy-and-workload-policy",
+        ),
+    ),
+    GceFamily(
+        name="a2-highgpu",
+        machines=_gpus(
+            "a2-highgpu",
+            "nvidia-tesla-a100",
+            {
+                "a2-highgpu-1g": (1, 12, 85, 0),
+                "a2-highgpu-2g": (2, 24, 170, 0),
+                "a2-highgpu-4g": (4, 48, 340, 0),
+                "a2-highgpu-8g": (8, 96, 680, 0),
+                "a2-megagpu-16g": (16, 96, 1360, 0),
+            },
+        ),
+        disks="no-hyperdisk",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="parts",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="a2-ultragpu",
+        machines=_gpus(
+            "a2-ultragpu",
+            "nvidia-a100-80gb",
+            {
+                "a2-ultragpu-1g": (1, 12, 170, 1),
+                "a2-ultragpu-2g": (2, 24, 340, 2),
+                "a2-ultragpu-4g": (4, 48, 680, 4),
+                "a2-ultragpu-8g": (8, 96, 1360, 8),
+            },
+        ),
+        disks="no-hyperdisk",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="parts",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="a3-highgpu",
+        machines=_gpus(
+            "a3-highgpu",
+            "nvidia-h100-80gb",
+            {
+                "a3-highgpu-1g": (1, 26, 234, 2),
+                "a3-highgpu-2g": (2, 52, 468, 4),
+                "a3-highgpu-4g": (4, 104, 936, 8),
+                "a3-highgpu-8g": (8, 208, 1872, 16),
+            },
+        ),
+        disks="ssd",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric="tcpx",
+        cpu_quota=None,
+        pricing="series",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="a3-megagpu",
+        machines=_gpus(
+            "a3-megagpu",
+            "nvidia-h100-mega-80gb",
+            {
+                "a3-megagpu-8g": (8, 208, 1872, 16),
+            },
+        ),
+        disks="ssd",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=False,
+        fabric="tcpxo",
+        cpu_quota=None,
+        pricing="series",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="a3-ultragpu",
+        machines=_gpus(
+            "a3-ultragpu",
+            "nvidia-h200-141gb",
+            {
+                "a3-ultragpu-8g": (8, 224, 2952, 32),
+            },
+        ),
+        disks="hyperdisk",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=True,
+        fabric="rdma",
+        cpu_quota=None,
+        pricing="series",
+        sources=(_ACCELERATED,),
+    ),
+    GceFamily(
+        name="a4-highgpu",
+        machines=_gpus(
+            "a4-highgpu",
+            "nvidia-b200",
+            {
+                "a4-highgpu-8g": (8, 224, 3968, 32),
+            },
+        ),
+        disks="hyperdisk",
+        compact="default",
+        flex_start=True,
+        queued=True,
+        compact_flex_start=True,
+        fabric="rdma",
+        cpu_quota=None,
+        pricing="gpu",
+        sources=(_ACCELERATED,),
+    ),
+)
 
 
-def _machines() -> Iterator[MachineType]:
-    for family, (memory, sizes) in _CPU_FAMILIES.items():
-        for size in sizes:
-            name = f"{family}-{size}"
-            yield MachineType(name=name, family=family.split("-")[0], vcpus=size, memory_gib=memory * size)
-    for family, gpu, rows in _GPU_MACHINES:
-        for name, gpus, vcpus, gibibytes, disks in rows:
-            yield MachineType(
-                name=name, family=family, vcpus=vcpus, memory_gib=gibibytes, gpu=gpu, gpus=gpus, local_ssds=disks
-            )
-    for generation in GENERATIONS.values():
-        for chips, name in generation.machine_types.items():
-            vcpus, memory = _TPU_MACHINES[name]
-            yield MachineType(name=name, family=generation.name, vcpus=vcpus, memory_gib=memory, tpu_chips=chips)
+def _tpu_family(row: TpuGeneration) -> GceFamily:
+    """Return the family of a TPU generation's hosts."""
+    return GceFamily(
+        name=row.name,
+        machines=tuple(
+            MachineType(name=name, family=row.name, vcpus=vcpus, memory_gib=memory, tpu_chips=chips)
+            for chips, (name, vcpus, memory) in row.hosts.items()
+        ),
+        disks=row.disks,
+        compact="topology",
+        flex_start=row.flex_start,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=None,
+        pricing="tpu",
+        sources=(_TPU,),
+    )
 
 
-GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType({machine.name: machine for machine in _machines()})
+GCE_FAMILIES: Mapping[str, GceFamily] = MappingProxyType(
+    {row.name: row for row in (*_CPU_FAMILIES, *_GPU_FAMILIES, *map(_tpu_family, GENERATIONS.values()))}
+)
+"""Machine families by name."""
+GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType(
+    {machine.name: machine for family in GCE_FAMILIES.values() for machine in family.machines}
+)
 """GCE machine types by name."""
+ACCELERATOR_PREFIXES = tuple(
+    sorted({f"{machine.name.partition('-')[0]}-" for machine in GCE_MACHINES.values() if machine.accelerators})
+)
+"""Prefixes of machine types with built-in accelerators."""
+
+
+def gce_family(machine: MachineType) -> GceFamily:
+    """Return the family of a machine type."""
+    return GCE_FAMILIES[machine.family]
+
+
+def disk_quota(disk_type: str) -> str:
+    """Return the quota of a disk type, except pd-standard, whose quota is never the limit."""
+    return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
 
 
 def gce_machine(name: str) -> MachineType:

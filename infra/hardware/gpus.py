@@ -1,10 +1,12 @@
-"""GPU models under GKE's names, and the GPU counts of machines. Pure."""
+"""GPU models under GKE's names: one row holds what is known about a model. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from infra.hardware.machines import zone_set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +31,36 @@ class Gpu:
 
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
-    attachment: Attachment | None = None
+    device_name: str
+    """Part of the name that CUDA reports. `trainer/report/flops.py` has its peak FLOPS under this name."""
+    attachment: Attachment | None
     """Rules for attaching it to a machine type (N1), or None if machine types include it."""
+    runs_cuda_13: bool
+    """True if it can run CUDA 13, which needs compute capability 7.5 (T4) or later.
+
+    https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
+    """
+    gce_quota: str | None
+    """Google's quota, or None for a model that is not on GCE. The spot quota has the prefix PREEMPTIBLE_.
+
+    https://cloud.google.com/compute/resource-usage#gpu_quota
+    """
+    gce_zones: frozenset[str]
+    """Google Cloud zones with the model.
+
+    https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
+    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Empty zones are not checked.
+    """
 
 
-WITHOUT_CUDA_13 = frozenset({"nvidia-tesla-v100"})
-"""GPU models that cannot run CUDA 13, which needs compute capability 7.5 (T4) or later.
-
-Source: https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
-"""
 RESOURCE = "nvidia.com/gpu"
 """Kubernetes resource of GPUs: https://github.com/NVIDIA/k8s-device-plugin"""
+
+
+def _shared_quota(family: str) -> str:
+    """Return the quota that newer GPU models share, which has a limit for each family."""
+    return f"GPUS_PER_GPU_FAMILY (gpu_family: {family})"
+
 
 _T4 = Attachment(largest_machine=MappingProxyType({1: (48, 312), 2: (48, 312), 4: (96, 624)}))
 _V100 = Attachment(largest_machine=MappingProxyType({1: (12, 78), 2: (24, 156), 4: (48, 312), 8: (96, 624)}))
@@ -48,20 +69,145 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
     {
         gpu.name: gpu
         for gpu in (
-            Gpu(name="nvidia-tesla-t4", attachment=_T4),
-            Gpu(name="nvidia-tesla-v100", attachment=_V100),
-            Gpu(name="nvidia-l4"),
-            Gpu(name="nvidia-a10g"),
-            Gpu(name="nvidia-tesla-a100"),
-            Gpu(name="nvidia-a100-80gb"),
-            Gpu(name="nvidia-h100-80gb"),
-            Gpu(name="nvidia-h100-mega-80gb"),
-            Gpu(name="nvidia-h200-141gb"),
-            Gpu(name="nvidia-b200"),
+            Gpu(
+                name="nvidia-tesla-t4",
+                device_name="Tesla T4",
+                attachment=_T4,
+                runs_cuda_13=True,
+                gce_quota="NVIDIA_T4_GPUS",
+                gce_zones=zone_set(
+                    "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
+                    "asia-southeast1 a b c, asia-southeast2 a b, australia-southeast1 a c, europe-central2 b c, "
+                    "europe-west1 b c d, europe-west2 a b, europe-west3 b, europe-west4 a b c, me-west1 b c, "
+                    "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, "
+                    "us-east4 a b c, us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
+                ),
+            ),
+            Gpu(
+                name="nvidia-tesla-v100",
+                device_name="V100",
+                attachment=_V100,
+                runs_cuda_13=False,
+                gce_quota="NVIDIA_V100_GPUS",
+                gce_zones=zone_set("asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 b c, us-west1 a b"),
+            ),
+            Gpu(
+                name="nvidia-l4",
+                device_name="L4",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota="NVIDIA_L4_GPUS",
+                gce_zones=zone_set(
+                    "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, "
+                    "asia-southeast1 a b c, europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b "
+                    "c, europe-west6 b c, me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, "
+                    "us-central1 a b c, us-east1 b c d, us-east4 a c, us-west1 a b c, us-west4 a c"
+                ),
+            ),
+            Gpu(
+                name="nvidia-a10g",
+                device_name="A10G",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=None,
+                gce_zones=frozenset(),
+            ),
+            Gpu(
+                name="nvidia-tesla-a100",
+                device_name="A100",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota="NVIDIA_A100_GPUS",
+                gce_zones=zone_set(
+                    "asia-northeast1 a c, asia-northeast3 a b, asia-southeast1 a b c, europe-west4 a b, me-west1 a "
+                    "c, us-central1 a b c f, us-east1 b, us-west1 b, us-west3 b, us-west4 b"
+                ),
+            ),
+            Gpu(
+                name="nvidia-a100-80gb",
+                device_name="A100",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota="NVIDIA_A100_80GB_GPUS",
+                gce_zones=zone_set("asia-southeast1 c, europe-west4 a, us-central1 a c, us-east4 c, us-east5 a b"),
+            ),
+            Gpu(
+                name="nvidia-h100-80gb",
+                device_name="H100",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=_shared_quota("NVIDIA_H100"),
+                gce_zones=zone_set(
+                    "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
+                    "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, "
+                    "europe-west8 c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, "
+                    "us-west4 a"
+                ),
+            ),
+            Gpu(
+                name="nvidia-h100-mega-80gb",
+                device_name="H100",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=_shared_quota("NVIDIA_H100_MEGA"),
+                gce_zones=zone_set(
+                    "asia-east1 c, asia-northeast1 b, asia-southeast1 b c, australia-southeast1 c, europe-north1 c, "
+                    "europe-west1 b c, europe-west3 c, europe-west4 b c, us-central1 a b c, us-east4 a b c, us-east5 "
+                    "a, us-west1 a b, us-west4 a"
+                ),
+            ),
+            Gpu(
+                name="nvidia-h200-141gb",
+                device_name="H200",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=_shared_quota("NVIDIA_H200"),
+                gce_zones=zone_set(
+                    "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, "
+                    "us-east5 a, us-south1 b, us-west1 c"
+                ),
+            ),
+            Gpu(
+                name="nvidia-b200",
+                device_name="B200",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=_shared_quota("NVIDIA_B200"),
+                gce_zones=zone_set(
+                    "asia-northeast1 b, asia-southeast1 b, europe-north1 b, europe-west4 b, us-central1 b, us-east1 "
+                    "b, us-east4 b, us-south1 b, us-west2 c, us-west3 b c"
+                ),
+            ),
+            Gpu(
+                name="nvidia-rtx-pro-6000",
+                device_name="RTX PRO 6000",
+                attachment=None,
+                runs_cuda_13=True,
+                # Named like the quotas of other models. No page with the name was found.
+                gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
+                # No list of zones was found.
+                gce_zones=frozenset(),
+            ),
+            Gpu(
+                name="nvidia-l40s",
+                device_name="L40S",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=None,
+                gce_zones=frozenset(),
+            ),
+            Gpu(
+                name="nvidia-b300",
+                device_name="B300",
+                attachment=None,
+                runs_cuda_13=True,
+                gce_quota=None,
+                gce_zones=frozenset(),
+            ),
         )
     }
 )
-"""GPU models by name. `nvidia-a10g` exists only on EC2; its name follows GKE's format.
+"""GPU models by name. Models that only EC2 has, such as `nvidia-a10g`, have names in GKE's format.
 
 Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 """

@@ -15,6 +15,10 @@ HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "t
 """Key of a node pool's hardware settings."""
 
 
+BootDisks = Literal["any", "no-hyperdisk", "ssd", "hyperdisk"]
+"""Boot disks of a GCE family: all types, all but Hyperdisk, all but pd-standard, or Hyperdisk only."""
+
+
 class HardwareError(ValueError):
     """Invalid hardware or combination of hardware. `key` is the setting to change."""
 
@@ -53,6 +57,12 @@ class MachineType:
     def accelerators(self) -> int:
         """Number of built-in GPUs or TPU chips."""
         return self.gpus + self.tpu_chips
+
+
+def zone_set(text: str) -> frozenset[str]:
+    """Parse a list of Google Cloud zones such as `region letter letter, region letter`."""
+    rows = [row.split() for row in text.split(",")]
+    return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 
 
 def kept_cpu(vcpus: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
 
-from infra.hardware.machines import HardwareError
+from infra.hardware.machines import BootDisks, HardwareError, zone_set
 
 RESOURCE = "google.com/tpu"
 """Kubernetes resource of TPU chips: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
@@ -37,14 +37,32 @@ class TpuGeneration:
     """TensorCores of a chip if accelerator types count TensorCores, or 1 if they count chips."""
     gke_accelerator: str
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
-    machine_types: Mapping[int, str]
-    """Machine type by the number of chips of a host."""
+    hosts: Mapping[int, tuple[str, int, float]]
+    """Machine type, vCPUs and GiB of a host, by its number of chips."""
     dimensions: int
     """Number of axes of a topology, 2 or 3."""
     most_cubes: int
     """Maximum number of cubes of 4x4x4 chips in a slice, for three axes."""
     sorted_axes: bool
     """True if axes must be in ascending order, for three axes."""
+    disks: BootDisks
+    """Boot disks that hosts support: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
+    quota: str
+    """Quota of chips. The spot quota has the prefix PREEMPTIBLE_.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota
+    """
+    flex_start: bool
+    """True if it supports flex-start: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+    zones: frozenset[str]
+    """Zones, including single-tenant zones: https://cloud.google.com/tpu/docs/regions-zones"""
+    flex_start_zones: frozenset[str]
+    """Zones with flex-start, from the source of `flex_start`. Empty if the source lists none."""
+
+    @property
+    def machine_types(self) -> Mapping[int, str]:
+        """Machine type of a host, by its number of chips."""
+        return {chips: name for chips, (name, _, _) in self.hosts.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +96,11 @@ class TpuSlice:
         return f"{row.type_prefix}-{self.chips * row.cores_in_type}"
 
 
+def _quota(family: str) -> str:
+    """Return the quota of a family of TPUs."""
+    return f"TPUS_PER_TPU_FAMILY (tpu_family: {family})"
+
+
 GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
     {
         row.name: row
@@ -87,50 +110,103 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 type_prefix="v4",
                 cores_in_type=2,
                 gke_accelerator="tpu-v4-podslice",
-                machine_types=MappingProxyType({4: "ct4p-hightpu-4t"}),
+                hosts=MappingProxyType(
+                    {
+                        4: ("ct4p-hightpu-4t", 240, 407),
+                    }
+                ),
                 dimensions=3,
                 most_cubes=64,
                 sorted_axes=False,
+                disks="no-hyperdisk",
+                quota=_quota("CT4P"),
+                flex_start=False,
+                zones=zone_set("us-central2 b"),
+                flex_start_zones=frozenset(),
             ),
             TpuGeneration(
                 name="v5e",
                 type_prefix="v5litepod",
                 cores_in_type=1,
                 gke_accelerator="tpu-v5-lite-podslice",
-                machine_types=MappingProxyType({1: "ct5lp-hightpu-1t", 4: "ct5lp-hightpu-4t", 8: "ct5lp-hightpu-8t"}),
+                hosts=MappingProxyType(
+                    {
+                        1: ("ct5lp-hightpu-1t", 24, 48),
+                        4: ("ct5lp-hightpu-4t", 112, 192),
+                        8: ("ct5lp-hightpu-8t", 224, 384),
+                    }
+                ),
                 dimensions=2,
                 most_cubes=0,
                 sorted_axes=True,
+                disks="no-hyperdisk",
+                quota=_quota("CT5LP"),
+                flex_start=True,
+                zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a, us-west1 c, us-west4 a"),
+                flex_start_zones=zone_set("us-west4 a"),
             ),
             TpuGeneration(
                 name="v5p",
                 type_prefix="v5p",
                 cores_in_type=2,
                 gke_accelerator="tpu-v5p-slice",
-                machine_types=MappingProxyType({4: "ct5p-hightpu-4t"}),
+                hosts=MappingProxyType(
+                    {
+                        4: ("ct5p-hightpu-4t", 208, 448),
+                    }
+                ),
                 dimensions=3,
                 most_cubes=140,
                 sorted_axes=True,
+                disks="any",
+                quota=_quota("CT5P"),
+                flex_start=True,
+                zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a"),
+                flex_start_zones=zone_set("us-east5 a"),
             ),
             TpuGeneration(
                 name="v6e",
                 type_prefix="v6e",
                 cores_in_type=1,
                 gke_accelerator="tpu-v6e-slice",
-                machine_types=MappingProxyType({1: "ct6e-standard-1t", 4: "ct6e-standard-4t", 8: "ct6e-standard-8t"}),
+                hosts=MappingProxyType(
+                    {
+                        1: ("ct6e-standard-1t", 44, 176),
+                        4: ("ct6e-standard-4t", 180, 720),
+                        8: ("ct6e-standard-8t", 180, 1440),
+                    }
+                ),
                 dimensions=2,
                 most_cubes=0,
                 sorted_axes=True,
+                disks="hyperdisk",
+                quota=_quota("CT6E"),
+                flex_start=True,
+                zones=zone_set(
+                    "asia-northeast1 b, asia-south1 b c, asia-southeast1 b, europe-west4 a, southamerica-west1 a, "
+                    "us-central1 ai1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
+                ),
+                flex_start_zones=zone_set("asia-northeast1 b, us-east5 a b"),
             ),
             TpuGeneration(
                 name="v7x",
                 type_prefix="tpu7x",
                 cores_in_type=2,
                 gke_accelerator="tpu7x",
-                machine_types=MappingProxyType({1: "tpu7x-standard-1t", 4: "tpu7x-standard-4t"}),
+                hosts=MappingProxyType(
+                    {
+                        1: ("tpu7x-standard-1t", 56, 240),
+                        4: ("tpu7x-standard-4t", 224, 960),
+                    }
+                ),
                 dimensions=3,
                 most_cubes=144,
                 sorted_axes=True,
+                disks="hyperdisk",
+                quota=_quota("TPU7X"),
+                flex_start=True,
+                zones=zone_set("us-central1 ai1a c"),
+                flex_start_zones=frozenset(),
             ),
         )
     }
@@ -196,7 +272,7 @@ def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
     """Return True if the generation has slices of this topology."""
     if row.dimensions == 2:
         return axes in _SMALL_2D
-    if axes in _SMALL_3D or (axes == (1, 1, 1) and 1 in row.machine_types):
+    if axes in _SMALL_3D or (axes == (1, 1, 1) and 1 in row.hosts):
         return True
     if len(axes) != 3 or any(axis % _CUBE for axis in axes):
         return False
@@ -229,7 +305,7 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
 def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
     chips = math.prod(axes)
     # A slice that fits on one host has one host. Larger slices have hosts of four chips.
-    chips_per_host = chips if chips in row.machine_types else 4
+    chips_per_host = chips if chips in row.hosts else 4
     return TpuSlice(
         generation=row.name,
         topology=axes,
@@ -245,7 +321,7 @@ def _allowed(row: TpuGeneration) -> str:
     """Return the allowed values for an error message."""
     if row.dimensions == 2:
         return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
-    small = [*(((1, 1, 1),) if 1 in row.machine_types else ()), *_SMALL_3D]
+    small = [*(((1, 1, 1),) if 1 in row.hosts else ()), *_SMALL_3D]
     order = ", ascending" if row.sorted_axes else ""
     return (
         f"write one of {', '.join('x'.join(map(str, axes)) for axes in small)}, or AxBxC with multiples of "

@@ -171,6 +171,14 @@ def test_gpus_with_the_fabric() -> None:
     assert "vpcSecurityGroupIds" not in template
 
 
+def test_fabric_interfaces_p6_b300_leave_first_card_to_ip_traffic() -> None:
+    _, template = group(machine_type="p6-b300.48xlarge")
+    interfaces = template["networkInterfaces"]
+    assert [each["networkCardIndex"] for each in interfaces] == list(range(17))
+    assert {each["deviceIndex"] for each in interfaces} == {0}
+    assert [each["interfaceType"] for each in interfaces] == ["interface", *["efa-only"] * 16]
+
+
 def test_a_capacity_block() -> None:
     found, template = group(**P5, capacity="capacity-block:cr-0123456789abcdef0", zones="us-west-2b")
     assert found["capacityType"] == "CAPACITY_BLOCK"

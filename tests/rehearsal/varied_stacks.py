@@ -41,6 +41,9 @@ def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
 CENTRAL = "us-central1-a"
 STACKS: dict[str, Stack] = {
     "one L4 from spot": gke(CENTRAL, [pool("l4", "g2-standard-8", 1, capacity="spot")], job("nvidia-l4")),
+    "RTX PRO 6000 of G4": gke(
+        "us-central1-b", [pool("g4", "g4-standard-384", capacity="spot")], job("nvidia-rtx-pro-6000", 8, 2)
+    ),
     "two pools of A100": gke(
         CENTRAL,
         [pool("large", "a2-ultragpu-8g"), pool("small", "a2-ultragpu-1g", 1, capacity="spot")],
@@ -106,6 +109,8 @@ STACKS: dict[str, Stack] = {
         job("nvidia-a10g", 4, 2),
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
     ),
+    "G6e": eks("us-west-2", [pool("g6e", "g6e.24xlarge")], job("nvidia-l40s", 4, 2)),
+    "G7e": eks("us-east-2", [pool("g7e", "g7e.48xlarge")], job("nvidia-rtx-pro-6000", 8, 2)),
     "P3": eks(
         "us-west-2",
         [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],
@@ -118,6 +123,7 @@ STACKS: dict[str, Stack] = {
         [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],
         job("nvidia-b200", 8, 2),
     ),
+    "P6-B300": eks("us-west-2", [pool("p6", "p6-b300.48xlarge", zones=["us-west-2b"])], job("nvidia-b300", 8, 2)),
     "CPUs in two zones of AWS": eks(
         "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
     ),

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from infra.hardware.gpus import GPUS, WITHOUT_CUDA_13
+from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
+from trainer.report.flops import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 CUDA_12 = ("sm_70", *CUDA_13)
@@ -24,8 +25,19 @@ CAPABILITIES = {
     "nvidia-h100-mega-80gb": (9, 0),
     "nvidia-h200-141gb": (9, 0),
     "nvidia-b200": (10, 0),
+    "nvidia-rtx-pro-6000": (12, 0),
+    "nvidia-l40s": (8, 9),
+    "nvidia-b300": (10, 3),
 }
 """Compute capability of each model, https://developer.nvidia.com/cuda-gpus and https://developer.nvidia.com/cuda-legacy-gpus"""
+
+
+UNKNOWN_PEAK = {"A10G", "RTX PRO 6000"}
+"""Devices of which no page with dense peak FLOPS was found. Their runs report no MFU."""
+
+
+def test_every_gpu_has_peak_flops() -> None:
+    assert {each.device_name for each in GPUS.values()} - UNKNOWN_PEAK == set(PEAK_TERAFLOPS)
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")
@@ -33,7 +45,7 @@ def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
     built_for = (torch._C._cuda_getArchFlags() or "").split()
     assert CAPABILITIES.keys() == GPUS.keys()
     for name, capability in CAPABILITIES.items():
-        assert gpu.has_kernels(built_for, *capability) is (name not in WITHOUT_CUDA_13), name
+        assert gpu.has_kernels(built_for, *capability) is GPUS[name].runs_cuda_13, name
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
+
 import pytest
 
-from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
-from infra.hardware.gce import GCE_MACHINES, gce_machine, gpus_on
-from infra.hardware.gpus import GPUS
-from infra.hardware.zones import GPU_ZONES
+from infra.gcp.fabrics import FABRICS
+from infra.hardware.aws_regions import ZONES
+from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
+from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
+from infra.hardware.gpus import GPUS, Gpu
+from infra.hardware.tpus import TpuGeneration
+from infra.hardware.zones import GCP_ZONES
 
 GIBIBYTE = 2**30
 
 
+ATTACHED = {gpu.name for gpu in GPUS.values() if gpu.attachment}
+ON_GCE = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu} | ATTACHED
+UNLISTED_ZONES = {"nvidia-rtx-pro-6000"}
+"""GPU models of GCE without a published list of zones. Their zones are not checked."""
+
+
 def test_every_gpu_is_on_some_machine() -> None:
     carried = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
-    attached = {gpu.name for gpu in GPUS.values() if gpu.attachment}
-    assert carried | attached == set(GPUS)
-    on_gce = {machine.gpu for machine in GCE_MACHINES.values() if machine.gpu}
-    assert set(GPU_ZONES) == on_gce | attached
+    assert carried | ATTACHED == set(GPUS)
+
+
+@pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family])
+def test_row_has_no_defaults(row: type) -> None:
+    assert all(each.default is MISSING and each.default_factory is MISSING for each in fields(row))
+
+
+def test_ec2_machine_adds_no_defaults() -> None:
+    own = Ec2Machine.__annotations__
+    assert all(each.default is MISSING for each in fields(Ec2Machine) if each.name in own)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_gpu_of_gce_has_quota_and_zones(name: str) -> None:
+    gpu = GPUS[name]
+    assert (gpu.gce_quota is not None) == (name in ON_GCE)
+    assert bool(gpu.gce_zones) == (name in ON_GCE - UNLISTED_ZONES)
+    assert gpu.gce_zones <= GCP_ZONES
+
+
+@pytest.mark.parametrize("name", GCE_FAMILIES)
+def test_gce_family_is_consistent(name: str) -> None:
+    family = GCE_FAMILIES[name]
+    assert family.machines
+    assert all(machine.family == name for machine in family.machines)
+    assert all(source.startswith("https://") for source in family.sources)
+    assert family.sources
+    has_accelerators = any(machine.accelerators for machine in family.machines)
+    assert (family.cpu_quota is None) == has_accelerators
+    assert has_accelerators or not family.flex_start
+    assert family.fabric is None or family.fabric in FABRICS
+    assert family.flex_start or not family.compact_flex_start
+
+
+@pytest.mark.parametrize("name", EC2_FAMILIES)
+def test_ec2_family_is_consistent(name: str) -> None:
+    family = EC2_FAMILIES[name]
+    assert all(machine.family == name for machine in family.machines)
+    measured = [machine.missing_mib is not None for machine in family.machines]
+    assert measured
+    assert all(measured) or family.missing_memory is not None, "the memory of a node is not known"
+    assert not all(measured) or family.missing_memory is None
+    assert family.regions is None or family.regions <= set(ZONES)
+    assert all(machine.capacity_block == family.capacity_blocks for machine in family.machines)
 
 
 @pytest.mark.parametrize("family", ["a2-highgpu", "a2-ultragpu", "a3-highgpu"])
@@ -38,7 +90,13 @@ def test_no_larger_ec2_instance_has_less() -> None:
 
 @pytest.mark.parametrize(
     ("name", "gpus", "adapters"),
-    [("p4d.24xlarge", 8, 4), ("p5.48xlarge", 8, 32), ("p5en.48xlarge", 8, 16), ("p6-b200.48xlarge", 8, 8)],
+    [
+        ("p4d.24xlarge", 8, 4),
+        ("p5.48xlarge", 8, 32),
+        ("p5en.48xlarge", 8, 16),
+        ("p6-b200.48xlarge", 8, 8),
+        ("p6-b300.48xlarge", 8, 16),
+    ],
 )
 def test_fabric_adapters(name: str, gpus: int, adapters: int) -> None:
     machine = ec2_machine(name)

@@ -15,7 +15,15 @@ from stack.config import parse
 
 ZONES = ["us-central1-a", "us-central1-b", "us-central1-c"]
 CAPACITY = ["on-demand", "spot", "flex-start", "queued", "reservation:r"]
-MACHINES = ["n1-standard-8", "n2-standard-8", "g2-standard-24", "a2-highgpu-8g", "a3-highgpu-8g", "a4-highgpu-8g"]
+MACHINES = [
+    "n1-standard-8",
+    "n2-standard-8",
+    "g2-standard-24",
+    "g4-standard-96",
+    "a2-highgpu-8g",
+    "a3-highgpu-8g",
+    "a4-highgpu-8g",
+]
 HARDWARE = st.one_of(
     st.fixed_dictionaries({"machine_type": st.sampled_from(MACHINES)}),
     st.fixed_dictionaries({"accelerator": st.sampled_from(["nvidia-tesla-t4", "nvidia-tesla-v100"])}),

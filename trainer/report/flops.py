@@ -15,14 +15,16 @@ PEAK_TERAFLOPS = {
     "Tesla T4": (65.0, 8.1),
     "V100": (125.0, 15.7),
     "L4": (121.0, 60.0),
+    "L40S": (362.05, 183.0),
     "A100": (312.0, 156.0),
     "H100": (989.0, 494.0),
     "H200": (989.0, 494.0),
     "B200": (2250.0, 1125.0),
+    "B300": (2250.0, 1125.0),
 }
 """Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
 
-From NVIDIA's data sheets of each GPU in its SXM form, https://www.nvidia.com/en-us/data-center/.
+From NVIDIA's data sheets of each GPU, in its SXM form if it has one, https://www.nvidia.com/en-us/data-center/.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.hardware.gce import gpus_on
+from infra.hardware.gce import gce_family, gpus_on
 from infra.hardware.gpus import GPUS
 from simulation.cloud.findings import Found, admission, at, rule
 from simulation.cloud.gcp.cluster_rules import NAME
@@ -103,7 +103,7 @@ def compact_placement(inputs: Properties) -> Found:
     if at(inputs, "placementPolicy.type") != "COMPACT":
         return
     machine = machine_of(inputs)
-    if machine is not None and machine.family in ("n1", "e2", "t2d"):
+    if machine is not None and gce_family(machine).compact == "never":
         yield "placementPolicy.type", f"{machine.name}: the family {machine.family} does not support compact placement"
     if len(zones_of(inputs)) > 1 and inputs.get("nodeLocations"):
         yield "nodeLocations", "must be a single zone with compact placement"

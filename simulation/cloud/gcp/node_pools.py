@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.hardware.gce import GCE_MACHINES
+from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
+from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
-from infra.hardware.quota_names import GCE_GPUS, cpu_quota, disk_quota, gpu_quota, tpu_quota
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
 from simulation.cloud.findings import at
 from simulation.cloud.state import Properties
@@ -98,12 +98,12 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     spot = "PREEMPTIBLE_" if at(inputs, "nodeConfig.spot") or at(inputs, "nodeConfig.flexStart") else ""
     gpu, count = gpus_of(inputs)
     found: dict[str, int] = {}
-    if gpu is not None and gpu in GCE_GPUS:
-        found[f"{region}/{spot}{gpu_quota(gpu)}"] = count * nodes
+    if gpu is not None and gpu in GPUS and (gpu_quota := GPUS[gpu].gce_quota):
+        found[f"{region}/{spot}{gpu_quota}"] = count * nodes
     if machine.tpu_chips:
-        found[f"{region}/{spot}{tpu_quota(_generation(machine))}"] = machine.tpu_chips * nodes
-    elif machine.gpu is None:
-        found[f"{region}/{cpu_quota(machine.family)}"] = machine.vcpus * nodes
+        found[f"{region}/{spot}{GENERATIONS[_generation(machine)].quota}"] = machine.tpu_chips * nodes
+    if cpu_quota := gce_family(machine).cpu_quota:
+        found[f"{region}/{cpu_quota}"] = machine.vcpus * nodes
     disk = at(inputs, "nodeConfig.diskType") or "pd-balanced"
     kind = "DISKS_TOTAL_GB" if disk == "pd-standard" else disk_quota(disk)
     found[f"{region}/{kind}"] = int(at(inputs, "nodeConfig.diskSizeGb") or 100) * nodes
