@@ -30,6 +30,14 @@ def dotted(path: Iterable[str | int]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
+class Invalid(ValueError):
+    """Invalid value of a setting. The problem's code is `settings.` and `code`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 @dataclass(frozen=True)
 class Problem:
     """Error in a configuration."""

@@ -87,7 +87,7 @@ def test_levels_and_exceptions_of_the_stack() -> None:
 
 def test_the_stack_names_rules_that_exist() -> None:
     values = {"platform": {"kind": "local", "nodes": 1}, "jobs": [], "policy": {"levels": {"limits": "advisory"}}}
-    assert refused(values) == [("settings.key.invalid", "policy.levels.limits")]
+    assert refused(values) == [("settings.key.policy_rule", "policy.levels.limits")]
     values["policy"] = {"exceptions": [{"rule": "limits-set", "resource": "a", "reason": "short"}]}
     assert refused(values) == [("settings.string_too_short", "policy.exceptions.0.reason")]
 
