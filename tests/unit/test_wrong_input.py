@@ -55,7 +55,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "no recipe": (without("recipe"), ("job.recipe.missing", "jobs.0.recipe")),
     "unknown recipe by name": ({"platform": PLATFORM, "jobs": ["digit"]}, ("stack.jobs.unknown_recipe", "jobs.0")),
     "flag that the trainer has not": (job(flags={"epoch": 3}), ("job.flags.unknown", "jobs.0.flags.epoch")),
-    "flag of another recipe": (job(flags={"arch": "resnet18"}), ("job.flags.unknown", "jobs.0.flags.arch")),
+    "flag of another recipe": (job(flags={"arch": "resnet18"}), ("job.flags.of_other_recipe", "jobs.0.flags.arch")),
     "CUDA without a GPU": (job(flags={"device": "cuda"}), ("job.device.no_gpu", "jobs.0.flags.device")),
     "XLA without its image": (job(flags={"device": "xla"}), ("job.device.no_xla", "jobs.0.flags.device")),
     "CPUs of a TPU host": (
