@@ -7,6 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from settings.problem import dotted, path_of
+
 PROJECT = Path(__file__).parents[2]
 CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
 MAKERS = ("Problem", "_problem", "problem")
@@ -40,3 +44,8 @@ def test_code_of_invalid_value_is_of_one_rule_and_well_formed() -> None:
     assert len(found) > 50
     assert [each for each in found if not re.fullmatch(r"[a-z][a-z0-9_]*", each)] == []
     assert sorted({each for each in found if found.count(each) > 1}) == []
+
+
+@pytest.mark.parametrize("text", ["", "name", "pools[0].name", "a[1][2]", "metadata.labels.example.com/team"])
+def test_dotted_path_of_text_is_the_text(text: str) -> None:
+    assert dotted(path_of(text)) == text
