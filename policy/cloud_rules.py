@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.hardware.gce import ACCELERATOR_PREFIXES
 from policy.inputs import many, statements, value
-from policy.rules import Check, Inputs, Level, Rule
+from policy.rules import Broken, Check, Inputs, Level, Rule
 
 GKE = ("gcp:container/cluster:Cluster",)
 GKE_POOL = ("gcp:container/nodePool:NodePool",)
@@ -14,23 +14,24 @@ HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-yo
 PRIMITIVE = ("roles/owner", "roles/editor", "roles/viewer")
 EVERYBODY = ("allUsers", "allAuthenticatedUsers")
 WORLD = ("0.0.0.0/0", "::/0")
+ABAC = ("enableLegacyAbac", "has attribute-based access control")
 
 
 def _must(path: str, wanted: object, message: str) -> Check:
-    return lambda inputs: None if value(inputs, path) == wanted else message
+    return lambda inputs: None if value(inputs, path) == wanted else (path, message)
 
 
 def _has(path: str, message: str) -> Check:
-    return lambda inputs: None if value(inputs, path) else message
+    return lambda inputs: None if value(inputs, path) else (path, message)
 
 
-def _node_account(inputs: Inputs) -> str | None:
+def _node_account(inputs: Inputs) -> Broken | None:
     account = str(value(inputs, "nodeConfig.serviceAccount") or "default")
     default = account == "default" or account.endswith("-compute@developer.gserviceaccount.com")
-    return "nodes run as the project's default service account" if default else None
+    return ("nodeConfig.serviceAccount", "nodes run as the project's default service account") if default else None
 
 
-def _gke_ends(inputs: Inputs) -> str | None:
+def _gke_ends(inputs: Inputs) -> Broken | None:
     """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
     machine = str(value(inputs, "nodeConfig.machineType"))
     if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
@@ -39,67 +40,72 @@ def _gke_ends(inputs: Inputs) -> str | None:
     least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))
     if least == 0 or value(inputs, "nodeConfig.maxRunDuration"):
         return None
-    return "idle accelerators cost money until they are deleted; set min_nodes: 0 or max_run_hours"
+    return "autoscaling", "idle accelerators cost money until they are deleted; set min_nodes: 0 or max_run_hours"
 
 
-def _gke_networks(inputs: Inputs) -> str | None:
-    blocks = value(inputs, "masterAuthorizedNetworksConfig.cidrBlocks") or []
-    return "the API server is open to the whole internet" if any(b.get("cidrBlock") in WORLD for b in blocks) else None
+def _gke_networks(inputs: Inputs) -> Broken | None:
+    path = "masterAuthorizedNetworksConfig.cidrBlocks"
+    is_open = any(each.get("cidrBlock") in WORLD for each in value(inputs, path) or [])
+    return (path, "the API server is open to the whole internet") if is_open else None
 
 
-def _eks_networks(inputs: Inputs) -> str | None:
+def _eks_networks(inputs: Inputs) -> Broken | None:
     if not value(inputs, "vpcConfig.endpointPublicAccess"):
         return None
     # Without ranges, EKS allows all addresses.
-    ranges = value(inputs, "vpcConfig.publicAccessCidrs") or [WORLD[0]]
-    return "the API server is open to the whole internet" if set(ranges) & set(WORLD) else None
+    ranges = value(inputs, path := "vpcConfig.publicAccessCidrs") or [WORLD[0]]
+    return (path, "the API server is open to the whole internet") if set(ranges) & set(WORLD) else None
 
 
-def _primitive(inputs: Inputs) -> str | None:
-    return f"grants the primitive role {inputs['role']}" if inputs.get("role") in PRIMITIVE else None
+def _primitive(inputs: Inputs) -> Broken | None:
+    role = inputs.get("role")
+    return ("role", f"grants the primitive role {role}") if role in PRIMITIVE else None
 
 
-def _public_member(inputs: Inputs) -> str | None:
-    members = [*many(inputs.get("member")), *many(inputs.get("members") or [])]
-    return "grants a role to everyone" if set(map(str, members)) & set(EVERYBODY) else None
+def _public_member(inputs: Inputs) -> Broken | None:
+    for key in ("member", "members"):
+        if set(map(str, many(inputs.get(key)))) & set(EVERYBODY):
+            return key, "grants a role to everyone"
+    return None
 
 
-def _wildcards(inputs: Inputs) -> str | None:
+def _wildcards(inputs: Inputs) -> Broken | None:
     for statement in statements(inputs.get("policy")):
         if statement.get("Effect") != "Allow":
             continue
         if wild := [each for each in many(statement.get("Action")) if str(each).endswith("*")]:
-            return f"allows {', '.join(wild)}"
+            return "policy", f"allows {', '.join(wild)}"
         if "*" in many(statement.get("Resource")):
-            return "allows actions on every resource"
+            return "policy", "allows actions on every resource"
     return None
 
 
-def _gcs(inputs: Inputs) -> str | None:
+def _gcs(inputs: Inputs) -> Broken | None:
     if inputs.get("uniformBucketLevelAccess") is not True:
-        return "allows access lists of single objects"
-    return None if inputs.get("publicAccessPrevention") == "enforced" else "can be made public"
+        return "uniformBucketLevelAccess", "allows access lists of single objects"
+    prevention = "publicAccessPrevention"
+    return None if inputs.get(prevention) == "enforced" else (prevention, "can be made public")
 
 
-def _s3(inputs: Inputs) -> str | None:
+def _s3(inputs: Inputs) -> Broken | None:
     keys = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
     missing = [key for key in keys if inputs.get(key) is not True]
-    return f"can be made public: {', '.join(missing)} off" if missing else None
+    return (missing[0], f"can be made public: {', '.join(missing)} off") if missing else None
 
 
-def _eks_secrets(inputs: Inputs) -> str | None:
-    covered = value(inputs, "encryptionConfig.resources") or []
-    return None if "secrets" in covered else "secrets are not encrypted with a key of the account"
+def _eks_secrets(inputs: Inputs) -> Broken | None:
+    covered = value(inputs, path := "encryptionConfig.resources") or []
+    return None if "secrets" in covered else (path, "secrets are not encrypted with a key of the account")
 
 
-def _disks(inputs: Inputs) -> str | None:
-    disks = [value(each, "ebs.encrypted") for each in inputs.get("blockDeviceMappings") or []]
-    return None if disks and all(str(each).lower() == "true" for each in disks) else "disks are not encrypted"
+def _disks(inputs: Inputs) -> Broken | None:
+    disks = [str(value(each, "ebs.encrypted")).lower() for each in inputs.get("blockDeviceMappings") or []]
+    return None if disks and set(disks) == {"true"} else ("blockDeviceMappings", "disks are not encrypted")
 
 
-def _labelled(inputs: Inputs) -> str | None:
+def _labelled(inputs: Inputs) -> Broken | None:
     labels = inputs.get("resourceLabels") or inputs.get("labels") or inputs.get("tags")
-    return None if labels else "has no labels, so its cost cannot be attributed"
+    return None if labels else ("", "has no labels, so its cost cannot be attributed")
 
 
 def _rule(name: str, level: Level, types: tuple[str, ...], check: Check, why: str, link: str) -> Rule:
@@ -135,7 +141,7 @@ CLOUD_RULES = (
         "no-legacy-authorization",
         "mandatory",
         GKE,
-        lambda inputs: "has attribute-based access control" if inputs.get("enableLegacyAbac") else None,
+        lambda inputs: ABAC if inputs.get("enableLegacyAbac") else None,
         "Attribute-based access control gives every service account administrator permissions.",
         HARDENING,
     ),

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from policy.catalogue import RULES
+from settings.problem import Invalid
 from settings.types import Section
 
 _NAMES = tuple(rule.name for rule in RULES)
@@ -14,7 +15,7 @@ _NAMES = tuple(rule.name for rule in RULES)
 
 def _rule(value: str) -> str:
     if value not in _NAMES:
-        raise ValueError(f"is not a rule; write one of {', '.join(_NAMES)}")
+        raise Invalid("policy_rule", f"is not a rule; write one of {', '.join(_NAMES)}")
     return value
 
 

@@ -17,23 +17,23 @@ def value(inputs: Mapping[str, Any], path: str) -> Any:
     return found
 
 
-def pods(inputs: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every pod specification in the inputs, at any depth."""
+def pods(inputs: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and value of every pod specification in the inputs, at any depth."""
     if isinstance(inputs, Mapping):
         if isinstance(inputs.get("containers"), list):
-            yield inputs
-        for each in inputs.values():
-            yield from pods(each)
+            yield path, inputs
+        for key, each in inputs.items():
+            yield from pods(each, f"{path}.{key}" if path else key)
     elif isinstance(inputs, list):
-        for each in inputs:
-            yield from pods(each)
+        for index, each in enumerate(inputs):
+            yield from pods(each, f"{path}[{index}]")
 
 
-def containers(inputs: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield every container of every pod in the inputs, including init containers."""
-    for pod in pods(inputs):
-        yield from pod["containers"]
-        yield from pod.get("initContainers") or []
+def containers(inputs: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield path and value of every container of every pod in the inputs, including init containers."""
+    for path, pod in pods(inputs):
+        for key in ("containers", "initContainers"):
+            yield from ((f"{path}.{key}[{index}]", each) for index, each in enumerate(pod.get(key) or []))
 
 
 def statements(policy: Any) -> list[Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from policy.inputs import containers, pods, value
-from policy.rules import Inputs, Rule
+from policy.rules import Broken, Inputs, Rule
 from workloads.kinds import KINDS
 
 JOBS = tuple(each for kind in KINDS.values() for each in kind.pod_types)
@@ -12,56 +12,61 @@ WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 
 
-def _digests(inputs: Inputs) -> str | None:
-    loose = sorted({str(each.get("image")) for each in containers(inputs) if "@sha256:" not in str(each.get("image"))})
-    return f"image {', '.join(loose)} has no digest" if loose else None
+def _digests(inputs: Inputs) -> Broken | None:
+    images = [(path, str(each.get("image"))) for path, each in containers(inputs)]
+    loose = [(path, image) for path, image in images if "@sha256:" not in image]
+    listed = ", ".join(sorted({image for _, image in loose}))
+    return (f"{loose[0][0]}.image", f"image {listed} has no digest") if loose else None
 
 
-def _limits(inputs: Inputs) -> str | None:
-    for each in containers(inputs):
+def _limits(inputs: Inputs) -> Broken | None:
+    for path, each in containers(inputs):
         limits = value(each, "resources.limits") or {}
         if missing := [kind for kind in ("cpu", "memory") if kind not in limits]:
-            return f"container {each.get('name')} has no limit of {' and '.join(missing)}"
+            return f"{path}.resources.limits", f"container {each.get('name')} has no limit of {' and '.join(missing)}"
     return None
 
 
-def _bounded(inputs: Inputs) -> str | None:
-    for each in containers(inputs):
+def _bounded(inputs: Inputs) -> Broken | None:
+    for path, each in containers(inputs):
         if not value(each, "resources.limits.memory") or not value(each, "resources.requests.cpu"):
-            return f"container {each.get('name')} has no limit of memory or no request of cpu"
+            message = f"container {each.get('name')} has no limit of memory or no request of cpu"
+            return f"{path}.resources", message
     return None
 
 
-def _non_root(inputs: Inputs) -> str | None:
-    for pod in pods(inputs):
-        for each in pod["containers"]:
+def _non_root(inputs: Inputs) -> Broken | None:
+    for path, pod in pods(inputs):
+        for index, each in enumerate(pod["containers"]):
             if not (value(pod, "securityContext.runAsNonRoot") or value(each, "securityContext.runAsNonRoot")):
-                return f"container {each.get('name')} may run as root"
+                where = f"{path}.containers[{index}].securityContext.runAsNonRoot"
+                return where, f"container {each.get('name')} may run as root"
     return None
 
 
-def _restricted(inputs: Inputs) -> str | None:
-    for each in containers(inputs):
+def _restricted(inputs: Inputs) -> Broken | None:
+    for path, each in containers(inputs):
         context = each.get("securityContext") or {}
         if context.get("privileged") or context.get("allowPrivilegeEscalation") is not False:
-            return f"container {each.get('name')} may gain privileges"
+            return f"{path}.securityContext", f"container {each.get('name')} may gain privileges"
         if "ALL" not in (value(context, "capabilities.drop") or []):
-            return f"container {each.get('name')} keeps capabilities"
+            return f"{path}.securityContext.capabilities.drop", f"container {each.get('name')} keeps capabilities"
     return None
 
 
-def _host(inputs: Inputs) -> str | None:
-    for pod in pods(inputs):
+def _host(inputs: Inputs) -> Broken | None:
+    for path, pod in pods(inputs):
         if shared := [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]:
-            return f"pod shares {', '.join(shared)} with its node"
+            return f"{path}.{shared[0]}", f"pod shares {', '.join(shared)} with its node"
         if any(volume.get("hostPath") for volume in pod.get("volumes") or []):
-            return "pod mounts a folder of its node"
+            return f"{path}.volumes", "pod mounts a folder of its node"
     return None
 
 
-def _namespace(inputs: Inputs) -> str | None:
+def _namespace(inputs: Inputs) -> Broken | None:
     enforced = (value(inputs, "metadata.labels") or {}).get("pod-security.kubernetes.io/enforce")
-    return None if enforced == "restricted" else "namespace does not enforce the restricted Pod Security Standard"
+    message = "namespace does not enforce the restricted Pod Security Standard"
+    return None if enforced == "restricted" else ("metadata.labels", message)
 
 
 JOB_RULES = (

@@ -9,10 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from settings.problem import Problem, path_of
+
 Level = Literal["mandatory", "advisory", "disabled"]
 Inputs = Mapping[str, Any]
-Check = Callable[[Inputs], str | None]
-"""Function that returns the problem of a resource's inputs, or None."""
+Broken = tuple[str, str]
+"""Path of an input, such as `nodeConfig.taints[0]` or empty, and the error in its value."""
+Check = Callable[[Inputs], Broken | None]
+"""Function that returns the input that breaks a rule, or None."""
 
 
 class Resource(Protocol):
@@ -52,6 +56,12 @@ class Rule:
         """Return True if the rule applies to resources of that type."""
         return kind.endswith(self.types)
 
+    def problem(self, resource: str, inputs: Inputs) -> Problem | None:
+        """Return the problem of a resource's inputs, or None."""
+        if (broken := self.check(inputs)) is None:
+            return None
+        return Problem(f"policy.{self.name.replace('-', '_')}", path_of(broken[0]), broken[1], namespace=resource)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -60,8 +70,8 @@ class Finding:
     rule: Rule
     resource: str
     """Name of the resource in the program."""
-    message: str
-    """Description of the problem."""
+    problem: Problem
+    """Broken rule's code, the input and the error."""
     level: Level
     """Level in this stack."""
     excused: str | None
@@ -94,13 +104,13 @@ def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Set
         Finding(
             rule=rule,
             resource=resource.name,
-            message=message,
+            problem=problem,
             level=settings.levels.get(rule.name, rule.level),
             excused=settings.exceptions.get((rule.name, resource.name)),
         )
         for resource in resources
         for rule in known
         if rule.applies(resource.type) and settings.levels.get(rule.name, rule.level) != "disabled"
-        if (message := rule.check(resource.inputs))
+        if (problem := rule.problem(resource.name, resource.inputs))
     ]
     return sorted(found, key=lambda each: (not each.fails, each.rule.name, each.resource))

@@ -28,7 +28,6 @@ CODES = {
     "extra_forbidden": "unknown_key",
     "union_tag_not_found": "missing_kind",
     "union_tag_invalid": "unknown_kind",
-    "value_error": "invalid",
 }
 """Pydantic's error types that have other names in codes."""
 
@@ -72,7 +71,9 @@ def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path,
     """Convert one pydantic error to a problem."""
     place = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
-    code = f"settings.{CODES.get(kind, kind)}"
+    # The exceptions of validators have codes: settings.problem.Invalid and infra.hardware.machines.HardwareError.
+    name = getattr(context.get("error"), "code", CODES.get(kind, kind))
+    code = f"settings.{name}"
     if SECRETS in place.path:
         # The value may be a secret instead of its name, and must not reach a log.
         value = PydanticUndefined
@@ -91,7 +92,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path,
     message = _allowed(kind, str(error["msg"]), context, place, value)
     if error["loc"][-1] == "[key]":
         # The path contains the invalid key. The value belongs to another error.
-        return Problem(f"settings.key.{CODES.get(kind, kind)}", place.path, f"the name {message}")
+        return Problem(f"settings.key.{name}", place.path, f"the name {message}")
     return Problem(code, place.path, message, value)
 
 

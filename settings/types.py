@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ipaddress import IPv4Network
 from math import isfinite
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Pla
 
 from infra.hardware import format_cpu, format_memory, parse_cpu, parse_memory
 from infra.naming import check_label
+from settings.problem import Invalid
 
 _IMAGE = re.compile(
     r"([a-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
@@ -34,12 +36,24 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def matched(pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
+def coded(code: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the check with a code for its ValueError."""
+
+    def coded_check(value: Any) -> Any:
+        try:
+            return check(value)
+        except ValueError as error:
+            raise Invalid(code, str(error)) from error
+
+    return coded_check
+
+
+def matched(code: str, pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
     """Return a validator that rejects values longer than `limit` or not fully matched by `pattern`."""
 
     def check(value: str) -> str:
         if len(value) > limit or not pattern.fullmatch(value):
-            raise ValueError(message)
+            raise Invalid(code, message)
         return value
 
     return AfterValidator(check)
@@ -62,37 +76,44 @@ def _memory(value: object) -> object:
 
 def _image(value: str) -> str:
     if not _IMAGE.fullmatch(value):
-        raise ValueError("must be an image reference; write for example 'example.com/team/trainer:1.0'")
+        raise Invalid("image_reference", "must be an image reference; write for example 'example.com/team/trainer:1.0'")
     return value
 
 
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
-        raise ValueError("must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'")
+        raise Invalid(
+            "variable_name",
+            "must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'",
+        )
     if value.startswith(("PET_", "TRAINYARD_")):
-        raise ValueError("is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it")
+        raise Invalid(
+            "variable_reserved",
+            "is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it",
+        )
     return value
 
 
 def _secret(value: str) -> str:
     if len(value) > LONGEST_SECRET_NAME or not _SECRET.fullmatch(value):
-        raise ValueError(
+        raise Invalid(
+            "secret_name",
             "must be the name of a secret, not the secret: write for example 'wandb' and run "
-            "`pulumi config set --secret secrets:wandb`"
+            "`pulumi config set --secret secrets:wandb`",
         )
     return value
 
 
 def _flag(value: str) -> str:
     if not _FLAG.fullmatch(value):
-        raise ValueError("must be a trainer flag without its dashes; write for example 'batch_size'")
+        raise Invalid("flag_name", "must be a trainer flag without its dashes; write for example 'batch_size'")
     return value
 
 
 def _scalar(value: Any) -> str | int | float | bool:
     if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
         return value
-    raise ValueError("must be one string, number, true or false")
+    raise Invalid("flag_value", "must be one string, number, true or false")
 
 
 def _text(value: Any) -> str:
@@ -100,7 +121,7 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise ValueError("must be a string or a number: put it in quotes")
+    raise Invalid("variable_value", "must be a string or a number: put it in quotes")
 
 
 def _cidr(value: str) -> str:
@@ -109,11 +130,12 @@ def _cidr(value: str) -> str:
             raise ValueError("has no prefix length")
         network = IPv4Network(value, strict=False)
     except ValueError as error:
-        raise ValueError("must be an IPv4 address range; write for example '10.0.0.0/20'") from error
+        raise Invalid("range_malformed", "must be an IPv4 address range; write for example '10.0.0.0/20'") from error
     address = value.partition("/")[0]
     if address != str(network.network_address):
-        raise ValueError(
-            f"must be an IPv4 address range, and {address} is an address in one; write the range, '{network}'"
+        raise Invalid(
+            "range_with_host_bits",
+            f"must be an IPv4 address range, and {address} is an address in one; write the range, '{network}'",
         )
     return str(network)
 
@@ -128,7 +150,7 @@ def _reaching(value: str) -> str:
             alone = IPv4Network(address)
         except ValueError:
             raise error from None
-        raise ValueError(f"{error}, or '{alone}' for this address only") from error
+        raise Invalid("address_in_range", f"{error}, or '{alone}' for this address only") from error
 
 
 def _one_or_many(value: object) -> object:
@@ -145,24 +167,26 @@ def not_made_here(value: str) -> str | None:
 
 def _namespace(value: str) -> str:
     if message := not_made_here(value):
-        raise ValueError(message)
+        raise Invalid("namespace_not_deletable", message)
     return value
 
 
 def _given_namespace(value: str) -> str:
     if value == OPERATORS_NAMESPACE or value in SYSTEMS_NAMESPACES or value.startswith("gke-managed-"):
         owner = "Trainyard's operators" if value == OPERATORS_NAMESPACE else "the cluster itself"
-        raise ValueError(f"is the namespace of {owner} and not for jobs; write for example 'training'")
+        raise Invalid(
+            "namespace_of_others", f"is the namespace of {owner} and not for jobs; write for example 'training'"
+        )
     return value
 
 
 ONE_OR_MANY = BeforeValidator(_one_or_many)
 """Validator of a tuple that can be written as a single value."""
-DnsLabel = Annotated[str, AfterValidator(check_label)]
+DnsLabel = Annotated[str, AfterValidator(coded("dns_label", check_label))]
 """Valid Kubernetes name for a Service, a host and a label."""
-Cpu = Annotated[str, BeforeValidator(_cpu)]
+Cpu = Annotated[str, BeforeValidator(coded("cpu", _cpu))]
 """Number of CPUs in Kubernetes notation."""
-Memory = Annotated[str, BeforeValidator(_memory)]
+Memory = Annotated[str, BeforeValidator(coded("memory", _memory))]
 """Size of memory or storage in Kubernetes notation."""
 Image = Annotated[str, AfterValidator(_image)]
 """Reference of a container image."""

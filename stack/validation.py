@@ -8,7 +8,7 @@ from pathlib import Path
 from infra.cloud import Cloud
 from infra.hardware import this_machine
 from infra.make_command import make_command
-from settings.problem import Problem
+from settings.problem import Invalid, Problem
 from settings.secret_scan import in_variables, looks_random, shape
 from stack.placement import Jobs, shortage, without_room
 from workloads import user_script
@@ -138,9 +138,9 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
             continue
         try:
             if secret := shape(user_script.read(job.script, CHECKOUT).text):
-                raise ValueError(
-                    f"contains {secret} in clear; read it from a variable, and write `secrets:` in the job"
+                raise Invalid(
+                    "secret", f"contains {secret} in clear; read it from a variable, and write `secrets:` in the job"
                 )
-        except ValueError as error:
-            found.append(Problem("job.script.unreadable", ("jobs", index, "script"), str(error), job.script))
+        except Invalid as error:
+            found.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return found

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from infra.hardware import Capacity, PodGroup, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, what_is_one
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
+from settings.problem import Invalid
 from settings.types import (
     Cpu,
     DnsLabel,
@@ -42,7 +43,7 @@ ETCD_IMAGE = "etcd"
 
 def _accelerator(value: str) -> str:
     if not is_accelerator(value):
-        raise ValueError(what_is_one(value))
+        raise Invalid("accelerator", what_is_one(value))
     if is_tpu(value) and value not in GENERATIONS:
         # The name of an accelerator type needs no `topology` to be checked.
         tpu_slice(value)
@@ -56,6 +57,7 @@ Accelerator = Annotated[str, AfterValidator(_accelerator)]
 ClassName = Annotated[
     str,
     matched(
+        "priority_class",
         re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),
         "must be a DNS subdomain: at most 253 small letters, digits, '-' and '.'; write for example 'gpu.high'",
         limit=253,
@@ -201,9 +203,10 @@ class JobSpec(Section):
     @classmethod
     def _no_whole_job(cls, value: object) -> object:
         if value in recipe_names() and value not in get_args(Recipe):
-            raise ValueError(
+            raise Invalid(
+                "recipe_of_docs",
                 f"is a whole job of docs/recipes: write `- {value}` in the place of this job's keys; "
-                f"a recipe of the trainer is one of {', '.join(get_args(Recipe))}"
+                f"a recipe of the trainer is one of {', '.join(get_args(Recipe))}",
             )
         return value
 
@@ -214,7 +217,7 @@ class JobSpec(Section):
         if accelerator and is_tpu(accelerator):
             tpu_slice(accelerator, value)
         elif value is not None and "accelerator" in info.data:
-            raise ValueError("is of TPUs only; remove it, or write for example `accelerator: v4`")
+            raise Invalid("topology_without_tpu", "is of TPUs only; remove it, or write for example `accelerator: v4`")
         return value
 
     @property

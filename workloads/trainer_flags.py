@@ -65,7 +65,8 @@ def flag_problems(recipe: str, flags: Values, *, own_image: bool = False) -> Ite
     for written, value in flags.items():
         name = _name(written, known)
         if name not in known:
-            yield Problem("job.flags.unknown", ("flags", written), _unknown(recipe, written, known), value)
+            code, message = _unknown(recipe, written, known)
+            yield Problem(f"job.flags.{code}", ("flags", written), message, value)
         elif name in seen:
             yield Problem(
                 "job.flags.duplicate",
@@ -90,19 +91,20 @@ def _name(written: str, known: Mapping[str, Flag]) -> str:
     return ALIASES[name] if ALIASES.get(name) in known else name
 
 
-def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> str:
+def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> tuple[str, str]:
+    """Return code and message for a flag that the recipe does not have."""
     name = written.replace("-", "_")
     switch = name.removeprefix("no_")
     if switch != name and switch in known:
-        return f"is no flag; write `{switch}: false`"
+        return "negated", f"is no flag; write `{switch}: false`"
     others = [other for other, flags in FLAGS.items() if _name(name, flags) in flags]
     if others:
-        return f"is a flag of recipe {others[0]}, and not of {recipe}; remove it"
+        return "of_other_recipe", f"is a flag of recipe {others[0]}, and not of {recipe}; remove it"
     near = difflib.get_close_matches(name, (*known, *ALIASES), n=1, cutoff=0.8)
     near = near or [each for each in known if len(name) > 2 and each.startswith(name)]
     if near:
-        return f"is no flag of recipe {recipe}; write {_name(near[0], known)}"
-    return f"is no flag of recipe {recipe}; write one of {', '.join(known)}"
+        return "unknown", f"is no flag of recipe {recipe}; write {_name(near[0], known)}"
+    return "unknown", f"is no flag of recipe {recipe}; write one of {', '.join(known)}"
 
 
 def _wrong(flag: Flag, value: str | int | float | bool) -> str:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from settings.problem import Invalid
+
 HERE = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 FOLDER_IN_POD = "/opt/script"
@@ -45,27 +47,32 @@ def path_in_pod(script: str) -> str:
     return f"{FOLDER_IN_POD}/{PurePosixPath(script).name}" if is_here(script) else script
 
 
-def wrong_path(script: str) -> str | None:
-    """Return the problem of a script's path and the remedy, or None if it may be a Python file."""
+def wrong_path(script: str) -> Invalid | None:
+    """Return the error in a script's path, or None if it may be one of a Python file."""
     if "://" in script:
-        return f"is a URL, and Python opens files; {EITHER}"
+        return Invalid("url", f"is a URL, and Python opens files; {EITHER}")
     if script.startswith("-"):
-        return f"is an option, and what runs is a file; {EITHER}"
+        return Invalid("option", f"is an option, and what runs is a file; {EITHER}")
     if script.startswith("~"):
-        return f"has a home directory that no shell fills in; {EITHER}"
+        return Invalid("home", f"has a home directory that no shell fills in; {EITHER}")
     if CONTROL.search(script):
-        return f"has a control character; {EITHER}"
+        return Invalid("control_character", f"has a control character; {EITHER}")
     if not is_here(script):
         if re.search(r"\s", script):
-            return f"has a blank; {EITHER}, and its arguments as `args`"
-        return f"is no Python file, and Python runs it; {EITHER}" if OTHER_FILE.search(script) else None
+            return Invalid("blank", f"has a blank; {EITHER}, and its arguments as `args`")
+        if OTHER_FILE.search(script):
+            return Invalid("other_file", f"is no Python file, and Python runs it; {EITHER}")
+        return None
     name = PurePosixPath(script).name
     if name.startswith("..") or not FILE_NAME.fullmatch(name):
-        return (
+        return Invalid(
+            "file_name",
             "must have a file name that pods can be given, of at most 253 letters, digits, '-', '_' and '.'; rename it "
-            "to train.py for example, and write arguments as `args`"
+            "to train.py for example, and write arguments as `args`",
         )
-    return None if name.endswith(".py") else f"is no Python file, whose name ends in .py; {EITHER}"
+    if not name.endswith(".py"):
+        return Invalid("not_python", f"is no Python file, whose name ends in .py; {EITHER}")
+    return None
 
 
 def remedy(script: str, checkout: Path) -> str | None:
@@ -77,21 +84,23 @@ def remedy(script: str, checkout: Path) -> str | None:
 
 
 def read(script: str, checkout: Path) -> OwnScript:
-    """Return the script. Raises ValueError with the problem of the file and the remedy."""
+    """Return the script. Raises Invalid with the problem of the file and the remedy."""
     path = checkout / script
     if not path.resolve().is_relative_to(checkout.resolve()):
-        raise ValueError(f"is outside of {checkout}; copy the file there, or build an image with it")
+        raise Invalid("outside", f"is outside of {checkout}; copy the file there, or build an image with it")
     try:
         content = path.read_bytes()
         text = content.decode()
     except (FileNotFoundError, IsADirectoryError) as error:
-        raise ValueError(f"is not a file of {checkout}; write its path from there, or one in the image") from error
+        raise Invalid(
+            "absent", f"is not a file of {checkout}; write its path from there, or one in the image"
+        ) from error
     except OSError as error:
-        raise ValueError(f"cannot be read ({error.strerror}); give yourself the right to read it") from error
+        raise Invalid("unreadable", f"cannot be read ({error.strerror}); give yourself the right to read it") from error
     except UnicodeDecodeError as error:
-        raise ValueError("is no text in UTF-8; save it as that") from error
+        raise Invalid("not_utf8", "is no text in UTF-8; save it as that") from error
     if len(content) > MOST_BYTES:
-        raise ValueError(
-            f"has {len(content):,} bytes, and at most {MOST_BYTES:,} go into a pod; build an image with it"
+        raise Invalid(
+            "too_large", f"has {len(content):,} bytes, and at most {MOST_BYTES:,} go into a pod; build an image with it"
         )
     return OwnScript(name=path.name, text=text)

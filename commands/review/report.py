@@ -16,6 +16,7 @@ from commands.review.values import spelled
 from infra.cost import CostEstimate, over_budget
 from infra.quota import Quota
 from policy.rules import Finding
+from settings.problem import dotted
 from stack.config import StackConfig
 from workloads.command import host_command
 from workloads.topology import topology
@@ -94,7 +95,7 @@ class Report:
             *(f"stack {each}" for each in self.too_much),
             *self.refused,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
-            *(f"{each.resource}: {each.message} ({each.rule.name})" for each in self.findings if each.fails),
+            *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),
             *self.plugins.failures,
         ]
 
@@ -109,7 +110,7 @@ def markdown(report: Report, today: date) -> str:
     lines += _price(report, today)
     lines += _quota(report)
     notes = [
-        f"- {each.rule.name}: {each.resource}: {each.message}{_excuse(each)}"
+        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_excuse(each)}"
         for each in report.findings
         if not each.fails
     ] + _idle_exceptions(report)
@@ -174,7 +175,14 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
         "quota": [asdict(each) for each in report.after.cloud.quota()],
         "policy": [
-            {"rule": each.rule.name, "resource": each.resource, "message": each.message, "fails": each.fails}
+            {
+                "rule": each.rule.name,
+                "code": each.problem.code,
+                "resource": each.resource,
+                "path": dotted(each.problem.path),
+                "message": each.problem.message,
+                "fails": each.fails,
+            }
             for each in report.findings
         ],
         "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},

@@ -11,6 +11,7 @@ from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
+from settings.problem import Invalid
 from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 100
@@ -34,27 +35,31 @@ def _name(limit: int, example: str) -> AfterValidator:
         f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
-    return matched(_NAME, message, limit)
+    return matched("eks_name", _NAME, message, limit)
 
 
 def _one_capacity(value: object) -> object:
     """Reject several provisioning models: a managed node group has exactly one."""
     several = value.split(",") if isinstance(value, str) else value
     if isinstance(several, list) and len(several) > 1:
-        raise ValueError(
+        raise Invalid(
+            "several_capacities",
             "must be one of on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID' for an EKS pool; write "
-            f"`capacity: {several[0]}`, and add a pool for each other value"
+            f"`capacity: {several[0]}`, and add a pool for each other value",
         )
     return value
 
 
-EksZone = Annotated[str, matched(_ZONE, "must be an availability zone; write for example 'us-west-2a'")]
+EksZone = Annotated[str, matched("aws_zone", _ZONE, "must be an availability zone; write for example 'us-west-2a'")]
 """AWS availability zone."""
-S3BucketName = Annotated[str, matched(_BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BARE_BUCKET}")]
+S3BucketName = Annotated[
+    str, matched("s3_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BARE_BUCKET}")
+]
 """Name of an S3 bucket."""
 EksCapacity = Annotated[
     str,
     matched(
+        "eks_capacity",
         _CAPACITY,
         "must be one of on-demand, spot, 'reservation:cr-0123456789abcdef0' or 'capacity-block:cr-0123456789abcdef0'",
     ),
@@ -67,7 +72,7 @@ Addon = Literal[
     "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
 ]
 """EKS add-on of the cluster."""
-AddonVersion = Annotated[str, matched(_ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
+AddonVersion = Annotated[str, matched("addon_version", _ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
 """Version of an add-on: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
 
 
@@ -150,9 +155,13 @@ class EksConfig(Section):
 
     kind: Literal["eks"]
     """Amazon Elastic Kubernetes Service."""
-    account: Annotated[str, matched(_ACCOUNT, "must be the 12 digits of an AWS account, in quotes")] | None = None
+    account: (
+        Annotated[str, matched("aws_account", _ACCOUNT, "must be the 12 digits of an AWS account, in quotes")] | None
+    ) = None
     """Id of the only AWS account that the stack may change; by default the account of the credentials."""
-    region: Annotated[str, matched(_REGION, "must be a region of AWS; write for example 'us-west-2'")] = "us-west-2"
+    region: Annotated[str, matched("aws_region", _REGION, "must be a region of AWS; write for example 'us-west-2'")] = (
+        "us-west-2"
+    )
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
     """Zones of the VPC, two or three; by default the first three of the region, mostly a, b and c."""
@@ -160,7 +169,9 @@ class EksConfig(Section):
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""
-    kubernetes_version: Annotated[str, matched(_VERSION, "must be like '1.36', in quotes")] = DEFAULT_EKS_VERSION
+    kubernetes_version: Annotated[str, matched("eks_version", _VERSION, "must be like '1.36', in quotes")] = (
+        DEFAULT_EKS_VERSION
+    )
     """Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor version
     at a time."""
     check_availability: bool = True
@@ -172,7 +183,10 @@ class EksConfig(Section):
     `pulumi up` must run inside the VPC or a connected network."""
     admins: tuple[
         Annotated[
-            str, matched(_PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'")
+            str,
+            matched(
+                "aws_principal", _PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'"
+            ),
         ],
         ...,
     ] = ()

@@ -72,9 +72,9 @@ def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
     if config.check_availability and (wrong := unsupported(config.kubernetes_version, today)):
         yield Problem(
-            "eks.kubernetes_version.not_offered",
+            f"eks.kubernetes_version.{wrong[0]}",
             ("platform", "kubernetes_version"),
-            wrong + SKIPPED,
+            wrong[1] + SKIPPED,
             config.kubernetes_version,
         )
 

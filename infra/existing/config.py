@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from settings.problem import Invalid
 from settings.secret_scan import shape
 from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
 
@@ -13,10 +14,13 @@ from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
 def _bucket_url(value: str) -> str:
     scheme, _, rest = value.partition("://")
     if scheme not in ("gs", "s3") or not rest.strip("/"):
-        raise ValueError("must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'")
+        raise Invalid(
+            "bucket_url", "must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'"
+        )
     if found := shape(value):
-        raise ValueError(
-            f"is {found} in clear; write the URL without it, and put the credentials in the jobs' `secrets`"
+        raise Invalid(
+            "bucket_url_secret",
+            f"is {found} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
         )
     return value.rstrip("/")
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
+from settings.problem import Invalid
 from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
 
 CLUSTER_NAME_LIMIT = 40
@@ -40,15 +41,16 @@ def _name(limit: int, example: str) -> AfterValidator:
         f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
-    return matched(_NAME, message, limit)
+    return matched("gke_name", _NAME, message, limit)
 
 
 def _project(value: object) -> object:
     """Reject a project number, which YAML parses as an integer."""
     if str(value).isdecimal():
-        raise ValueError(
+        raise Invalid(
+            "project_number",
             "is a project number; write the project's id, of 6 to 30 lower-case letters, digits and '-', which "
-            f"`gcloud projects describe {value} --format='value(projectId)'` prints"
+            f"`gcloud projects describe {value} --format='value(projectId)'` prints",
         )
     return value
 
@@ -56,28 +58,33 @@ def _project(value: object) -> object:
 def _capacity(value: str) -> str:
     if "," in value:
         several = ", ".join(each.strip() for each in value.split(","))
-        raise ValueError(f"is several values in one text; a list is allowed; write `capacity: [{several}]`")
+        raise Invalid(
+            "capacities_in_one_text", f"is several values in one text; a list is allowed; write `capacity: [{several}]`"
+        )
     if value not in ("on-demand", "spot", "flex-start", "queued") and not _RESERVATION.fullmatch(value):
-        raise ValueError(
+        raise Invalid(
+            "gke_capacity",
             "must be one of on-demand, spot, flex-start, queued or 'reservation:NAME', where NAME "
-            "can be 'projects/P/reservations/R/reservationBlocks/B/reservationSubBlocks/S'"
+            "can be 'projects/P/reservations/R/reservationBlocks/B/reservationSubBlocks/S'",
         )
     return value
 
 
-Zone = Annotated[str, matched(_ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")]
+Zone = Annotated[str, matched("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")]
 """Google Cloud zone."""
-DiskImage = Annotated[str, matched(_DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
+DiskImage = Annotated[str, matched("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
 """Compute Engine disk image."""
-KmsKey = Annotated[str, matched(_KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
+KmsKey = Annotated[str, matched("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
 """Cloud KMS key."""
 ProjectId = Annotated[
     str,
-    matched(_PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
+    matched("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
     BeforeValidator(_project),
 ]
 """Google Cloud project id."""
-BucketName = Annotated[str, matched(_BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BARE_BUCKET}")]
+BucketName = Annotated[
+    str, matched("gcs_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BARE_BUCKET}")
+]
 """Name of a Cloud Storage bucket."""
 GkeCapacity = Annotated[str, AfterValidator(_capacity)]
 """Provisioning model of nodes."""
@@ -180,7 +187,10 @@ class RegistryConfig(Section):
     """Artifact Registry repository of the trainer image."""
 
     host: Annotated[
-        str, matched(_REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev")
+        str,
+        matched(
+            "registry_host", _REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev"
+        ),
     ] = "gcr.io"
     """Registry: `gcr.io`, its regional names, or `LOCATION-docker.pkg.dev`."""
     repository: Annotated[str, _name(63, "trainyard")] = "trainyard"
@@ -220,7 +230,9 @@ class GkeConfig(Section):
     """Kubernetes namespace of the jobs, created and deleted by the stack."""
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """GKE release channel."""
-    kubernetes_version: Annotated[str, matched(_VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None = None
+    kubernetes_version: (
+        Annotated[str, matched("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
+    ) = None
     """Minimum version of the control plane; by default the channel's default."""
     check_availability: bool = True
     """Reject versions, regions and zones that are not in Trainyard's tables of 2026-11."""

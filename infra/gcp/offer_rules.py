@@ -37,16 +37,16 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
         return
     version = config.kubernetes_version
     if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):
-        yield Problem(
-            "gke.kubernetes_version.not_offered", ("platform", "kubernetes_version"), wrong + SKIPPED, version
-        )
+        code, message = wrong
+        path: Path = ("platform", "kubernetes_version")
+        yield Problem(f"gke.kubernetes_version.{code}", path, message + SKIPPED, version)
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:
         message = f"{place} is not a registry location; write a region such as {config.region}, or us, europe, asia"
         yield Problem("gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIPPED, host)
     for index, pool in enumerate(config.pools):
-        path: Path = ("platform", "pools", index, "zones")
+        path = ("platform", "pools", index, "zones")
         yield from (
             Problem("gke.pool.zone_unknown", path, _no_zone(zone), list(pool.zones))
             for zone in pool.zones

@@ -51,7 +51,7 @@ def problems(config: GkeConfig) -> list[Problem]:
         try:
             plans = pool_plans(config, pool)
         except HardwareError as error:
-            found.append(Problem("gke.pool.hardware", (*path, error.key), str(error), getattr(pool, error.key)))
+            found.append(Problem(f"gke.pool.{error.code}", (*path, error.key), str(error), getattr(pool, error.key)))
             continue
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):

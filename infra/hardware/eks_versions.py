@@ -49,8 +49,8 @@ STANDARD_PRICE, EXTENDED_PRICE = 0.10, 0.60
 """US dollars for each cluster and hour: https://aws.amazon.com/eks/pricing/"""
 
 
-def unsupported(version: str, today: date) -> str | None:
-    """Return an error if EKS does not support a version with upgrade policy STANDARD, else None.
+def unsupported(version: str, today: date) -> tuple[str, str] | None:
+    """Return code and message if EKS does not support a version with upgrade policy STANDARD, else None.
 
     EKS upgrades such a cluster automatically when standard support ends:
     https://docs.aws.amazon.com/eks/latest/userguide/disable-extended-support.html
@@ -61,9 +61,11 @@ def unsupported(version: str, today: date) -> str | None:
     remedy = f"write one of {', '.join(supported)}, in quotes" if supported else "update Trainyard, whose table is old"
     if version in EKS_VERSIONS:
         return (
+            "standard_support_ended",
             f"left standard support on {EKS_VERSIONS[version].standard_ends}; extended support costs "
             f"{EXTENDED_PRICE:.2f} USD an hour per cluster instead of {STANDARD_PRICE:.2f}, and the upgrade policy of "
-            f"Trainyard's clusters, STANDARD, excludes it; {remedy}"
+            f"Trainyard's clusters, STANDARD, excludes it; {remedy}",
         )
-    when = "no longer" if minor_of(version) < min(map(minor_of, EKS_VERSIONS)) else "not yet"
-    return f"is {when} offered; {remedy}"
+    if minor_of(version) < min(map(minor_of, EKS_VERSIONS)):
+        return "no_longer_offered", f"is no longer offered; {remedy}"
+    return "not_yet_offered", f"is not yet offered; {remedy}"

@@ -415,14 +415,17 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     support none. Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
     if gpu is not None and gpu not in GPUS:
-        raise HardwareError("accelerator", what_is_one(gpu))
+        raise HardwareError("accelerator_unknown", "accelerator", what_is_one(gpu))
     if machine.gpu is not None:
         if gpu not in (None, machine.gpu):
             raise HardwareError(
-                "machine_type", f"{machine.name} has {machine.gpu}; write that or remove the accelerator"
+                "gpu_of_machine",
+                "machine_type",
+                f"{machine.name} has {machine.gpu}; write that or remove the accelerator",
             )
         if count not in (None, machine.gpus):
             raise HardwareError(
+                "gpu_count_of_machine",
                 "accelerators_per_node",
                 f"{machine.name} has exactly {machine.gpus} GPUs; write {machine.gpus} or remove it",
             )
@@ -433,19 +436,26 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     if attachment is None:
         carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"
         raise HardwareError(
-            "machine_type", f"{machine.name} does not support {gpu}, which is available with {carriers}"
+            "gpu_of_other_machines",
+            "machine_type",
+            f"{machine.name} does not support {gpu}, which is available with {carriers}",
         )
     if machine.family != "n1":
         raise HardwareError(
-            "machine_type", f"{machine.name} does not support GPUs; {gpu} needs the N1 family, such as n1-standard-8"
+            "machine_without_gpus",
+            "machine_type",
+            f"{machine.name} does not support GPUs; {gpu} needs the N1 family, such as n1-standard-8",
         )
     number = 1 if count is None else count
     if number not in attachment.largest_machine:
         allowed = ", ".join(map(str, attachment.counts))
-        raise HardwareError("accelerators_per_node", f"{number} x {gpu} cannot be attached; write one of {allowed}")
+        raise HardwareError(
+            "gpu_count", "accelerators_per_node", f"{number} x {gpu} cannot be attached; write one of {allowed}"
+        )
     vcpus, memory = attachment.largest_machine[number]
     if machine.vcpus > vcpus or machine.memory_gib > memory:
         raise HardwareError(
+            "machine_too_large",
             "machine_type",
             f"{machine.name} is too large for {number} x {gpu}: at most {vcpus} vCPUs and {memory:g} GiB; "
             "take a smaller machine type or more GPUs",

@@ -20,10 +20,11 @@ BootDisks = Literal["any", "no-hyperdisk", "ssd", "hyperdisk"]
 
 
 class HardwareError(ValueError):
-    """Invalid hardware or combination of hardware. `key` is the setting to change."""
+    """Invalid hardware or combination of hardware. `key` is the setting to change; `code` identifies the rule."""
 
-    def __init__(self, key: HardwareKey, message: str) -> None:
+    def __init__(self, code: str, key: HardwareKey, message: str) -> None:
         super().__init__(message)
+        self.code = code
         self.key: HardwareKey = key
 
 
@@ -81,7 +82,9 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
         return table[name]
     near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
     remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
-    raise HardwareError("machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}")
+    raise HardwareError(
+        "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
+    )
 
 
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:

@@ -228,14 +228,14 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     if topology is None:
         if chips is None:
             message = f"{accelerator} is a generation: add a topology; write for example {_examples(row)}"
-            raise HardwareError("accelerator", message)
+            raise HardwareError("topology_missing", "accelerator", message)
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
-        raise HardwareError("topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
+        raise HardwareError("topology_impossible", "topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
     if chips not in (None, math.prod(axes)):
         message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; write one of the two only"
-        raise HardwareError("topology", message)
+        raise HardwareError("topology_of_other_chips", "topology", message)
     return _slice(row, axes)
 
 
@@ -247,7 +247,9 @@ def is_tpu(accelerator: str) -> bool:
 def parse_topology(topology: str) -> tuple[int, ...]:
     """Return the chips along each axis. Raises HardwareError for an invalid topology."""
     if not _TOPOLOGY.fullmatch(topology):
-        raise HardwareError("topology", "must be chips along two or three axes; write for example 4x4 or 2x2x4")
+        raise HardwareError(
+            "topology_malformed", "topology", "must be chips along two or three axes; write for example 4x4 or 2x2x4"
+        )
     return tuple(map(int, topology.split("x")))
 
 
@@ -262,10 +264,12 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
             if rest:
                 cores = row.cores_in_type
                 remedy = f"{cores} TensorCores a chip; write a multiple of {cores}"
-                raise HardwareError("accelerator", f"{accelerator} is not a whole number of chips: {remedy}")
+                raise HardwareError(
+                    "tpu_partial_chip", "accelerator", f"{accelerator} is not a whole number of chips: {remedy}"
+                )
             return row, chips
     known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    raise HardwareError("accelerator", f"{accelerator} is not a TPU; write one of {known}")
+    raise HardwareError("tpu_unknown", "accelerator", f"{accelerator} is not a TPU; write one of {known}")
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
@@ -298,7 +302,7 @@ def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int
     shapes = list(_shapes(row, chips))
     if not shapes:
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
-        raise HardwareError("accelerator", message)
+        raise HardwareError("tpu_slice_impossible", "accelerator", message)
     return min(shapes, key=lambda axes: (max(axes), axes))
 
 

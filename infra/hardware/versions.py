@@ -39,8 +39,8 @@ def minor_of(version: str) -> int:
     return int(version.split(".")[1])
 
 
-def unoffered(version: str, channel: str, today: date) -> str | None:
-    """Return an error if a release channel does not offer a version for new clusters, else None."""
+def unoffered(version: str, channel: str, today: date) -> tuple[str, str] | None:
+    """Return code and message if a release channel does not offer a version for new clusters, else None."""
     oldest, newest = GKE_MINORS[channel]
     minor = minor_of(version)
     offered = [each for each in range(oldest, newest + 1) if channel == EXTENDED or is_in_standard_support(each, today)]
@@ -51,11 +51,14 @@ def unoffered(version: str, channel: str, today: date) -> str | None:
     remedy = f"write {one}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
     if oldest <= minor <= newest:
         return (
+            "standard_support_ended",
             f"left standard support on {GKE_STANDARD_ENDS[minor]} by GKE's estimate, and GKE then upgrades the "
-            f"cluster; {remedy}, or release_channel: EXTENDED, which costs an additional fee per cluster and hour"
+            f"cluster; {remedy}, or release_channel: EXTENDED, which costs an additional fee per cluster and hour",
         )
-    when = "no longer" if minor < oldest else "not yet"
-    return f"is {when} offered; {remedy}, or another release_channel than {channel}"
+    remedy += f", or another release_channel than {channel}"
+    if minor < oldest:
+        return "no_longer_offered", f"is no longer offered; {remedy}"
+    return "not_yet_offered", f"is not yet offered; {remedy}"
 
 
 def is_in_standard_support(minor: int, today: date) -> bool:

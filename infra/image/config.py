@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
+from settings.problem import Invalid
 from settings.types import ONE_OR_MANY, Image, Section
 
 ImagePlatform = Literal["linux/amd64", "linux/arm64"]
@@ -16,25 +17,27 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise ValueError("must be an image name without registry and tag; write for example 'sh22-dist-gpu'")
+        raise Invalid("image_name", "must be an image name without registry and tag; write for example 'sh22-dist-gpu'")
     return value
 
 
 def _branch(value: str) -> str:
     if not _TAG.fullmatch(value):
-        raise ValueError("must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'")
+        raise Invalid(
+            "git_branch", "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'"
+        )
     return value
 
 
 def _prebuilt(value: str) -> str:
     if "@sha256:" not in value:
-        raise ValueError("must have a digest; write for example 'example.com/team/trainer@sha256:...'")
+        raise Invalid("image_digest", "must have a digest; write for example 'example.com/team/trainer@sha256:...'")
     return value
 
 
 def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
     if not value or len(set(value)) != len(value):
-        raise ValueError("must be one or more different architectures; write for example 'linux/amd64'")
+        raise Invalid("image_platforms", "must be one or more different architectures; write for example 'linux/amd64'")
     return value
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from infra.local.settings import LONGEST_NAME
 from infra.naming import check_label
-from settings.types import NamespaceName, Section
+from settings.types import NamespaceName, Section, coded
 
-
-def _cluster_name(value: str) -> str:
-    return check_label(value, LONGEST_NAME)
+_cluster_name = coded("cluster_name", partial(check_label, limit=LONGEST_NAME))
 
 
 class LocalConfig(Section):

@@ -58,8 +58,8 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
         excused = (rule.name, args.name) in settings.exceptions
         if not rule.applies(args.resource_type) or excused:
             return
-        if message := rule.check(plain(args.props)):
-            report(f"{message}; {rule.link}")
+        if problem := rule.problem(args.name, plain(args.props)):
+            report(f"{problem.message}; {rule.link}")
 
     return validate
 

@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from settings.problem import Problem
 from simulation.cloud import fact_check, schema
 from simulation.cloud.fact_diff import input_changes
 from simulation.cloud.fact_table import fact_table
 from simulation.cloud.fact_values import parts
-from simulation.cloud.findings import Finding
 from simulation.cloud.kind import Kind
 from simulation.cloud.kinds import has_rules, kind_of
 from simulation.cloud.state import Properties
@@ -65,7 +65,7 @@ def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
     return prefix[: kind.autoname.limit - len(suffix)] + suffix
 
 
-def findings(token: str, inputs: Properties) -> list[Finding]:
+def findings(token: str, inputs: Properties) -> list[Problem]:
     """Return the inputs that are invalid in any state of the cloud. Raises schema.NoSuchType."""
     table = fact_table(token)
     found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)

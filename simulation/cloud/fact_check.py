@@ -7,24 +7,25 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from settings.problem import Problem
 from simulation.cloud.fact_checks import failure, is_known
 from simulation.cloud.fact_rules import broken_rules, is_set
 from simulation.cloud.fact_table import FactTable
 from simulation.cloud.fact_values import DESCRIPTIONS, converted, parts
-from simulation.cloud.findings import Finding
+from simulation.cloud.findings import finding
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 
 Fact = Mapping[str, Any]
-Problem = tuple[str, str, str]
+Fault = tuple[str, str, str]
 """Path of the input, error, and the line of the provider's source with this check."""
-RULE = "provider-schema"
 
 
-def findings(table: FactTable, inputs: Properties) -> list[Finding]:
+def findings(table: FactTable, inputs: Properties) -> list[Problem]:
     """Return the inputs that the provider's schema and rules reject."""
     found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
-    return [Finding(property=where, reason=why, rule=RULE, source=table.source(line)) for where, why, line in found]
+    code = f"rehearsal.{table.type.partition(':')[0]}.provider_schema"
+    return [finding(code, where, why, table.source(line)) for where, why, line in found]
 
 
 def unchecked(table: FactTable, inputs: Properties) -> list[str]:
@@ -33,7 +34,7 @@ def unchecked(table: FactTable, inputs: Properties) -> list[str]:
     return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
 
 
-def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Problem]:
+def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Fault]:
     """Check the inputs of a block; `prefix` is the block's path in the table, and `where` its path in the inputs."""
     names = table.children.get(prefix, ())
     for key, value in values.items():
@@ -52,7 +53,7 @@ def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Ite
             yield where + key, "is missing: the provider requires it", table.inputs[name]["line"]
 
 
-def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Problem]:
+def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Fault]:
     fact = table.inputs[path]
     if isinstance(value, Unknown):
         return
@@ -77,14 +78,14 @@ def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Prob
         yield from _scalar(fact, element, where, value)
 
 
-def _one_block(table: FactTable, path: str, where: str, value: Any) -> Iterator[Problem]:
+def _one_block(table: FactTable, path: str, where: str, value: Any) -> Iterator[Fault]:
     if isinstance(value, dict):
         yield from _block(table, value, f"{path}.", f"{where}.")
     else:
         yield where, f"must be an object, not {value!r}", table.inputs[path]["line"]
 
 
-def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[Problem]:
+def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[Fault]:
     if not isinstance(value, dict):
         yield where, f"must be a mapping, not {value!r}", fact["line"]
         return
@@ -95,13 +96,13 @@ def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[Problem]:
             yield from _scalar({"line": fact["line"]}, element, f"{where}.{key}", each)
 
 
-def _count(fact: Fact, where: str, count: int) -> Iterator[Problem]:
+def _count(fact: Fact, where: str, count: int) -> Iterator[Fault]:
     least, most = fact.get("min_items", 0), fact.get("max_items", count)
     if not least <= count <= most:
         yield where, f"must have {least} to {most} elements, not {count}", fact["line"]
 
 
-def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[Problem]:
+def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[Fault]:
     try:
         given = converted(kind, value)
     except ValueError:

@@ -9,12 +9,12 @@ from simulation.cloud.fact_table import FactTable
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 
-Problem = tuple[str, str, str]
+Fault = tuple[str, str, str]
 PATHS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
 """Keys of facts that list other inputs."""
 
 
-def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Problem]:
+def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
     """Yield the problems that break a rule of the schema or a rule read by hand."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
@@ -23,7 +23,7 @@ def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Problem]:
             yield from ((where, why, rule["line"]) for where, why in check(rule, inputs))
 
 
-def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Problem]:
+def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
     done = set[tuple[str, ...]]()
     for path, fact in table.inputs.items():
         if not any(key in fact for key in PATHS) or not _has_parent(inputs, path):
@@ -37,13 +37,13 @@ def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Problem]:
                 yield from ((where, why, fact["line"]) for where, why in _one_of(key, paths, inputs))
 
 
-def _conflicts(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Problem]:
+def _conflicts(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Fault]:
     for other in fact.get("conflicts", ()):
         if path != other and is_set(inputs, path) and is_set(inputs, other):
             yield path, f"cannot be set together with {other}", fact["line"]
 
 
-def _needs(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Problem]:
+def _needs(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Fault]:
     for other in fact.get("required_with", ()):
         if is_set(inputs, path) and not is_set(inputs, other):
             yield path, f"needs {other}", fact["line"]

@@ -6,48 +6,44 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from settings.problem import Problem, path_of
 from simulation.cloud.state import CloudState, Properties
 
 Found = Iterator[tuple[str, str]]
 """Pairs of a property and the error in its value."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """An input that the cloud would reject."""
-
-    property: str
-    """Path of the input, in the provider's names."""
-    reason: str
-    rule: str
-    """Name of the rule."""
-    source: str
-    """Address of the rule's documentation."""
-
-    def __str__(self) -> str:
-        return f"{self.reason} [rule {self.rule}, {self.source}]"
+def finding(code: str, where: str, why: str, source: str) -> Problem:
+    """Return the problem of an input that the cloud would reject. The message names the rule and its documentation."""
+    rule = code.rpartition(".")[2].replace("_", "-")
+    return Problem(code, path_of(where), f"{why} [rule {rule}, {source}]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """A check of a resource's inputs, optionally against the resources that already exist."""
 
-    name: str
     source: str
+    """Address of the rule's documentation."""
     check: Callable[..., Found]
     looks_at_cloud: bool
 
-    def findings(self, inputs: Properties, state: CloudState | None = None) -> list[Finding]:
+    @property
+    def code(self) -> str:
+        """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.tpu_topology`."""
+        return f"rehearsal.{self.check.__module__.split('.')[-2]}.{self.check.__name__}"
+
+    def findings(self, inputs: Properties, state: CloudState | None = None) -> list[Problem]:
         """Return the inputs that break this rule."""
         found = self.check(inputs, state) if self.looks_at_cloud else self.check(inputs)
-        return [Finding(property=where, reason=why, rule=self.name, source=self.source) for where, why in found]
+        return [finding(self.code, where, why, self.source) for where, why in found]
 
 
 def rule(source: str) -> Callable[[Callable[[Properties], Found]], Rule]:
     """Make a rule from a function of the inputs. The function does not see unknown values."""
 
     def decorate(check: Callable[[Properties], Found]) -> Rule:
-        return Rule(name=_name(check), source=source, check=check, looks_at_cloud=False)
+        return Rule(source=source, check=check, looks_at_cloud=False)
 
     return decorate
 
@@ -56,13 +52,9 @@ def admission(source: str) -> Callable[[Callable[[Properties, CloudState], Found
     """Make a rule from a function of the inputs and the state. Create and update apply it."""
 
     def decorate(check: Callable[[Properties, CloudState], Found]) -> Rule:
-        return Rule(name=_name(check), source=source, check=check, looks_at_cloud=True)
+        return Rule(source=source, check=check, looks_at_cloud=True)
 
     return decorate
-
-
-def _name(check: Callable[..., Found]) -> str:
-    return check.__name__.replace("_", "-")
 
 
 def at(inputs: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from settings.problem import dotted
 from simulation.cloud import faults
 from simulation.cloud.checking import counted_outputs, new_outputs
 from simulation.cloud.kind import Kind, Reference, filled, number, references_of
@@ -206,7 +207,7 @@ def _targets(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
 
 def _broken_rules(state: CloudState, kind: Kind, inputs: Properties) -> str:
     found = [each for rule in kind.rules if rule.looks_at_cloud for each in rule.findings(inputs, state)]
-    return "; ".join(f"{each.property}: {each}" for each in found)
+    return "; ".join(f"{dotted(each.path)}: {each.message}" for each in found)
 
 
 def _over_quota(state: CloudState, kind: Kind, inputs: Properties) -> str:

@@ -14,6 +14,7 @@ from google.protobuf import any_pb2, empty_pb2
 from google.rpc import status_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from settings.problem import dotted
 from simulation.cloud import checking, functions
 from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
 from simulation.cloud.schema import NoSuchType
@@ -88,7 +89,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             found = checking.findings(token, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),
-            failures=[provider_pb2.CheckFailure(property=each.property, reason=str(each)) for each in found],
+            failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
         )
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:

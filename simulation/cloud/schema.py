@@ -13,12 +13,12 @@ from typing import Any, Union, get_args, get_origin
 
 from pulumi import _types
 
-from simulation.cloud.findings import Finding
+from settings.problem import Problem
+from simulation.cloud.findings import finding
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 
 SOURCE = "https://www.pulumi.com/registry/packages"
-RULE = "provider-schema"
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -56,11 +56,12 @@ def arguments_class(token: str) -> type:
     return found
 
 
-def findings(token: str, inputs: Properties) -> list[Finding]:
+def findings(token: str, inputs: Properties) -> list[Problem]:
     """Return the inputs that the SDK's classes do not allow. Raises NoSuchType."""
     found = _object(arguments_class(token), inputs, "")
-    source = f"{SOURCE}/{token.partition(':')[0]}"
-    return [Finding(property=where, reason=why, rule=RULE, source=source) for where, why in found]
+    package = token.partition(":")[0]
+    code = f"rehearsal.{package.replace('-', '_')}.provider_schema"
+    return [finding(code, where, why, f"{SOURCE}/{package}") for where, why in found]
 
 
 @cache

@@ -127,6 +127,9 @@ def test_json_has_the_same_verdict() -> None:
     assert found["passes"] is False
     assert found["source"] == "recording"
     assert found["price"]["unpriced"] == []
+    assert ("policy.deletion_protection", "deletionProtection") in [
+        (each["code"], each["path"]) for each in found["policy"]
+    ]
 
 
 def test_the_engine_is_named_where_it_spoke() -> None:

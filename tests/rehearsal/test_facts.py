@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from commands.environment import PROJECT
+from settings.problem import dotted
 from simulation.cloud import checking, fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
 from simulation.cloud.state import Properties
@@ -54,7 +55,7 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
             continue
         urn = f"urn:pulumi:test::trainyard::{each.type}::{each.name}"
         inputs = checking.completed(each.type, urn, b"", {}, each.inputs, PLACES)
-        refused |= {f"{each.type} {found.property} {found}" for found in fact_check.findings(table, inputs)}
+        refused |= {f"{each.type} {found}" for found in fact_check.findings(table, inputs)}
     assert refused == set()
 
 
@@ -63,7 +64,7 @@ def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None
-    return {each.property: str(each) for each in fact_check.findings(table, inputs)}
+    return {dotted(each.path): each.message for each in fact_check.findings(table, inputs)}
 
 
 @pytest.mark.parametrize(("type_", "change", "where"), GKE_RULES)
@@ -81,7 +82,7 @@ def test_check_takes_numbers_and_truth_values_in_text() -> None:
 
 def test_check_refuses_an_empty_location() -> None:
     found = checking.findings(CLUSTER, {**GOOD[CLUSTER], "location": ""})
-    assert [each.property for each in found if each.rule == "location"] == ["location"]
+    assert ("rehearsal.gcp.location", ("location",)) in [(each.code, each.path) for each in found]
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
@@ -105,7 +106,7 @@ def test_check_refuses_what_awss_provider_refuses(type_: str, change: dict[str, 
     table = fact_table(type_)
     assert table is not None
     assert fact_check.findings(table, AWS_BASE[type_]) == []
-    found = {each.property: str(each) for each in fact_check.findings(table, {**AWS_BASE[type_], **change})}
+    found = {dotted(each.path): each.message for each in fact_check.findings(table, {**AWS_BASE[type_], **change})}
     assert "https://github.com/hashicorp/terraform-provider-aws/blob/" in found[where]
 
 

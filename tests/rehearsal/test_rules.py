@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from settings.problem import dotted
 from simulation.cloud import checking
 from simulation.cloud.findings import Rule
 from simulation.cloud.kinds import KINDS
@@ -23,6 +24,10 @@ def changed(type_: str, change: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in {**copy.deepcopy(GOOD[type_]), **change}.items() if value is not None}
 
 
+def code_of(rule: str, type_: str) -> str:
+    return f"rehearsal.{type_.partition(':')[0]}.{rule}"
+
+
 def rules_in(kinds: Any) -> list[Rule]:
     return [rule for kind in kinds.values() for rule in kind.rules]
 
@@ -36,19 +41,24 @@ def test_a_good_slice_breaks_no_rule() -> None:
     assert [str(each) for each in checking.findings(POOL, TPU_POOL)] == []
 
 
-@pytest.mark.parametrize(("rule", "type_", "change"), BROKEN)
-def test_each_rule_is_broken_by_its_change(rule: str, type_: str, change: dict[str, Any]) -> None:
+def test_codes_of_rules_are_unique() -> None:
+    rules = {id(rule): rule for rule in rules_in(KINDS)}.values()
+    assert len({rule.code for rule in rules}) == len(rules)
+    assert all(rule.source.startswith("https://") for rule in rules)
+
+
+@pytest.mark.parametrize(("rule", "path", "type_", "change"), BROKEN)
+def test_each_rule_is_broken_by_its_change(rule: str, path: str, type_: str, change: dict[str, Any]) -> None:
     inputs = changed(type_, change)
     of_cloud = [found for each in KINDS[type_].rules if not each.looks_at_cloud for found in each.findings(inputs)]
-    found = {each.rule: each for each in [*checking.findings(type_, inputs), *of_cloud]}
-    assert found[rule].source.startswith("https://")
+    assert (code_of(rule, type_), path) in [(each.code, dotted(each.path)) for each in of_cloud]
     # The provider's schema refuses some of them before the cloud sees them.
     assert checking.findings(type_, inputs)
 
 
 def test_every_rule_over_inputs_has_a_test_that_breaks_it() -> None:
-    rules = {rule.name for rule in rules_in(KINDS) if not rule.looks_at_cloud}
-    assert rules - {name for name, _, _ in BROKEN} == set()
+    rules = {rule.code for rule in rules_in(KINDS) if not rule.looks_at_cloud}
+    assert rules - {code_of(rule, type_) for rule, _, type_, _ in BROKEN} == set()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_every_rule_over_inputs_has_a_test_that_breaks_it() -> None:
 )
 def test_inputs_outside_the_schema_are_refused(type_: str, inputs: dict[str, Any], words: str) -> None:
     found = checking.findings(type_, inputs)
-    assert any(words in each.reason and each.rule == "provider-schema" for each in found), list(map(str, found))
+    assert any(words in each.message and each.code.endswith(".provider_schema") for each in found), found
 
 
 def record(type_: str, id_: str, **inputs: Any) -> Record:
@@ -76,27 +86,31 @@ def record(type_: str, id_: str, **inputs: Any) -> Record:
 
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
-ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
+ADMISSIONS: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     (
-        "ranges-of-network",
+        "ranges_of_network",
+        "ipCidrRange",
         "gcp:compute/subnetwork:Subnetwork",
         {**SUBNET, "name": "more"},
         [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
     ),
     (
-        "secondary-ranges-exist",
+        "secondary_ranges_exist",
+        "ipAllocationPolicy.clusterSecondaryRangeName",
         "gcp:container/cluster:Cluster",
         {**CLUSTER, "ipAllocationPolicy": {"clusterSecondaryRangeName": "pots"}},
         [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
     ),
     (
-        "control-plane-apart",
+        "control_plane_apart",
+        "privateClusterConfig.masterIpv4CidrBlock",
         "gcp:container/cluster:Cluster",
         {**CLUSTER, "privateClusterConfig": {"masterIpv4CidrBlock": "10.64.0.0/28"}},
         [record("gcp:compute/subnetwork:Subnetwork", "nodes", **SUBNET)],
     ),
     (
-        "pod-range-is-large-enough",
+        "pod_range_is_large_enough",
+        "maxPodsPerNode",
         POOL,
         {**T4_POOL, "nodeCount": 257},
         [
@@ -105,31 +119,36 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         ],
     ),
     (
-        "workload-pool-exists",
+        "workload_pool_exists",
+        "member",
         "gcp:serviceaccount/iAMMember:IAMMember",
         GOOD["gcp:serviceaccount/iAMMember:IAMMember"],
         [],
     ),
     (
-        "member-exists",
+        "member_exists",
+        "member",
         "gcp:projects/iAMMember:IAMMember",
         {"project": "p-1", "role": "r", "member": "serviceAccount:a@p-1.iam.gserviceaccount.com"},
         [],
     ),
     (
-        "subnet-in-vpc",
+        "subnet_in_vpc",
+        "cidrBlock",
         "aws:ec2/subnet:Subnet",
         {"vpcId": "vpc-1", "cidrBlock": "10.9.0.0/20"},
         [record("aws:ec2/vpc:Vpc", "vpc-1", cidrBlock="10.0.0.0/16")],
     ),
     (
-        "subnets-in-two-zones",
+        "subnets_in_two_zones",
+        "vpcConfig.subnetIds",
         "aws:eks/cluster:Cluster",
         GOOD["aws:eks/cluster:Cluster"],
         [record("aws:ec2/subnet:Subnet", "subnet-1", availabilityZone="us-west-2a")],
     ),
     (
-        "cluster-role",
+        "cluster_role",
+        "roleArn",
         "aws:eks/cluster:Cluster",
         GOOD["aws:eks/cluster:Cluster"],
         [
@@ -142,25 +161,29 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         ],
     ),
     (
-        "fabric-on-type-and-zone",
+        "fabric_on_type_and_zone",
+        "launchTemplate",
         NODES,
         GROUP,
         [record(TEMPLATE, "lt-1", networkInterfaces=[{"interfaceType": "efa"}, {"interfaceType": "efa-only"}])],
     ),
     (
-        "version-goes-up-by-one",
+        "version_goes_up_by_one",
+        "version",
         EKS,
         {**GOOD[EKS], "version": "1.35"},
         [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.33"})],
     ),
     (
-        "version-goes-up-by-one",
+        "version_goes_up_by_one",
+        "version",
         EKS,
         {**GOOD[EKS], "version": "1.33"},
         [record(EKS, "train", **{**GOOD[EKS], "name": "train", "version": "1.34"})],
     ),
     (
-        "version-goes-up-by-one",
+        "version_goes_up_by_one",
+        "version",
         EKS,
         {**GOOD[EKS], "version": "1.35"},
         [
@@ -169,7 +192,8 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         ],
     ),
     (
-        "zones-stay",
+        "zones_stay",
+        "vpcConfig.subnetIds",
         EKS,
         {**GOOD[EKS], "vpcConfig": {"subnetIds": ["subnet-2"]}},
         [
@@ -179,21 +203,30 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
         ],
     ),
     (
-        "group-not-above-cluster",
+        "group_not_above_cluster",
+        "version",
         NODES,
         {**GROUP, "version": "1.35"},
         [record(EKS, GROUP["clusterName"], name=GROUP["clusterName"], version="1.34")],
     ),
     (
-        "block-is-in-the-template",
+        "block_is_in_the_template",
+        "launchTemplate",
         NODES,
         {**GROUP, "capacityType": "CAPACITY_BLOCK", "launchTemplate": {"id": "lt-1", "version": "1"}},
         [record(TEMPLATE, "lt-1")],
     ),
-    ("node-role", NODES, GROUP, [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)]),
-    ("addon-has-nodes", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
     (
-        "pod-role",
+        "node_role",
+        "nodeRoleArn",
+        NODES,
+        GROUP,
+        [record("aws:iam/role:Role", "nodes", assumeRolePolicy=POLICY)],
+    ),
+    ("addon_has_nodes", "addonName", "aws:eks/addon:Addon", GOOD["aws:eks/addon:Addon"], []),
+    (
+        "pod_role",
+        "roleArn",
         "aws:eks/podIdentityAssociation:PodIdentityAssociation",
         GOOD["aws:eks/podIdentityAssociation:PodIdentityAssociation"],
         [
@@ -208,14 +241,15 @@ ADMISSIONS: list[tuple[str, str, dict[str, Any], list[Record]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "type_", "inputs", "existing"), ADMISSIONS)
+@pytest.mark.parametrize(("name", "path", "type_", "inputs", "existing"), ADMISSIONS)
 def test_each_rule_over_the_cloud_is_broken(
-    name: str, type_: str, inputs: dict[str, Any], existing: list[Record]
+    name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]
 ) -> None:
     state = CloudState(resources={each.id: each for each in existing})
-    [rule] = [each for each in KINDS[type_].rules if each.name == name]
-    assert rule.findings(inputs, state)
+    [rule] = [each for each in KINDS[type_].rules if each.code == code_of(name, type_)]
+    assert path in [dotted(each.path) for each in rule.findings(inputs, state)]
 
 
 def test_every_rule_over_the_cloud_has_a_test_that_breaks_it() -> None:
-    assert {rule.name for rule in rules_in(KINDS) if rule.looks_at_cloud} - {name for name, *_ in ADMISSIONS} == set()
+    rules = {rule.code for rule in rules_in(KINDS) if rule.looks_at_cloud}
+    assert rules - {code_of(rule, type_) for rule, _, type_, *_ in ADMISSIONS} == set()

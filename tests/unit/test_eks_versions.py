@@ -20,12 +20,18 @@ TODAY = datetime.now(tz=UTC).date()
 def test_unsupported_version_is_accepted_until_its_last_day_of_standard_support(version: str) -> None:
     last = EKS_VERSIONS[version].standard_ends
     assert unsupported(version, last) is None
-    assert str(last) in (unsupported(version, last + timedelta(days=1)) or "")
+    assert str(last) in (unsupported(version, last + timedelta(days=1)) or ("", ""))[1]
 
 
 def test_unsupported_version_outside_the_table_names_those_of_the_day() -> None:
-    assert unsupported("1.20", date(2026, 12, 3)) == "is no longer offered; write one of 1.35, 1.36, in quotes"
-    assert unsupported("1.99", date(2026, 12, 3)) == "is not yet offered; write one of 1.35, 1.36, in quotes"
+    assert unsupported("1.20", date(2026, 12, 3)) == (
+        "no_longer_offered",
+        "is no longer offered; write one of 1.35, 1.36, in quotes",
+    )
+    assert unsupported("1.99", date(2026, 12, 3)) == (
+        "not_yet_offered",
+        "is not yet offered; write one of 1.35, 1.36, in quotes",
+    )
 
 
 def test_support_of_each_version_ends_later_than_that_of_the_one_before() -> None:

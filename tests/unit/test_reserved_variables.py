@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stack.config import parse
+from tests.problems import refused
 from tests.unit.refused import cloud, job, refusals
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
@@ -35,23 +36,21 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py"}
 )
 def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any], who: str) -> None:
     (spec,) = values["jobs"]
-    (line,) = refusals({**values, "jobs": [{**spec, key: {name: "canary"}}]})
-    shown = ' = "canary"' if key == "environment" else ""
-    assert line == f"trainyard:jobs[0].{key}.{name}{shown}: is set by {who}, by what the job's hosts are; remove it"
+    wrong = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
+    assert refused(wrong) == [("job.environment.taken", f"jobs.0.{key}.{name}")]
+    assert f"is set by {who}, " in refusals(wrong)[0]
 
 
 @pytest.mark.parametrize("name", ["HOME", "PATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"])
 def test_what_pods_have_already_is_no_secret(name: str) -> None:
-    (line,) = refusals(job(secrets={name: "wandb"}))
-    assert line.startswith(f"trainyard:jobs[0].secrets.{name}: is set in every pod already")
-    assert "write it in `environment`" in line
+    assert refused(job(secrets={name: "wandb"})) == [("job.secrets.set_in_pods", f"jobs.0.secrets.{name}")]
     (mine,) = parse(job(environment={name: "1"})).jobs
     assert mine.environment == {name: "1"}
 
 
 def test_xla_of_an_image_without_it() -> None:
-    (line,) = refusals(job(secrets={"PJRT_DEVICE": "wandb"}))
-    assert line.startswith("trainyard:jobs[0].secrets.PJRT_DEVICE: is of PyTorch/XLA")
+    problem = ("job.environment.pjrt_device", "jobs.0.secrets.PJRT_DEVICE")
+    assert refused(job(secrets={"PJRT_DEVICE": "wandb"})) == [problem]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
 from stack.config import StackConfig, parse
 from stack.validation import contradictions
+from tests.problems import refused
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
 from workloads.validation.image_files import PROJECT, data_folders, python_files
 from workloads.validation.images import CONTENTS
@@ -36,7 +37,7 @@ def imagenet(**flags: Any) -> dict[str, Any]:
     return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
-IMAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "MPI without an image": (
         job(**MPI),
         (
@@ -44,118 +45,97 @@ IMAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
             "write `image: horovod`",
         ),
     ),
-    "MPI without an image in a cloud": (
-        on(GKE, **MPI),
-        ("jobs[0].image: is missing", "build images/horovod/Dockerfile, push it, write its reference"),
-    ),
     "MPI on GPUs without an image": (
         cloud(**MPI, **GPU),
         ("jobs[0].image: is missing", "the reference of an image that has OpenMPI, sshd and ssh and Python"),
     ),
-    "a recipe under MPI": (
-        job(kind="mpi-job"),
-        ("jobs[0].image: is missing", "write `kind: indexed-job`, or `image: horovod` and a `script:`"),
-    ),
-    "a recipe under MPI in a cloud": (
-        cloud(kind="mpi-job"),
-        ("jobs[0].image: is missing", "reference of an image that has OpenMPI, sshd and ssh and the trainer"),
-    ),
-    "MXNet without an image": (job(**MXNET), ("jobs[0].image: is missing", "lacks MXNet", "`image: horovod`")),
-    "MPI with the stores' image": (
-        job(**MPI, image="stores"),
-        ('jobs[0].image = "stores": lacks OpenMPI', "mpi-job needs; write `image: horovod`"),
-    ),
-    "MXNet with the stores' image": (job(**MXNET, image="stores"), ("lacks MXNet", "write `image: horovod`")),
-    "MPI with the image of XLA": (job(**MPI, image="xla"), ("lacks OpenMPI", "write `image: horovod`")),
     "a recipe in Horovod's image": (
         job(image="horovod"),
         ('jobs[0].image = "horovod": lacks the trainer, which recipe digits needs; remove it',),
     ),
-    "a recipe in the stores' image": (job(image="stores"), ("lacks the trainer", "remove it")),
-    "a recipe under MPI in Horovod's image": (job(kind="mpi-job", image="horovod"), ("lacks the trainer", "`script:`")),
-    "torchrun in the stores' image": (
-        job(**SCRIPT, image="stores"),
-        ('jobs[0].image = "stores": lacks torch, which a script under torchrun needs; remove it',),
-    ),
-    "torchrun in Horovod's image": (job(**SCRIPT, image="horovod"), ("lacks torch", "remove it")),
-    "a script in the image of etcd": (job(**SCRIPT, image="etcd", torchrun=False), ("lacks Python", "remove it")),
-    "XLA in Horovod's image": (job(**SCRIPT, image="horovod", runtime="xla"), ("lacks PyTorch/XLA", "remove it")),
-    "XLA on a cluster of one's own": (
-        cloud(runtime="xla"),
-        ("jobs[0].image: is missing: the platform's image is the trainer's without XLA", "trainer/Dockerfile.xla"),
-    ),
-    "TPUs of a cluster of one's own": (cloud(accelerator="v4-32"), ("jobs[0].image: is missing", "Dockerfile.xla")),
-    "the image of XLA on a cluster of one's own": (
-        cloud(image="xla"),
-        ('jobs[0].image = "xla": is not built on this platform; build trainer/Dockerfile.xla, push it',),
-    ),
-    "Horovod's image in a cloud": (
-        on(EKS, **MPI, image="horovod"),
-        ('jobs[0].image = "horovod": is not built on this platform; build images/horovod/Dockerfile, push it',),
-    ),
-    "the trainer's image by its name": (job(image="trainer"), ('jobs[0].image = "trainer":', "names none; remove it")),
-    "the trainer's image by its name in a cloud": (on(GKE, image="trainer"), ("names none; remove it",)),
-}
-FOLDERS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a script in the bucket of GKE": (
-        on(GKE, recipe=None, script="/bucket/train.py"),
-        ('jobs[0].script = "/bucket/train.py": no pod has /bucket here', "write a path in the image, or ./ and one"),
-    ),
-    "a script in a bucket of a URL": (on(URL, recipe=None, script="/bucket/train.py"), ("jobs[0].script", "no pod")),
     "images in the bucket of EKS": (
         on(EKS, recipe="imagenet", flags={"fake_data": False, "data_dir": "/bucket/tiny"}),
         ('jobs[0].flags.data_dir = "/bucket/tiny":', "write its URL, s3://NAME/tiny", "output bucket_url"),
     ),
-    "digits in the bucket": (on(GKE, flags={"data_dir": "/bucket"}), ("the digits are in the image; remove it",)),
-    "a cache in the bucket": (
-        on(GKE, recipe="imagenet", flags={"fake_data": False, "data_dir": "gs://a/b", "cache-dir": "/bucket/cache"}),
-        ("jobs[0].flags.cache-dir", "write a folder of the host, such as /dev/shm"),
-    ),
-    "checkpoints in the folder": (on(GKE, flags={"bucket": "file:///bucket/a"}), ("write its URL, gs://NAME/a",)),
-    "an argument": (on(GKE, **LINKS, args=["--data=/bucket/a"]), ("jobs[0].args[0]", "gs://NAME/a")),
-    "a variable": (on(URL, environment={"DATA": "/bucket/a"}), ("jobs[0].environment.DATA", "s3://NAME/a")),
-}
-FILES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a script of nobody's image": (
-        job(**SCRIPT),
-        (
-            'jobs[0].script = "/opt/train.py": is not a file of the trainer\'s image; write ./ and its path',
-            "or `image:`",
-        ),
-    ),
-    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("jobs[0].script", "is not a file of the trainer's")),
-    "a script next to nothing": (job(recipe=None, script="train.py"), ('jobs[0].script = "train.py": is not a file',)),
     "a script misspelt": (
         job(recipe=None, script="/opt/trainyard/trainer/scripts/elastic_light.py"),
         ("jobs[0].script", "write /opt/trainyard/trainer/scripts/elastic_lightning.py"),
     ),
+}
+CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "MPI without an image in a cloud": (on(GKE, **MPI), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "a recipe under MPI": (job(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "a recipe under MPI in a cloud": (cloud(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "MXNet without an image": (job(**MXNET), ("job.image.lacks_mxnet", "jobs.0.image")),
+    "MPI with the stores' image": (job(**MPI, image="stores"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "MXNet with the stores' image": (job(**MXNET, image="stores"), ("job.image.lacks_mxnet", "jobs.0.image")),
+    "MPI with the image of XLA": (job(**MPI, image="xla"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "a recipe in the stores' image": (job(image="stores"), ("job.image.lacks_trainer", "jobs.0.image")),
+    "a recipe under MPI in Horovod's image": (
+        job(kind="mpi-job", image="horovod"),
+        ("job.image.lacks_trainer", "jobs.0.image"),
+    ),
+    "torchrun in the stores' image": (job(**SCRIPT, image="stores"), ("job.image.lacks_torch", "jobs.0.image")),
+    "torchrun in Horovod's image": (job(**SCRIPT, image="horovod"), ("job.image.lacks_torch", "jobs.0.image")),
+    "a script in the image of etcd": (
+        job(**SCRIPT, image="etcd", torchrun=False),
+        ("job.image.lacks_python", "jobs.0.image"),
+    ),
+    "XLA in Horovod's image": (job(**SCRIPT, image="horovod", runtime="xla"), ("job.image.lacks_xla", "jobs.0.image")),
+    "XLA on a cluster of one's own": (cloud(runtime="xla"), ("job.image.not_built", "jobs.0.image")),
+    "TPUs of a cluster of one's own": (cloud(accelerator="v4-32"), ("job.image.not_built", "jobs.0.image")),
+    "the image of XLA on a cluster of one's own": (cloud(image="xla"), ("job.image.not_built", "jobs.0.image")),
+    "Horovod's image in a cloud": (on(EKS, **MPI, image="horovod"), ("job.image.not_built", "jobs.0.image")),
+    "the trainer's image by its name": (job(image="trainer"), ("job.image.is_default", "jobs.0.image")),
+    "the trainer's image by its name in a cloud": (on(GKE, image="trainer"), ("job.image.is_default", "jobs.0.image")),
+    "a script in the bucket of GKE": (
+        on(GKE, recipe=None, script="/bucket/train.py"),
+        ("job.script.in_bucket", "jobs.0.script"),
+    ),
+    "a script in a bucket of a URL": (
+        on(URL, recipe=None, script="/bucket/train.py"),
+        ("job.script.in_bucket", "jobs.0.script"),
+    ),
+    "digits in the bucket": (on(GKE, flags={"data_dir": "/bucket"}), ("job.bucket.no_folder", "jobs.0.flags.data_dir")),
+    "a cache in the bucket": (
+        on(GKE, recipe="imagenet", flags={"fake_data": False, "data_dir": "gs://a/b", "cache-dir": "/bucket/cache"}),
+        ("job.bucket.no_folder", "jobs.0.flags.cache-dir"),
+    ),
+    "checkpoints in the folder": (
+        on(GKE, flags={"bucket": "file:///bucket/a"}),
+        ("job.bucket.no_folder", "jobs.0.flags.bucket"),
+    ),
+    "an argument": (on(GKE, **LINKS, args=["--data=/bucket/a"]), ("job.bucket.no_folder", "jobs.0.args.0")),
+    "a variable": (on(URL, environment={"DATA": "/bucket/a"}), ("job.bucket.no_folder", "jobs.0.environment.DATA")),
+    "a script of nobody's image": (job(**SCRIPT), ("job.script.not_in_image", "jobs.0.script")),
+    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("job.script.not_in_image", "jobs.0.script")),
+    "a script next to nothing": (job(recipe=None, script="train.py"), ("job.script.not_in_image", "jobs.0.script")),
     "a script of Horovod's image misspelt": (
         job(**MPI | OF_HOROVOD | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
-        ("is not a file of image horovod; write /opt/trainyard/recipes/mxnet_horovod.py",),
+        ("job.script.not_in_image", "jobs.0.script"),
     ),
     "a script of the trainer in the stores' image": (
         job(**LINKS, image="stores", torchrun=False),
-        ("is not a file of image stores; write ./ and its path",),
+        ("job.script.not_in_image", "jobs.0.script"),
     ),
     "images of nobody's image": (
         imagenet(data_dir="/data/imagenet"),
-        (
-            'jobs[0].flags.data_dir = "/data/imagenet": is not a folder of the trainer\'s image',
-            "/bucket",
-            "or `image:`",
-        ),
+        ("job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
     ),
     "images of nobody's image in a cloud": (
         on(GKE, **IMAGENET, flags={"fake_data": False, "data-dir": "/data"}),
-        ("jobs[0].flags.data-dir", "write the URL of a folder in a bucket"),
+        ("job.data_dir.not_in_image", "jobs.0.flags.data-dir"),
     ),
     "images that the image of XLA has not": (
         job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
-        ("is not a folder of image xla",),
+        ("job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
     ),
-    "digits elsewhere": (job(flags={"data_dir": "/data/digits"}), ("the digits are in the image; remove it",)),
+    "digits elsewhere": (
+        job(flags={"data_dir": "/data/digits"}),
+        ("job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
+    ),
 }
-CASES = IMAGES | FOLDERS | FILES
+"""Settings with the code and path of what is wrong with them."""
 TAKEN: dict[str, dict[str, Any]] = {
     "MPI in Horovod's image": job(**MPI | OF_HOROVOD),
     "MXNet in Horovod's image": job(**MXNET | OF_HOROVOD),
@@ -196,6 +176,12 @@ TAKEN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
+    values, problem = CODES[name]
+    assert refused(values) == [problem]
 
 
 @pytest.mark.parametrize("name", TAKEN)

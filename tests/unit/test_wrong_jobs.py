@@ -8,99 +8,13 @@ import pytest
 
 from stack.config import parse
 from tests.problems import refused
-from tests.unit.refused import (
-    JOB,
-    PLATFORM,
-    assert_refused_in_one_line,
-    cloud,
-    job,
-)
+from tests.unit.refused import JOB, PLATFORM, assert_refused_in_one_line, cloud, job, refusals
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "unknown accelerator": (cloud(accelerator="v100"), ('accelerator = "v100":', "nvidia-l4", "v4-32")),
-    "TPU in capitals": (cloud(accelerator="V5P-32"), ('accelerator = "V5P-32":', "write v5p-32;", "v6e (v6e-N)")),
-    "TPU by its generation": (cloud(accelerator="v5e-16"), ("jobs[0].accelerator", "write v5litepod-16;")),
-    "GPU without its model's line": (cloud(accelerator="nvidia-v100"), ("accelerator", "write nvidia-tesla-v100;")),
-    "GPU in NVIDIA's own words": (cloud(accelerator="Tesla V100"), ("accelerator", "write nvidia-tesla-v100;")),
-    "GPU of two sizes": (cloud(accelerator="NVIDIA_A100"), ("write nvidia-tesla-a100 or nvidia-a100-80gb;",)),
-    "memory by another name": (
-        job(resources={"mem": "2Gi"}),
-        ("jobs[0].resources.mem", "unknown key; write memory; allowed here: cpu, memory"),
-    ),
-    "GPU without its maker": (cloud(accelerator="L4"), ('accelerator = "L4":', "write nvidia-l4; allowed: a GPU")),
-    "TPU of the far future": (cloud(accelerator="v9-32"), ("accelerator", "write a GPU", "generation v4 (v4-N), v5e")),
     "generation without topology": (cloud(accelerator="v4"), ("jobs[0].topology = null:", "add a topology")),
-    "impossible topology": (
-        cloud(accelerator="v4", topology="3x3x3"),
-        ('jobs[0].topology = "3x3x3":', "v4 has no slice", "2x2x4"),
-    ),
-    "topology of CPUs": (cloud(topology="2x2"), ('jobs[0].topology = "2x2":', "TPUs only")),
-    "topology of GPUs": (cloud(accelerator="nvidia-l4", topology="2x2"), ("jobs[0].topology", "TPUs only")),
-    "slices of GPUs": (
-        cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
-        ("jobs[0].slices = 2:", "are of TPUs, and the job has none", "`slices: 1`"),
-    ),
-    "a TPU of half a chip": (cloud(accelerator="v4-33"), ('jobs[0].accelerator = "v4-33":', "write a multiple of 2")),
-    "half a chip with a topology": (cloud(accelerator="v4-33", topology="2x2x4"), ("jobs[0].accelerator",)),
-    "idle GPUs": (
-        cloud(accelerator="nvidia-l4", accelerators_per_host=4, processes_per_host=1),
-        ("jobs[0].processes_per_host = 1:", "the others stay idle", "write 4, or lower `accelerators_per_host`"),
-    ),
-    "no room for torch": (
-        job(resources={"cpu": 1, "memory": "10Mi"}),
-        ('jobs[0].resources.memory = "10Mi":', "Python and torch alone", "write 200Mi or more"),
-    ),
-    "no room for four torches": (
-        job(resources={"cpu": 1, "memory": "799Mi"}, processes_per_host=4),
-        ("in 4 processes of a recipe; write 800Mi or more",),
-    ),
-    "a folder with a line": (job(flags={"job": "a b\n"}), ("jobs[0].flags.job", "must be one folder name")),
-    "a batch beyond all bounds": (
-        job(flags={"batch_size": 99999999999999999999}),
-        ("jobs[0].flags.batch_size", "from 1 to 1000000000"),
-    ),
-    "a class in capitals": (job(priority_class="High"), ('priority_class = "High":', "a DNS subdomain", "'gpu.high'")),
-    "GPUs without a GPU": (cloud(accelerators_per_host=2), ("accelerators_per_host = 2:", "`accelerator: nvidia-l4`")),
-    "processes on TPUs": (
-        cloud(accelerator="v4-32", processes_per_host=2),
-        ("processes_per_host = 2:", "is 1", "or 4, one for each"),
-    ),
-    "XLA on GPUs": (
-        cloud(accelerator="nvidia-l4", runtime="xla"),
-        ('jobs[0].runtime = "xla":', "no CUDA since 2.8", "add `image:`"),
-    ),
-    "hosts that disagree with the slice": (
-        cloud(accelerator="v4-32", hosts=2),
-        ("jobs[0].hosts = 2:", "2x2x4 of v4 has 4 hosts of 4 chips", "write 4"),
-    ),
-    "range upside down": (
-        job(elastic={"min_hosts": 3, "max_hosts": 1}),
-        ("jobs[0].elastic.min_hosts = 3:", "at most max_hosts, 1"),
-    ),
-    "hosts of an elastic job": (
-        job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
-        ("jobs[0].hosts = 1:", "elastic.max_hosts, 2"),
-    ),
-    "rendezvous of an elastic job": (
-        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
-        ('jobs[0].rendezvous = "static":', "write c10d or etcd"),
-    ),
-    "name too long for an MPIJob": (
-        job(name="a" * 55, kind="mpi-job"),
-        ("jobs[0].name", "at most 54 characters", "'-launcher'"),
-    ),
-    "name too long for a JobSet": (job(name="a" * 47, kind="jobset"), ("jobs[0].name", "at most 46", "-worker-0-0-")),
-    "name too long for an etcd": (
-        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
-        ("jobs[0].name", "at most 58", "'-etcd'"),
-    ),
     "secret in the place of its name": (
         job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
         ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
-    ),
-    "several processes without torchrun": (
-        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
-        ("jobs[0].torchrun = false:", "`processes_per_host: 1`"),
     ),
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
@@ -237,6 +151,75 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("job.min_bandwidth_gbps.without_torchrun", "jobs.0.min_bandwidth_gbps"),
     ),
     "suspended in a queue": (job(queue="a", suspend=True), ("job.suspend.in_queue", "jobs.0.suspend")),
+    "TPU of the far future": (cloud(accelerator="v9-32"), ("settings.accelerator", "jobs.0.accelerator")),
+    "impossible topology": (
+        cloud(accelerator="v4", topology="3x3x3"),
+        ("settings.topology_impossible", "jobs.0.topology"),
+    ),
+    "topology of CPUs": (cloud(topology="2x2"), ("settings.topology_without_tpu", "jobs.0.topology")),
+    "topology of GPUs": (
+        cloud(accelerator="nvidia-l4", topology="2x2"),
+        ("settings.topology_without_tpu", "jobs.0.topology"),
+    ),
+    "slices of GPUs": (
+        cloud(accelerator="nvidia-l4", slices=2, kind="jobset"),
+        ("job.slices.without_tpu", "jobs.0.slices"),
+    ),
+    "a TPU of half a chip": (cloud(accelerator="v4-33"), ("settings.tpu_partial_chip", "jobs.0.accelerator")),
+    "half a chip with a topology": (
+        cloud(accelerator="v4-33", topology="2x2x4"),
+        ("settings.tpu_partial_chip", "jobs.0.accelerator"),
+    ),
+    "idle GPUs": (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=4, processes_per_host=1),
+        ("job.processes_per_host.idle_gpus", "jobs.0.processes_per_host"),
+    ),
+    "no room for torch": (
+        job(resources={"cpu": 1, "memory": "10Mi"}),
+        ("job.resources.memory_too_small", "jobs.0.resources.memory"),
+    ),
+    "no room for four torches": (
+        job(resources={"cpu": 1, "memory": "799Mi"}, processes_per_host=4),
+        ("job.resources.memory_too_small", "jobs.0.resources.memory"),
+    ),
+    "a folder with a line": (job(flags={"job": "a b\n"}), ("job.flags.wrong_value", "jobs.0.flags.job")),
+    "a batch beyond all bounds": (
+        job(flags={"batch_size": 99999999999999999999}),
+        ("job.flags.wrong_value", "jobs.0.flags.batch_size"),
+    ),
+    "a class in capitals": (job(priority_class="High"), ("settings.priority_class", "jobs.0.priority_class")),
+    "GPUs without a GPU": (
+        cloud(accelerators_per_host=2),
+        ("job.accelerators_per_host.without_gpu", "jobs.0.accelerators_per_host"),
+    ),
+    "processes on TPUs": (
+        cloud(accelerator="v4-32", processes_per_host=2),
+        ("job.processes_per_host.of_tpu_host", "jobs.0.processes_per_host"),
+    ),
+    "XLA on GPUs": (cloud(accelerator="nvidia-l4", runtime="xla"), ("job.runtime.xla_on_gpu", "jobs.0.runtime")),
+    "hosts that disagree with the slice": (cloud(accelerator="v4-32", hosts=2), ("job.hosts.of_slice", "jobs.0.hosts")),
+    "range upside down": (
+        job(elastic={"min_hosts": 3, "max_hosts": 1}),
+        ("job.elastic.range", "jobs.0.elastic.min_hosts"),
+    ),
+    "hosts of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1),
+        ("job.hosts.of_elastic", "jobs.0.hosts"),
+    ),
+    "rendezvous of an elastic job": (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
+        ("job.rendezvous.static_elastic", "jobs.0.rendezvous"),
+    ),
+    "name too long for an MPIJob": (job(name="a" * 55, kind="mpi-job"), ("job.name.too_long", "jobs.0.name")),
+    "name too long for a JobSet": (job(name="a" * 47, kind="jobset"), ("job.name.too_long", "jobs.0.name")),
+    "name too long for an etcd": (
+        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
+        ("job.name.too_long", "jobs.0.name"),
+    ),
+    "several processes without torchrun": (
+        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
+        ("job.torchrun.several_processes", "jobs.0.torchrun"),
+    ),
 }
 """Settings with the code and path of what is wrong with them."""
 
@@ -244,6 +227,24 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_refused_in_one_line(name: str) -> None:
     assert_refused_in_one_line(CASES[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    {
+        "v100": "nvidia-tesla-v100",
+        "V5P-32": "v5p-32",
+        "v5e-16": "v5litepod-16",
+        "nvidia-v100": "nvidia-tesla-v100",
+        "Tesla V100": "nvidia-tesla-v100",
+        "NVIDIA_A100": "nvidia-tesla-a100 or nvidia-a100-80gb",
+        "L4": "nvidia-l4",
+    }.items(),
+)
+def test_unknown_accelerator_gets_the_name_that_was_meant(name: str, meant: str) -> None:
+    values = cloud(accelerator=name)
+    assert refused(values) == [("settings.accelerator", "jobs.0.accelerator")]
+    assert f"; write {meant}; allowed: " in refusals(values)[0]
 
 
 @pytest.mark.parametrize("name", CODES)

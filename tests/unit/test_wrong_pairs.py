@@ -19,55 +19,10 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "a job named as another's etcd": (
-        pair({"rendezvous": "etcd"}, {"name": "a-etcd"}),
-        ('jobs[1].name = "a-etcd":', "which jobs[0] takes too", "another name"),
-    ),
-    "a job named as another's child": (
-        pair({"kind": "jobset"}, {"name": "a-worker-0"}),
-        ("takes the name a-worker-0",),
-    ),
-    "a job named as another's node": (pair({"kind": "train-job"}, {"name": "a-node-0"}), ("takes the name a-node-0",)),
-    "a job named as another's master": (
-        pair({"kind": "pytorch-job"}, {"name": "a-master-0"}),
-        ("takes the name a-master-0",),
-    ),
     "a job whose child is named as one above": (
         {"platform": PLATFORM, "jobs": [{**JOB, "name": "a-node-0"}, {**JOB, "name": "a", "kind": "train-job"}]},
         ('jobs[1].name = "a":', "takes the name a-node-0, which jobs[0] takes too"),
-    ),
-    "a folder that is another job's": (
-        pair({}, {"name": "b", "flags": {"job": "a"}}),
-        ('jobs[1].flags.job = "a":', "jobs[0] writes its checkpoints to folder a too"),
-    ),
-    "a folder that an earlier job has taken": (
-        pair({"flags": {"job": "b"}}, {"name": "b"}),
-        ('jobs[1].name = "b":', "jobs[0] writes its checkpoints to folder b too"),
-    ),
-    "more parts than samples": (
-        job(flags={"accumulate": 65}),
-        ("flags.accumulate = 65:", "a batch of 64 into more parts", "lower it"),
-    ),
-    "more parts than the samples that are asked": (
-        job(**IMAGENET, flags={"accumulate": "9", "batch_size": 8}),
-        ("a batch of 8 into more parts",),
-    ),
-    "a bucket without a name": (job(flags={"bucket": "gs://"}), ("jobs[0].flags.bucket", "gs://BUCKET/FOLDER")),
-    "an elastic PyTorchJob with etcd": (
-        job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
-        ("meets by c10d; write c10d",),
-    ),
-    "an elastic job that the first leaving host ends": (
-        job(elastic={"min_hosts": 1, "max_hosts": 2}, restarts=0),
-        ("jobs[0].restarts = 0:", "write `restarts: 1` or more"),
-    ),
-    "a deadline in words": (job(deadline_seconds="1h"), ("from 1 to 31536000; write `deadline_seconds: 3600`",)),
-    "a deadline after all of us": (job(deadline_seconds=10**10), ("write `deadline_seconds: 31536000`",)),
-    "a key that is like no other": (job(ports=[80]), ("jobs[0].ports = [80]: unknown key; remove it;",)),
-    "a host that no node can have": (
-        job(resources={"cpu": "10000", "memory": "900Mi"}),
-        ("jobs[0].resources = ", "no node has room for a host of 10000 CPU", "ask for less"),
-    ),
+    )
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a job named as a folder of all jobs": (job(name="profiles"), ("job.folder.of_all_jobs", "jobs.0.name")),
@@ -108,6 +63,56 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "links of idle hosts": (
         job(hosts=2, min_bandwidth_gbps=1, interactive=True),
         ("job.min_bandwidth_gbps.no_links", "jobs.0.min_bandwidth_gbps"),
+    ),
+    "a job named as another's etcd": (
+        pair({"rendezvous": "etcd"}, {"name": "a-etcd"}),
+        ("job.name.shared", "jobs.1.name"),
+    ),
+    "a job named as another's child": (
+        pair({"kind": "jobset"}, {"name": "a-worker-0"}),
+        ("job.name.shared", "jobs.1.name"),
+    ),
+    "a job named as another's node": (
+        pair({"kind": "train-job"}, {"name": "a-node-0"}),
+        ("job.name.shared", "jobs.1.name"),
+    ),
+    "a job named as another's master": (
+        pair({"kind": "pytorch-job"}, {"name": "a-master-0"}),
+        ("job.name.shared", "jobs.1.name"),
+    ),
+    "a folder that is another job's": (
+        pair({}, {"name": "b", "flags": {"job": "a"}}),
+        ("job.folder.shared", "jobs.1.flags.job"),
+    ),
+    "a folder that an earlier job has taken": (
+        pair({"flags": {"job": "b"}}, {"name": "b"}),
+        ("job.folder.shared", "jobs.1.name"),
+    ),
+    "more parts than samples": (
+        job(flags={"accumulate": 65}),
+        ("job.accumulate.above_batch", "jobs.0.flags.accumulate"),
+    ),
+    "more parts than the samples that are asked": (
+        job(**IMAGENET, flags={"accumulate": "9", "batch_size": 8}),
+        ("job.accumulate.above_batch", "jobs.0.flags.accumulate"),
+    ),
+    "a bucket without a name": (job(flags={"bucket": "gs://"}), ("job.flags.wrong_value", "jobs.0.flags.bucket")),
+    "an elastic PyTorchJob with etcd": (
+        job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
+        ("job.rendezvous.kind", "jobs.0.rendezvous"),
+    ),
+    "an elastic job that the first leaving host ends": (
+        job(elastic={"min_hosts": 1, "max_hosts": 2}, restarts=0),
+        ("job.restarts.of_elastic", "jobs.0.restarts"),
+    ),
+    "a deadline in words": (job(deadline_seconds="1h"), ("settings.int_type", "jobs.0.deadline_seconds")),
+    "a deadline after all of us": (
+        job(deadline_seconds=10**10),
+        ("settings.less_than_equal", "jobs.0.deadline_seconds"),
+    ),
+    "a host that no node can have": (
+        job(resources={"cpu": "10000", "memory": "900Mi"}),
+        ("capacity.local.host_too_large", "jobs.0.resources"),
     ),
 }
 """Settings with the code and path of what is wrong with them."""

@@ -44,7 +44,7 @@ def _what_runs(spec: JobSpec) -> Iterator[Problem]:
             "job.script.with_recipe", ("script",), "is not allowed beside `recipe`; remove one of the two", spec.script
         )
     elif spec.script and (wrong := wrong_path(spec.script)):
-        yield Problem("job.script.path", ("script",), wrong, spec.script)
+        yield Problem(f"job.script.{wrong.code}", ("script",), str(wrong), spec.script)
     elif spec.recipe and not KINDS[spec.kind].runs_recipes:
         message = f"needs torch, which a job of kind {spec.kind} does not start; write `script:` with a file of yours"
         yield Problem("job.recipe.needs_torch", ("recipe",), message, spec.recipe)

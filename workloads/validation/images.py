@@ -25,6 +25,8 @@ from workloads.validation.folders import written
 from workloads.validation.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
+SOFTWARE = {PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla", OPEN_MPI: "open_mpi", MXNET: "mxnet"}
+"""Software -> its name in codes."""
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
@@ -63,7 +65,12 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
     if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
         whose = "" if spec.image else f"is missing: {_called(name)} "
         what = f"{whose}lacks {lacking[0]}, which {needs[lacking[0]]} needs"
-        yield Problem("job.image.lacks", ("image",), f"{what}; {_remedy(spec, needs, offer)}", spec.image or UNDEFINED)
+        yield Problem(
+            f"job.image.lacks_{SOFTWARE[lacking[0]]}",
+            ("image",),
+            f"{what}; {_remedy(spec, needs, offer)}",
+            spec.image or UNDEFINED,
+        )
     elif name not in offer.builds and name != TRAINER:
         what = (
             "is not built on this platform"
