@@ -50,7 +50,7 @@ def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, st
         if pod.is_over or not pod.node:
             continue
         if pod.node not in since:
-            notes[pod.uid] = f"its node {pod.node} is no more: made again within a minute"
+            notes[pod.uid] = f"its node {pod.node} is gone; the pod is recreated within a minute"
         elif since[pod.node]:
             notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see above what to do"
     return notes

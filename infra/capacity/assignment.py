@@ -254,7 +254,7 @@ def _no_room_beside(group: PodGroup, largest: Offer, room: int) -> Problem:
     if room:
         message = f"have room for {room} of {what}, spread evenly; write {room} or less,"
     else:
-        message = f"have no room for {what} beside all else; take a job away, ask for less,"
+        message = f"have no room for {what} next to all other pods; remove a job, request less,"
     message = f"the nodes without accelerators {message} or give a pool of them more nodes"
     return _problem("capacity.job.no_room_beside", group, group.key, message)
 

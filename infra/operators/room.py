@@ -20,8 +20,8 @@ def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capa
     """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
     share = node_share(machine, num_nodes)
     kept, withheld = kept_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
-    beside = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)
+    spare = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)
     return Capacity(
-        millicores=share.millicores - max(0, num_operators * REQUEST.millicores - beside.millicores),
-        memory=share.memory - max(0, num_operators * REQUEST.memory - beside.memory),
+        millicores=share.millicores - max(0, num_operators * REQUEST.millicores - spare.millicores),
+        memory=share.memory - max(0, num_operators * REQUEST.memory - spare.memory),
     )

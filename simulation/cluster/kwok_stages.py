@@ -94,14 +94,14 @@ def _stage(
     }
 
 
-_PLAYED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
+_SIMULATED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
 _STAYS: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
 STAGES = (
-    _stage("pod-runs", [_PLAYED, _STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
+    _stage("pod-runs", [_SIMULATED, _STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
     _stage(
         "pod-ends",
         [
-            _PLAYED,
+            _SIMULATED,
             _STAYS,
             (".status.phase", "In", ["Running"]),
             (f'.metadata.annotations["{MAY_END}"]', "In", ["true"]),
@@ -110,7 +110,7 @@ STAGES = (
     ),
     _stage(
         "pod-goes",
-        [_PLAYED, (".metadata.deletionTimestamp", "Exists", [])],
+        [_SIMULATED, (".metadata.deletionTimestamp", "Exists", [])],
         {"finalizers": {"empty": True}, "delete": True},
     ),
     # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.

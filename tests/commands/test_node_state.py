@@ -54,5 +54,5 @@ def test_pods_on_it_and_on_nodes_that_are_no_more_are_named_but_not_those_that_h
     ended = replace(ended, node=running.node)
     assert running.node == "follow-0"
     assert "has not answered since 2026-11-21T10:00:00Z" in lost_pods([running, ended], [node(**SILENT)])[running.uid]
-    assert lost_pods([running], []) == {running.uid: "its node follow-0 is no more: made again within a minute"}
+    assert lost_pods([running], []) == {running.uid: "its node follow-0 is gone; the pod is recreated within a minute"}
     assert ended.uid not in lost_pods([running, ended], [node(**SILENT)])

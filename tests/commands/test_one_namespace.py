@@ -62,7 +62,7 @@ def test_what_runs_is_not_taken_for_lost(member: str, kubectl: Callable[..., str
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("runs", script))
     kubectl("wait", "-n", NAMESPACE, "job/runs", "--for=jsonpath={.status.ready}=1", "--timeout=60s")
     wait_for("the step is shown", lambda: "3/8 of epoch 1" in shown(member, "runs"))
-    assert "is no more" not in shown(member, "runs")
+    assert "is gone; the pod" not in shown(member, "runs")
 
 
 def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) -> None:

@@ -1,4 +1,4 @@
-"""Every rule: a fixture that keeps it and one that breaks it, levels, exceptions; and what our own stacks break."""
+"""Rules of the policy: for each a fixture that follows it and one that breaks it; levels, exceptions, own stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every rule of the simulated clouds: inputs that keep all of them, and for each rule a change that breaks it."""
+"""Rules of the simulated clouds: inputs that follow all of them, and for each rule a change that breaks it."""
 
 from __future__ import annotations
 

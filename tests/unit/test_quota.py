@@ -17,7 +17,7 @@ def needed(platform: dict[str, Any]) -> dict[str, int]:
 
 
 def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
-    """What a GKE platform needs for its pools, its system apart."""
+    """Return the quota that the pools of a GKE platform need, without its system pool."""
     named = [{"name": f"pool-{index}", **pool} for index, pool in enumerate(pools)]
     found = needed({"kind": "gke", "project": "some-project", "pools": named, **changes})
     system = needed({"kind": "gke", "project": "some-project", "pools": [], **changes})

@@ -1,4 +1,4 @@
-"""What no single value shows and no cloud's rules: a stack that never ends, an example's ranges, a script elsewhere."""
+"""Problems between settings: a stack that never ends, ranges for examples, a script of another folder."""
 
 from __future__ import annotations
 
