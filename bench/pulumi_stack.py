@@ -25,12 +25,15 @@ class BenchStack:
         self._name = name
         self._program = program
         self._settings = folder / "config.yaml"
-        backend = folder / "state"
+        backend, temporary = folder / "state", folder / "tmp"
         backend.mkdir()
+        temporary.mkdir()
         self._environment = {
             **stack_environment(),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "bench",
+            # The Kubernetes provider of a handwritten program leaves a kubeconfig in this folder.
+            "TMPDIR": str(temporary),
         }
         self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
         settings = program / f"Pulumi.{name}.yaml"
