@@ -89,8 +89,8 @@ def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
 
 def wandb_away(name: str, goal: float) -> Measure:
     """Measure training with an unreachable Weights & Biases server against training without it."""
-    nobody = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    with settings_of(nobody):
+    unreachable = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
+    with settings_of(unreachable):
         return two_sides(name, "wandb", goal, threads=1, pairs=FINE)
 
 

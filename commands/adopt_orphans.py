@@ -14,9 +14,8 @@ from commands.environment import PROJECT
 from commands.interrupts import finished_first
 from commands.inventory.ownership import ownership
 from commands.stack import pulumi
-from infra.cloud import Cloud
+from infra.cloud import ProvisionedCloud
 from infra.cloud_ids import known_id
-from infra.clouds import cloud_of
 from infra.inventory import Found, Lister, json_of
 from infra.naming import CLUSTER_LABEL
 from stack.config import load_file
@@ -100,7 +99,7 @@ def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> 
     raise LookupError(type_)
 
 
-def looked_up(cloud: Cloud, lister: Lister) -> Find:
+def looked_up(cloud: ProvisionedCloud, lister: Lister) -> Find:
     """Return a Find that uses a cloud's listings.
 
     A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
@@ -149,7 +148,7 @@ def adopt_pending(stack: str) -> None:
 
 def _real(file: Path) -> Find | None:
     """Return a Find that queries the stack's cloud; None if the ids of its resources follow from their names."""
-    platform = load_file(file).platform if file.exists() else None
-    if platform is None or not (cloud := cloud_of(platform)).lookups:
+    cloud = load_file(file).cloud.provisioned if file.exists() else None
+    if cloud is None or not cloud.lookups:
         return None
-    return looked_up(cloud, cloud.lister(ownership(platform), json_of))
+    return looked_up(cloud, cloud.lister(ownership(cloud), json_of))

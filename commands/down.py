@@ -26,7 +26,6 @@ from commands.stack import (
     stack_exists,
 )
 from commands.stack_lock import only_command
-from infra.clouds import cloud_of
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
@@ -97,8 +96,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
 def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
     """Return the buckets that stay in the cloud after the destroy, from the outputs before it."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
-    platform = load_file(file).platform if file.exists() else None
-    keeps = platform is not None and cloud_of(platform).keeps_bucket
+    keeps = file.exists() and load_file(file).cloud.keeps_bucket
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 

@@ -12,7 +12,6 @@ import sys
 
 from commands.environment import PROJECT
 from commands.review.recording import run
-from infra.clouds import cloud_of
 from stack.config import load_file
 
 
@@ -22,13 +21,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("stack", help="a stack of GKE or EKS, such as `eks`")
     stack = parser.parse_args(arguments).stack
     try:
-        platform = load_file(PROJECT / f"Pulumi.{stack}.yaml").platform
+        config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    cloud = cloud_of(platform)
-    if not cloud.is_provisioned:
-        print(f"stack {stack}: a {platform.kind} platform needs no permissions in a cloud", file=sys.stderr)
+    cloud = config.cloud.provisioned
+    if cloud is None:
+        print(f"stack {stack}: a {config.platform.kind} platform needs no permissions in a cloud", file=sys.stderr)
         return 2
     print(json.dumps(cloud.permissions(run(cloud.declare).records), indent=2))
     return 0

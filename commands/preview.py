@@ -112,7 +112,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=Path,
-        help="folder for report.md, report.json and comment.md, which is no longer than GitHub takes",
+        help="folder for report.md, report.json and comment.md, cut to the length that GitHub allows",
     )
     return parser.parse_args(arguments)
 

@@ -93,15 +93,15 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
-    if found := refused_changes(stack, config):
-        raise PulumiFailed("\n".join(found))
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
+    elif found := refused_changes(stack, config):
+        raise PulumiFailed("\n".join(found))
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs go on; {logs} follows them, {down} removes everything")
     brought = outputs(stack)
-    if config.cloud.is_provisioned:
+    if config.cloud.provisioned:
         save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
     if deleted := deleted_jobs(stack, brought):
         print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)

@@ -20,8 +20,7 @@ from pathlib import Path
 from commands.environment import PROJECT, STATE
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
-from infra.cloud import Cloud
-from infra.clouds import cloud_of
+from infra.cloud import ProvisionedCloud
 from infra.inventory import Lister, Ownership, json_of
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -57,7 +56,7 @@ class Receipt:
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
-def verify(stack: str, cloud: Cloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
+def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
     """List every kind of a cloud and find the resources that belong to `mine`."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
@@ -86,10 +85,8 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
     """Return the receipt of a stack. Raises ValueError, and CalledProcessError or FileNotFoundError if no cloud
     answers.
     """
-    platform = load_file(PROJECT / f"Pulumi.{stack}.yaml").platform
-    cloud = cloud_of(platform)
-    if cloud.is_provisioned:
-        mine = ownership(platform)
+    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
+        mine = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
         return verify(stack, cloud, cloud.command, cloud.lister(mine, json_of), mine)

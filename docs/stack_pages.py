@@ -29,7 +29,7 @@ def render(stack: str) -> str:
 
 def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     suffix = "" if stack == "local" else f" STACK={stack}"
-    cloud = config.cloud.is_provisioned
+    cloud = config.cloud.provisioned
     yield from ("", "```")
     if cloud:
         yield f"make preview{suffix}        # what it would make, cost, need and break; no credentials"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from infra.capacity.offers import Offer
 from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
+from infra.image.config import ImageConfig
+from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
 from infra.quota import Quota
 from infra.scheduling import Scheduling, in_pool
@@ -38,25 +40,15 @@ class Cloud(ABC):
     """True if the cluster may have objects that do not belong to the stack."""
     pulls_images = True
     """True if nodes can pull images from registries."""
-    cluster_name = ""
-    """Name of the cluster in the cloud; empty without a cloud."""
-    label = ""
-    """Value of the label of the stack's cloud resources; empty without a cloud."""
     is_protected = False
     """True if the settings protect the cluster against deletion."""
     keeps_bucket = False
     """True if the bucket stays after the stack is destroyed."""
-    command = ""
-    """Command-line tool of the cloud, such as `gcloud`; empty without a cloud."""
-    listings: tuple[Listing, ...] = ()
-    """Kinds of cloud resources that a stack could leave behind."""
-    lookups: tuple[Listing, ...] = ()
-    """Kinds of cloud resources whose ids do not follow from their names."""
 
     @property
-    def is_provisioned(self) -> bool:
-        """True if the stack provisions its cluster in a cloud."""
-        return bool(self.command)
+    def provisioned(self) -> ProvisionedCloud | None:
+        """This cloud if the stack provisions its cluster there; None without a cloud account."""
+        return None
 
     @property
     def built_images(self) -> frozenset[str]:
@@ -130,22 +122,6 @@ class Cloud(ABC):
     ) -> Scheduling:
         """Return the scheduling constraints of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
 
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
-        """Return a client that lists the cloud's resources with its command-line tool."""
-        raise NotImplementedError
-
-    def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
-        """Return kind -> pattern of the names that the cloud generates for the cluster's parts."""
-        raise NotImplementedError
-
-    def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-        """Return the minimum permissions to preview, create, destroy and list the planned resources."""
-        raise NotImplementedError
-
-    def declare(self) -> None:
-        """Declare the platform's cloud resources, without those inside its cluster."""
-        raise NotImplementedError
-
     @abstractmethod
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
         """Provision the platform for jobs that need `operators` and `images`.
@@ -154,6 +130,45 @@ class Cloud(ABC):
         """
 
 
-def cloud_images(prebuilt: str | None) -> frozenset[str]:
-    """Return the images that a cloud platform can build; none with a prebuilt trainer image."""
-    return frozenset() if prebuilt else built_everywhere(EVERY_IMAGE)
+class ProvisionedCloud(Cloud):
+    """Platform whose cluster the stack provisions in a cloud account."""
+
+    command: ClassVar[str]
+    """Command-line tool of the cloud, such as `gcloud`."""
+    listings: ClassVar[tuple[Listing, ...]]
+    """Kinds of cloud resources that a stack could leave behind."""
+    lookups: ClassVar[tuple[Listing, ...]] = ()
+    """Kinds of cloud resources whose ids do not follow from their names."""
+    cluster_name: str
+    """Name of the cluster in the cloud."""
+    label: str
+    """Value of the label of the stack's cloud resources."""
+    image: ImageConfig
+    """Settings of the trainer image."""
+
+    @property
+    def provisioned(self) -> ProvisionedCloud:
+        return self
+
+    @property
+    def built_images(self) -> frozenset[str]:
+        return frozenset() if self.image.prebuilt else built_everywhere(EVERY_IMAGE)
+
+    def problems(self) -> list[Problem]:
+        return list(image_problems(self.image))
+
+    @abstractmethod
+    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
+        """Return a client that lists the cloud's resources with its command-line tool."""
+
+    @abstractmethod
+    def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
+        """Return kind -> pattern of the names that the cloud generates for the cluster's parts."""
+
+    @abstractmethod
+    def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
+        """Return the minimum permissions to preview, create, destroy and list the planned resources."""
+
+    @abstractmethod
+    def declare(self) -> None:
+        """Declare the platform's cloud resources, without those inside its cluster."""

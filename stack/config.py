@@ -81,7 +81,7 @@ class StackConfig(Section):
     @property
     def builds_images(self) -> bool:
         """True if `up` builds images and pushes them to a cloud's registry."""
-        return self.cloud.is_provisioned and bool(self.cloud.built_images and self.own_images)
+        return self.cloud.provisioned is not None and bool(self.cloud.built_images and self.own_images)
 
 
 def load() -> StackConfig:

@@ -27,6 +27,6 @@ def recipe_jobs(name: str) -> list[dict[str, Any]]:
     import yaml
 
     if name not in recipe_names():
-        raise ValueError(f"is no recipe; write one of {', '.join(recipe_names())}, or the keys of a job")
+        raise ValueError(f"is not a recipe; write one of {', '.join(recipe_names())}, or the keys of a job")
     jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
     return jobs

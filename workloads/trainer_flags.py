@@ -96,15 +96,15 @@ def _unknown(recipe: str, written: str, known: Mapping[str, Flag]) -> tuple[str,
     name = written.replace("-", "_")
     switch = name.removeprefix("no_")
     if switch != name and switch in known:
-        return "negated", f"is no flag; write `{switch}: false`"
+        return "negated", f"is not a flag; write `{switch}: false`"
     others = [other for other, flags in FLAGS.items() if _name(name, flags) in flags]
     if others:
-        return "of_other_recipe", f"is a flag of recipe {others[0]}, and not of {recipe}; remove it"
+        return "of_other_recipe", f"is a flag of recipe {others[0]}, not of {recipe}; remove it"
     near = difflib.get_close_matches(name, (*known, *ALIASES), n=1, cutoff=0.8)
     near = near or [each for each in known if len(name) > 2 and each.startswith(name)]
     if near:
-        return "unknown", f"is no flag of recipe {recipe}; write {_name(near[0], known)}"
-    return "unknown", f"is no flag of recipe {recipe}; write one of {', '.join(known)}"
+        return "unknown", f"is not a flag of recipe {recipe}; write {_name(near[0], known)}"
+    return "unknown", f"is not a flag of recipe {recipe}; write one of {', '.join(known)}"
 
 
 def _wrong(flag: Flag, value: str | int | float | bool) -> str:

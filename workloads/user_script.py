@@ -98,7 +98,7 @@ def read(script: str, checkout: Path) -> OwnScript:
     except OSError as error:
         raise Invalid("unreadable", f"cannot be read ({error.strerror}); give yourself the right to read it") from error
     except UnicodeDecodeError as error:
-        raise Invalid("not_utf8", "is no text in UTF-8; save it as that") from error
+        raise Invalid("not_utf8", "is not UTF-8 text; save it as UTF-8") from error
     if len(content) > MOST_BYTES:
         raise Invalid(
             "too_large", f"has {len(content):,} bytes, and at most {MOST_BYTES:,} go into a pod; build an image with it"

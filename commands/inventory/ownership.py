@@ -6,8 +6,7 @@ import re
 from collections import defaultdict
 
 from commands.review.recording import Record, run
-from infra.clouds import cloud_of
-from infra.config import PlatformConfig
+from infra.cloud import ProvisionedCloud
 from infra.inventory import Ownership
 
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")
@@ -16,9 +15,8 @@ RANDOM = "-[0-9a-f]{7}"
 """Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 
 
-def ownership(platform: PlatformConfig) -> Ownership:
-    """Return the labels and names of the resources that the program creates for a cloud platform's settings."""
-    cloud = cloud_of(platform)
+def ownership(cloud: ProvisionedCloud) -> Ownership:
+    """Return the labels and names of the resources that the program creates in a cloud."""
     names: dict[str, list[re.Pattern[str]]] = defaultdict(list)
     shared: dict[str, list[re.Pattern[str]]] = defaultdict(list)
     kinds = {type_: listing.kind for listing in cloud.listings for type_ in listing.types}

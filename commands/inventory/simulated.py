@@ -1,4 +1,4 @@
-"""Inventory client of the simulated clouds: list every resource of a kind, whoever created it."""
+"""Inventory client of the simulated clouds: list all resources of a kind, including those of other stacks."""
 
 from __future__ import annotations
 

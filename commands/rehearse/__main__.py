@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 1
-    if not config.cloud.is_provisioned:
+    if config.cloud.provisioned is None:
         print(
             f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support gke and eks only", file=sys.stderr
         )
@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
     jobs = {job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend}
     queued = frozenset(job.name for job in config.jobs if job.queue)
     subject = Subject(
-        stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, platform=config.platform
+        stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, cloud=config.cloud.provisioned
     )
     rehearsal = Rehearsal(
         subject=subject,

@@ -27,8 +27,7 @@ from commands.rehearse.duration import longest_chain, turned
 from commands.rehearse.report import Node, Report
 from commands.stack import settings_without_salt
 from commands.verify_empty import verify
-from infra.clouds import cloud_of
-from infra.config import PlatformConfig
+from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from simulation import autoscaler, placement
@@ -40,7 +39,6 @@ from simulation.cloud.state import CloudState, Properties, new_state, read_state
 from simulation.cluster import control_plane
 from simulation.cluster.effects import BUCKETS
 from simulation.object_store import running
-from stack.config import load_file
 
 SETTLE_LIMIT = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
@@ -61,8 +59,8 @@ class Subject:
     """Minimum number of pods of each job."""
     queued: frozenset[str] = frozenset()
     """Jobs that wait for admission by a queue."""
-    platform: PlatformConfig | None = None
-    """Platform settings, for the report's cost estimate."""
+    cloud: ProvisionedCloud | None = None
+    """Cloud of the stack; None for a program without settings."""
 
 
 @dataclass(kw_only=True)
@@ -86,8 +84,8 @@ class Rehearsal:
     def _run(self) -> Report:
         begun = time.monotonic()
         report = Report(stack=self.subject.stack, fault=self.fault)
-        if self.subject.platform:
-            price = cloud_of(self.subject.platform).cost_estimate()
+        if self.subject.cloud:
+            price = self.subject.cloud.cost_estimate()
             report.cost = {part: money.amount for part, money in price.by_part().items()}
             report.cost_total, report.unpriced = str(price.total), list(price.unpriced)
         if self.folder.exists():
@@ -119,8 +117,8 @@ class Rehearsal:
         return report
 
     def _object_store(self) -> AbstractContextManager[Properties]:
-        platform = self.subject.platform
-        return running(cloud_of(platform).scheme) if platform else nullcontext({})
+        cloud = self.subject.cloud
+        return running(cloud.scheme) if cloud else nullcontext({})
 
     def _up(self, report: Report) -> bool:
         if self.subject.settings:
@@ -146,8 +144,8 @@ class Rehearsal:
         repair(folders.backend_folder(self.folder), project_of(self.subject.project), self.subject.stack)
         self._pulumi("cancel", "--yes", quiet=True)
         try:
-            platform = self.subject.platform
-            find = looked_up(cloud_of(platform), simulated(self.folder)) if platform else None
+            cloud = self.subject.cloud
+            find = looked_up(cloud, simulated(self.folder)) if cloud else None
             lost = adopt(self._exported(), self._pulumi, find)
         except RuntimeError as error:
             self._say(str(error))
@@ -241,11 +239,10 @@ class Rehearsal:
 
     def _receipt(self, report: Report) -> None:
         """Add the receipt of `make verify-empty`, which searches by name and label as it does in a real cloud."""
-        if self.subject.settings is None:
+        cloud = self.subject.cloud
+        if cloud is None:
             return
-        platform = load_file(self.subject.settings).platform
-        lister = simulated(self.folder)
-        receipt = verify(self.subject.stack, cloud_of(platform), "simulated", lister, ownership(platform))
+        receipt = verify(self.subject.stack, cloud, "simulated", simulated(self.folder), ownership(cloud))
         report.receipt = asdict(receipt)
         if receipt.empty == bool(report.left):
             report.problems.append(f"verify-empty found {list(receipt.left)}, but {report.left} is left")

@@ -10,11 +10,10 @@ from infra.aws import capacity, inventory, permissions, prices, quota, rules, sc
 from infra.aws.config import EksConfig
 from infra.aws.standing import cluster_in, refused_changes, standing
 from infra.capacity.offers import Offer
-from infra.cloud import Cloud, cloud_images
+from infra.cloud import Cloud, ProvisionedCloud
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
-from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas
 from infra.scheduling import Scheduling
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from infra.platform import Platform
 
 
-class Eks(Cloud):
+class Eks(ProvisionedCloud):
     """An EKS cluster that the stack provisions."""
 
     scheme = "s3"
@@ -33,18 +32,14 @@ class Eks(Cloud):
     lookups = (*inventory.LISTINGS, *inventory.PARTS)
 
     def __init__(self, config: EksConfig) -> None:
-        self.config = config
+        self.config, self.image = config, config.image
         self.cluster_name = config.name
         self.label = config.cluster_label
         self.is_protected = config.deletion_protection
         self.keeps_bucket = config.bucket.keep
 
-    @property
-    def built_images(self) -> frozenset[str]:
-        return cloud_images(self.config.image.prebuilt)
-
     def problems(self) -> list[Problem]:
-        return [*rules.problems(self.config), *image_problems(self.config.image)]
+        return [*rules.problems(self.config), *super().problems()]
 
     def up_problems(self, checkout: str, stack: str) -> list[str]:
         del checkout, stack

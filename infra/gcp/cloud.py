@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.capacity.offers import Offer
-from infra.cloud import Cloud, cloud_images
+from infra.cloud import ProvisionedCloud
 from infra.cost.cost_estimate import Line
 from infra.gcp import capacity, inventory, permissions, prices, quota, rules, scheduling
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
-from infra.image.rules import image_problems
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
 from infra.quota import Quota, quotas
 from infra.scheduling import Scheduling
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from infra.platform import Platform
 
 
-class Gke(Cloud):
+class Gke(ProvisionedCloud):
     """A GKE cluster that the stack provisions."""
 
     scheme = "gs"
@@ -30,18 +29,14 @@ class Gke(Cloud):
     listings = inventory.LISTINGS
 
     def __init__(self, config: GkeConfig) -> None:
-        self.config = config
+        self.config, self.image = config, config.image
         self.cluster_name = config.name
         self.label = config.cluster_label
         self.is_protected = config.deletion_protection
         self.keeps_bucket = config.bucket.keep
 
-    @property
-    def built_images(self) -> frozenset[str]:
-        return cloud_images(self.config.image.prebuilt)
-
     def problems(self) -> list[Problem]:
-        return [*rules.problems(self.config), *image_problems(self.config.image)]
+        return [*rules.problems(self.config), *super().problems()]
 
     def offers(self) -> list[Offer]:
         return capacity.offers(self.config)

@@ -19,6 +19,9 @@ _COMPUTE = "https://cloud.google.com/compute/docs/compute-optimized-machines"
 _ACCELERATED = "https://cloud.google.com/compute/docs/accelerator-optimized-machines"
 _TPU = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus"
 
+Compact = Literal["default", "allowed", "never", "topology"]
+Pricing = Literal["parts", "series", "gpu", "tpu"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class GceFamily:
@@ -30,7 +33,7 @@ class GceFamily:
     """Machine types, in the order of error messages."""
     disks: BootDisks
     """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
-    compact: Literal["default", "allowed", "never", "topology"]
+    compact: Compact
     """Compact placement: by default, if the settings ask for it, not supported, or by the topology of a TPU slice.
 
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
@@ -49,7 +52,7 @@ class GceFamily:
 
     https://cloud.google.com/compute/resource-usage
     """
-    pricing: Literal["parts", "series", "gpu", "tpu"]
+    pricing: Pricing
     """Priced parts: vCPUs and GiB, vCPUs with their memory, or neither if the price of GPUs or TPUs includes them."""
     sources: tuple[str, ...]
     """Pages that describe the machine types."""
@@ -76,8 +79,34 @@ def _shared_quota(family: str) -> str:
     return f"CPUS_PER_VM_FAMILY (vm_family: {family})"
 
 
+def _cpu_family(
+    *,
+    name: str,
+    machines: tuple[MachineType, ...],
+    disks: BootDisks,
+    compact: Compact,
+    cpu_quota: str,
+    pricing: Pricing,
+    sources: tuple[str, ...],
+) -> GceFamily:
+    """Return a family without accelerators. Dynamic Workload Scheduler and fabrics are for accelerators."""
+    return GceFamily(
+        name=name,
+        machines=machines,
+        disks=disks,
+        compact=compact,
+        flex_start=False,
+        queued=False,
+        compact_flex_start=False,
+        fabric=None,
+        cpu_quota=cpu_quota,
+        pricing=pricing,
+        sources=sources,
+    )
+
+
 _CPU_FAMILIES = (
-    GceFamily(
+    _cpu_family(
         name="n1",
         machines=(
             *_cpus("n1-standard", 3.75, 1, 2, 4, 8, 16, 32, 64, 96),
@@ -86,15 +115,11 @@ _CPU_FAMILIES = (
         ),
         disks="no-hyperdisk",
         compact="never",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota="CPUS",
         pricing="parts",
         sources=(_GENERAL,),
     ),
-    GceFamily(
+    _cpu_family(
         name="n2",
         machines=(
             *_cpus("n2-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128),
@@ -102,75 +127,51 @@ _CPU_FAMILIES = (
         ),
         disks="any",
         compact="allowed",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota="N2_CPUS",
         pricing="parts",
         sources=(_GENERAL,),
     ),
-    GceFamily(
+    _cpu_family(
         name="n2d",
         machines=_cpus("n2d-standard", 4, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 224),
         disks="any",
         compact="allowed",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota="N2D_CPUS",
         pricing="parts",
         sources=(_GENERAL,),
     ),
-    GceFamily(
+    _cpu_family(
         name="e2",
         machines=(*_cpus("e2-standard", 4, 2, 4, 8, 16, 32), *_cpus("e2-highmem", 8, 2, 4, 8, 16)),
         disks="no-hyperdisk",
         compact="never",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota="CPUS",
         pricing="parts",
         sources=(_GENERAL,),
     ),
-    GceFamily(
+    _cpu_family(
         name="c2",
         machines=_cpus("c2-standard", 4, 4, 8, 16, 30, 60),
         disks="any",
         compact="allowed",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota="C2_CPUS",
         pricing="parts",
         sources=(_COMPUTE,),
     ),
-    GceFamily(
+    _cpu_family(
         name="c3",
         machines=_cpus("c3-standard", 4, 4, 8, 22, 44, 88, 176),
         disks="ssd",
         compact="allowed",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota=_shared_quota("C3"),
         pricing="parts",
         sources=(_GENERAL,),
     ),
-    GceFamily(
+    _cpu_family(
         name="c4",
         machines=_cpus("c4-standard", 3.75, 2, 4, 8, 16, 24, 32, 48, 96, 192),
         disks="hyperdisk",
         compact="allowed",
-        flex_start=False,
-        queued=False,
-        compact_flex_start=False,
-        fabric=None,
         cpu_quota=_shared_quota("C4"),
         pricing="series",
         sources=(_GENERAL,),
@@ -218,6 +219,7 @@ _GPU_FAMILIES = (
         ),
         disks="hyperdisk",
         compact="allowed",
+        # No page names G4 for flex-start and queued provisioning, which are for accelerator-optimised GPU machines.
         flex_start=True,
         queued=True,
         compact_flex_start=False,

@@ -9,6 +9,7 @@ from typing import Any
 from commands.inventory.ownership import ownership
 from commands.review.recording import run
 from infra.aws.config import EksConfig
+from infra.cloud import ProvisionedCloud
 from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
 from infra.inventory import Listing, Ownership
@@ -31,13 +32,20 @@ def known(platform: GkeConfig | EksConfig) -> Ownership:
 
 @functools.cache
 def _known(kind: type[GkeConfig | EksConfig], settings: str) -> Ownership:
-    return ownership(kind.model_validate_json(settings))
+    return ownership(cloud(kind.model_validate_json(settings)))
+
+
+def cloud(platform: GkeConfig | EksConfig) -> ProvisionedCloud:
+    """Return the cloud of a platform."""
+    found = cloud_of(platform).provisioned
+    assert found is not None
+    return found
 
 
 def permissions_of(platform: GkeConfig | EksConfig) -> dict[str, Any]:
     """Return the permissions for a platform's stack."""
-    cloud = cloud_of(platform)
-    return cloud.permissions(run(cloud.declare).records)
+    found = cloud(platform)
+    return found.permissions(run(found.declare).records)
 
 
 def listing(kind: str, table: tuple[Listing, ...]) -> Listing:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from infra.aws.inventory import LISTINGS as AMAZON
-from infra.clouds import cloud_of
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import clusters_named, read
-from tests.commands.platforms import eks, gke, known, listing
+from tests.commands.platforms import cloud, eks, gke, known, listing
 
 
 def test_the_answers_of_gcloud_and_aws_are_read() -> None:
@@ -47,7 +46,7 @@ def test_tags_are_asked_for_where_the_listing_has_none() -> None:
             "aws iam list-role-tags": {"Tags": [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]},
         }
     )
-    first, second = cloud_of(eks("a")).lister(known(eks("a")), account)(listing("role", AMAZON))
+    first, second = cloud(eks("a")).lister(known(eks("a")), account)(listing("role", AMAZON))
     assert known(eks("a")).has(first, ())
     assert (second.name, second.labels) == ("somebody", {})
     assert [each for each in account.asked if "tags" in each] == [
@@ -64,7 +63,7 @@ def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> No
             "aws kms describe-key": {"KeyMetadata": {"KeyState": state}},
         }
     )
-    keys = list(cloud_of(eks("a")).lister(known(eks("a")), account)(listing("key", AMAZON)))
+    keys = list(cloud(eks("a")).lister(known(eks("a")), account)(listing("key", AMAZON)))
     assert [known(eks("a")).has(key, ()) for key in keys] == [True] * there
     assert [key.id for key in keys] == ["k"] * there
     assert "Values=a.us-west-2" in account.asked[0]
@@ -73,5 +72,5 @@ def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> No
 def test_bindings_are_the_members_of_the_projects_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
     account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
-    found = list(cloud_of(gke("a")).lister(known(gke("a")), account)(listing("binding", GOOGLE)))
+    found = list(cloud(gke("a")).lister(known(gke("a")), account)(listing("binding", GOOGLE)))
     assert [each.name for each in found if known(gke("a")).has(each, ())] == members[:1]

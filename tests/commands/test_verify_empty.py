@@ -16,14 +16,13 @@ from commands.review import recording
 from commands.verify_empty import main, verify
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
-from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.kinds import KINDS
 from simulation.cloud.state import Record, changing, new_state
-from tests.commands.platforms import eks, gke, known
+from tests.commands.platforms import cloud, eks, gke, known
 
 WITH_THEIR_OWNERS = {
     "gcp:projects/service:Service": "stays enabled for others in the project",
@@ -98,7 +97,7 @@ def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recordi
 
 def made(platform: GkeConfig | EksConfig) -> list[recording.Record]:
     """Return what a platform declares in its cloud."""
-    return recording.run(cloud_of(platform).declare).records
+    return recording.run(cloud(platform).declare).records
 
 
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
@@ -124,11 +123,11 @@ def test_each_leak_is_named_and_a_stack_of_a_longer_name_is_not(
     for each in found:
         folder = new_books(tmp_path)
         put(folder, second, others)
-        assert verify("a", cloud_of(first), "simulated", simulated(folder), known(first)).left == ()
+        assert verify("a", cloud(first), "simulated", simulated(folder), known(first)).left == ()
         put(folder, first, [each])
-        (left,) = verify("a", cloud_of(first), "simulated", simulated(folder), known(first)).left
+        (left,) = verify("a", cloud(first), "simulated", simulated(folder), known(first)).left
         assert left.startswith(f"{KIND_OF[each.type]} "), each
-    assert len(verify("a-2", cloud_of(second), "simulated", simulated(folder), known(second)).left) == len(others)
+    assert len(verify("a-2", cloud(second), "simulated", simulated(folder), known(second)).left) == len(others)
 
 
 def new_books(folder: Path) -> Path:

@@ -63,7 +63,7 @@ def test_another_text_has_another_name(tmp_path: Path) -> None:
     ("content", "why"),
     [
         (None, "is not a file of"),
-        (b"\xff\xfe", "is no text in UTF-8; save it as that"),
+        (b"\xff\xfe", "is not UTF-8 text; save it as UTF-8"),
         (b"#" * (MOST_BYTES + 1), "go into a pod; build an image with it"),
         (b"key = 'AKIA" + b"Q" * 16 + b"'", "contains an access key of AWS in clear"),
     ],

@@ -19,4 +19,6 @@ def platform_of(settings: Mapping[str, Any]) -> GkeConfig | EksConfig:
 
 def build(settings: Mapping[str, Any]) -> None:
     """Create the resources."""
-    cloud_of(platform_of(settings)).declare()
+    cloud = cloud_of(platform_of(settings)).provisioned
+    assert cloud is not None
+    cloud.declare()

@@ -18,8 +18,8 @@ from commands.checkpoint import repair
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
 from commands.verify_empty import verify
-from infra.clouds import cloud_of
 from simulation.cloud.state import changing, read_state
+from tests.commands.platforms import cloud
 from tests.conftest import ALL
 from tests.rehearsal.cloud_program import platform_of
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
@@ -44,6 +44,7 @@ class Case:
         return f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
+from tests.commands.platforms import cloud
 from tests.rehearsal.cloud_program import build
 build({self.settings!r})
 """
@@ -82,14 +83,16 @@ def recover(stack: SimulatedStack, case: Case) -> list[str]:
     """Recover as `make up` and `make down` do first. Return the resources that the user must look for by hand."""
     repair(stack.folder / "backend", "clouds", "test")
     stack.run("cancel", "--yes")
-    find = looked_up(cloud_of(platform_of(case.settings)), simulated(stack.folder / "clouds"))
+    find = looked_up(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
     return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True, find)
 
 
 def left(stack: SimulatedStack, case: Case) -> tuple[str, ...]:
     """Return the leftovers that `make verify-empty` finds."""
     platform = platform_of(case.settings)
-    receipt = verify("test", cloud_of(platform), "simulated", simulated(stack.folder / "clouds"), ownership(platform))
+    receipt = verify(
+        "test", cloud(platform), "simulated", simulated(stack.folder / "clouds"), ownership(cloud(platform))
+    )
     assert receipt.empty == (not receipt.left)
     return receipt.left
 

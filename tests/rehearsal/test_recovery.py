@@ -15,12 +15,12 @@ from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.cloud_ids import TEMPLATES, known_id
-from infra.clouds import cloud_of
 from infra.inventory import Found, Lister, read
 from simulation.cloud.kind import filled
 from simulation.cloud.kinds import KINDS
+from tests.commands.platforms import cloud
 
-CLOUD = cloud_of(EksConfig(kind="eks", name="dist"))
+CLOUD = cloud(EksConfig(kind="eks", name="dist"))
 """Cloud with label `dist.us-west-2`."""
 EVERYTHING = {
     name: f"some-{name.lower()}"

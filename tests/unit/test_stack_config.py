@@ -227,7 +227,7 @@ def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JOB", "digits-jobset, digits-train-job")
     assert [each["kind"] for each in with_recipes({"jobs": []})["jobs"]] == ["jobset", "train-job"]
     monkeypatch.setenv("JOB", "none")
-    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is no recipe; write one of'):
+    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not a recipe; write one of'):
         load_file(path)
 
 

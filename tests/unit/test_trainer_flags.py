@@ -135,8 +135,8 @@ def test_refused(recipe: str, flags: dict[str, Any], code: str, flag: str) -> No
 @pytest.mark.parametrize(
     ("recipe", "flags", "said"),
     [
-        ("digits", {"epoch": 3}, "epoch: is no flag of recipe digits; write epochs"),
-        ("digits", {"max_steps": 3}, "max_steps: is no flag of recipe digits; write one of epochs, batch_size"),
+        ("digits", {"epoch": 3}, "epoch: is not a flag of recipe digits; write epochs"),
+        ("digits", {"max_steps": 3}, "max_steps: is not a flag of recipe digits; write one of epochs, batch_size"),
         ("digits", {"epochs": True}, "epochs: must be an integer from 1 to 1000000000, in quotes"),
         ("digits", {"wandb": False}, "wandb: must be one of off, auto, offline, online, in quotes"),
         ("digits", {"learning_rate": 10**400}, "learning_rate: must be a number above 0, at most 1e+37"),

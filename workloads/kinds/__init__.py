@@ -32,6 +32,6 @@ def operators_of(jobs: Iterable[JobSpec]) -> frozenset[str]:
 
 
 def kinds_where(is_able: Callable[[Kind], object]) -> str:
-    """Return the able kinds as a message tells what to write: one, then the others in words."""
+    """Return the kinds with an ability as text for a message, such as "`kind: jobset`, or else train-job"."""
     first, *others = (name for name, kind in KINDS.items() if is_able(kind))
     return f"`kind: {first}`{', or else ' if others else ''}{' or '.join(others)}"

@@ -44,7 +44,7 @@ class Resource:
     kind: str
     """Its kind in the API."""
     plural: str
-    """Its name in the API's paths."""
+    """Name in the API's paths."""
     complete: str = "Succeeded"
     """Type of the condition that says it is complete."""
     is_running: Callable[[Object], bool]
@@ -144,7 +144,7 @@ class Kind(ABC):
 
     @abstractmethod
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
-        """Create a job's resources, their logical names beginning with `name`. Return the job's name."""
+        """Create a job's resources, whose logical names begin with `name`. Return the job's name."""
 
 
 def numbered(role: str, count: int) -> Iterator[str]:

@@ -323,7 +323,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
                 message = "is of PyTorch/XLA, which has an image of its own: write `runtime: xla` instead"
                 yield Problem("job.environment.pjrt_device", (key, name), message, value)
             elif key == "secrets" and name in NO_SECRETS:
-                message = "is set in every pod already, and is no secret; write it in `environment`, or remove it"
+                message = "is set in every pod already and is not a secret; write it in `environment`, or remove it"
                 yield Problem("job.secrets.set_in_pods", (key, name), message)
 
 

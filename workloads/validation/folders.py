@@ -30,7 +30,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     reads = value_of(spec.recipe, spec.flags, "fake_data") is False
     cache = value_of(spec.recipe, spec.flags, "cache_dir") if reads else None
     if cache and not is_below(posixpath.normpath(str(cache)), *OF_A_HOST, BUCKET_PATH):
-        message = f"is no folder that pods can write; write one in {' or '.join(OF_A_HOST)}, or remove it"
+        message = f"is not a folder that pods can write to; write one in {' or '.join(OF_A_HOST)}, or remove it"
         yield Problem("job.cache_dir.read_only", ("flags", written(spec, "cache_dir")), message, cache)
 
 
