@@ -30,7 +30,7 @@ REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each cloud resource whose creation was never answered and that a second creation would not take over."""
+    """Return each cloud resource whose creation got no answer and that a second creation would not take over."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.
@@ -73,7 +73,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
         done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
     if not done:
-        raise RuntimeError("what the last update had begun is not adopted: `pulumi refresh` failed")
+        raise RuntimeError("the resources that the last update began are not in the state: `pulumi refresh` failed")
     return unknown
 
 
@@ -139,11 +139,12 @@ def adopt_pending(stack: str) -> None:
         try:
             unknown = adopt(exported, run, _real(file))
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
-            print(f"stack {stack}: AWS does not tell what the last update made: {error}", file=sys.stderr)
+            print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
             unknown = adopt(exported, run)
     for urn in unknown:
-        message = "creation was never answered, and only the cloud knows whether it is there: look for"
-        print(f"stack {stack}: {message} {urn.rpartition('::')[2]}", file=sys.stderr)
+        name = urn.rpartition("::")[2]
+        message = f"{name} may exist in the cloud without being in the state; look for it in the console and delete it"
+        print(f"stack {stack}: {message}", file=sys.stderr)
 
 
 def _real(file: Path) -> Find | None:
