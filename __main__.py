@@ -13,8 +13,8 @@ import pulumi
 
 from infra.image.builtin_images import OWN_IMAGES
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
+from infra.operators.operators import install_operators
 from infra.platform import PROJECT, Platform
-from infra.provisioning import install_operators
 from infra.scheduling import Scheduling
 from stack import config as stack_config
 from stack.placement import pools_of_jobs, queue_capacity

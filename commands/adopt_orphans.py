@@ -15,8 +15,7 @@ from commands.interrupts import finished_first
 from commands.inventory.ownership import ownership
 from commands.stack import pulumi
 from infra.cloud import ProvisionedCloud
-from infra.cloud_ids import known_id
-from infra.inventory import Found, Lister, json_of
+from infra.inventory import Found, Lister, json_of, known_id
 from infra.naming import CLUSTER_LABEL
 from stack.config import load_file
 

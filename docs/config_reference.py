@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from settings.field_docs import field_sentences
+from settings.problems import field_sentences
 from settings.types import Section
 from stack.config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from infra.hardware.eks_versions import DEFAULT_EKS_VERSION, EKS_VERSIONS
+from infra.hardware.versions import DEFAULT_EKS_VERSION, EKS_VERSIONS
 
 TARGET = Path(__file__).with_name("versions.md")
 PROJECT = TARGET.parents[1]
@@ -60,7 +60,7 @@ CLOUDS = f"""
 | part | version | supported |
 |---|---|---|
 | EKS, unless a stack says otherwise | {DEFAULT_EKS_VERSION} | \
-until {EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends}: `infra/hardware/eks_versions.py` |
+until {EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends}: `infra/hardware/versions.py` |
 | GKE, unless a stack says otherwise | chosen by GKE in the release channel | `infra/hardware/versions.py` |
 """
 

@@ -1,24 +1,51 @@
-"""Cloud: interface of a stack's platform. Each kind of platform has one implementation. No Pulumi."""
+"""Cloud: interface of a stack's platform, with one implementation for each kind. Also its quotas. No Pulumi."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from infra.capacity.offers import Offer
+from infra.capacity import Offer
 from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
-from infra.image.config import ImageConfig
-from infra.image.rules import image_problems
+from infra.image.config import ImageConfig, image_problems
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
-from infra.quota import Quota
 from infra.scheduling import Scheduling, in_pool
 from settings.problem import Problem
 
 if TYPE_CHECKING:
     from infra.platform import Platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """An amount of one quota."""
+
+    name: str
+    """Name of the quota in the cloud, followed by its dimensions."""
+    location: str
+    """Region of the quota; `global` for all regions."""
+    amount: int
+    """Maximum amount that the platform needs."""
+    source: str
+    """Page where the cloud documents it."""
+
+
+QuotaNeeds = Counter[tuple[str, str, str]]
+"""Amount by name, scope (`global` or empty) and source."""
+
+
+def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
+    """Return the quotas of a region and the global ones, sorted by name."""
+    return tuple(
+        Quota(name=name, location=scope or region, amount=amount, source=source)
+        for (name, scope, source), amount in sorted(needs.items())
+    )
+
 
 EVERY_IMAGE = frozenset({TRAINER, *OWN_IMAGES})
 

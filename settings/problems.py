@@ -1,10 +1,15 @@
-"""Conversion of pydantic's errors to messages that name the key, the value, the allowed values and the remedy."""
+"""Messages for pydantic's errors. Each names the key, the value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import pairwise
 from math import inf, isfinite
 from types import MappingProxyType
 from typing import Any, get_args
@@ -14,9 +19,91 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from settings.field_docs import field_sentences
 from settings.problem import Path, Problem
-from settings.suggestions import unknown_key
+
+OUR_KEYS = {
+    "backoff_limit": "restarts",
+    "max_restarts": "restarts",
+    "command": "script",
+    "entrypoint": "script",
+    "count": "nodes",
+    "num_nodes": "nodes",
+    "env": "environment",
+    "gpu_type": "accelerator",
+    "pool": "accelerator",
+    "node_pool": "accelerator",
+    "gpus": "accelerators_per_host",
+    "gpus_per_node": "accelerators_per_host",
+    "instance_type": "machine_type",
+    "nnodes": "hosts",
+    "nodes": "hosts",
+    "replicas": "hosts",
+    "workers": "hosts",
+    "node_pools": "pools",
+    "nproc_per_node": "processes_per_host",
+    "preemptible": "capacity",
+    "spot": "capacity",
+    "shm_size": "shared_memory",
+    "batch_size": "flags.batch_size",
+    "cpu": "resources.cpu",
+    "cpus": "resources.cpu",
+    "deadline": "deadline_seconds",
+    "epochs": "flags.epochs",
+    "learning_rate": "flags.learning_rate",
+    "lr": "flags.learning_rate",
+    "max": "max_hosts",
+    "mem": "resources.memory",
+    "memory": "resources.memory",
+    "min": "min_hosts",
+    "processes": "processes_per_host",
+    "shm": "shared_memory",
+    "timeout": "deadline_seconds",
+    "wandb": "flags.wandb",
+}
+"""Trainyard's keys by their names in Kubernetes, torchrun, the clouds and other launchers.
+
+`section.key` is a key inside a section. `TIME_TO_LIVE` has the keys for `ttl`: the stack's TTL
+or a job's deadline. Jobs have no TTL, because `pulumi up` would recreate a deleted job.
+"""
+TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
+
+
+def unknown_key(key: str, allowed: Sequence[str]) -> str:
+    """Return the error message for an unknown key, with the nearest key of `allowed`."""
+    return f"unknown key; {_remedy(key, allowed)}; allowed here: {', '.join(allowed)}"
+
+
+def _remedy(key: str, allowed: Sequence[str]) -> str:
+    plain = key.lower().replace("-", "_")
+    names = TIME_TO_LIVE if plain == "ttl" else (OUR_KEYS.get(plain, plain),)
+    for name in names:
+        part, dot, inner = name.partition(".")
+        if part in allowed:
+            return f"write {name}, which is `{part}: {{{inner}: ...}}`" if dot else f"write {name}"
+        if inner in allowed:
+            return f"write {inner}"
+    near = get_close_matches(key, allowed, n=1, cutoff=0.7)
+    return f"write {near[0]}" if near else "remove it"
+
+
+def field_sentences(section: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring of each field of a section and of its base classes.
+
+    Pydantic's `use_attribute_docstrings` parses the source at each import. That adds a quarter to the import time of
+    the settings. Only error messages and the reference need these texts.
+    """
+    found: dict[str, str] = {}
+    for each in reversed(section.__mro__):
+        if not issubclass(each, BaseModel) or each is BaseModel:
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
+                    found[name] = inspect.cleandoc(sentence)
+    return found
+
 
 SKIPPED = "; `check_availability: false` of the platform skips this"
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from infra.local.program_image import is_stored, program_reference, store_program
-from infra.operators.objects import OperatorObjects, objects_file, save_objects
-from infra.operators.release import Release
+from infra.operators.release import OperatorObjects, Release, objects_file, save_objects
 from infra.operators.releases import needed_releases
 from setup.go_modules import read_files
 from setup.go_programs import MODULES, GoProgram, build_all

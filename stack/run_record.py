@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.capacity.offers import SYSTEM, Offer
+from infra.capacity import SYSTEM, Offer
 from infra.cost import CostEstimate
 from stack.config import StackConfig
 from workloads.spec import JobSpec

@@ -13,10 +13,10 @@ from settings.secret_scan import in_variables, looks_random, shape
 from stack.placement import Jobs, shortage, without_room
 from workloads import user_script
 from workloads.spec import JobSpec
-from workloads.validation.buckets import bucket_conflicts
 from workloads.validation.conflicts import conflicts
+from workloads.validation.flags import bucket_conflicts
 from workloads.validation.images import ImageOffer, image_conflicts
-from workloads.validation.name_collisions import shared
+from workloads.validation.names import shared
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from infra.operators.objects import OperatorObjects, save_objects
-from infra.operators.release import Release
+from infra.operators.release import OperatorObjects, Release, save_objects
 from infra.operators.releases import RELEASES
 
 

@@ -11,12 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.hardware.nccl_environment_script import NcclEnvironmentScript
+from infra.hardware.provisioning_model import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.topology import Topology
 from workloads.user_script import path_in_pod
+
+BUCKET_PATH = "/bucket"
+"""Mount path of a bucket that is a volume."""
+SCRATCH_PATH = "/tmp"
+SHARED_MEMORY_PATH = "/dev/shm"
+OF_A_HOST = (SCRATCH_PATH, SHARED_MEMORY_PATH)
+"""Writable folders of each pod. The rest of its root file system is read-only in every image."""
+
+
+def is_below(path: str, *folders: str) -> bool:
+    """Return True if a path is one of the folders or below one."""
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
 
 LAUNCHER = ("python", "-m", "trainer.launch")
 """torchrun of the trainer's image, which returns the exit codes of its processes."""

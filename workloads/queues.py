@@ -14,8 +14,7 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.capacity.pool_capacity import PoolCapacity
-from infra.hardware import MEBIBYTE, format_cpu, format_memory, gpus
+from infra.hardware import MEBIBYTE, PoolCapacity, format_cpu, format_memory, gpus
 from infra.naming import stack_labels
 from workloads.kinds.schema import Schema
 

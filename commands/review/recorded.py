@@ -22,7 +22,7 @@ from pulumi.runtime.proto import resource_pb2
 from commands.environment import PROJECT
 from commands.review.recording import Record, RecordingEngine, run
 from infra.image import cloud_image
-from infra.local import preflight
+from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference
 from setup import operators as operator_steps
 from setup.progress import run_steps
@@ -65,7 +65,7 @@ def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
 
     with (
         mock.patch.object(cloud_image, "prepare_context", return_value=None),
-        mock.patch.object(preflight, "check_machine", return_value=[]),
+        mock.patch.object(lifecycle, "check_machine", return_value=[]),
     ):
         engine = run(program, RecordingEngine(image_digest=digest))
     requests = {f"{each.type}::{each.name}": each for each in engine.registered}

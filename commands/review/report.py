@@ -13,8 +13,8 @@ from typing import Any
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
 from commands.review.values import spelled
+from infra.cloud import Quota
 from infra.cost import CostEstimate, over_budget
-from infra.quota import Quota
 from policy.rules import Finding
 from settings.problem import dotted
 from stack.config import StackConfig

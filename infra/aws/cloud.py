@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.authorized_networks import examples
-from infra.aws import capacity, inventory, permissions, prices, quota, rules, scheduling
+from infra.aws import inventory, permissions, pools, quota_and_prices, rules
 from infra.aws.config import EksConfig
-from infra.aws.standing import cluster_in, refused_changes, standing
-from infra.capacity.offers import Offer
-from infra.cloud import Cloud, ProvisionedCloud
+from infra.aws.rules import cluster_in, refused_changes, standing
+from infra.capacity import Offer
+from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
-from infra.quota import Quota, quotas
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -58,22 +57,22 @@ class Eks(ProvisionedCloud):
         return refused_changes(standing(before.config), self.config) if isinstance(before, Eks) else []
 
     def offers(self) -> list[Offer]:
-        return capacity.offers(self.config)
+        return pools.offers(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
-        return quotas(quota.quota_needs(self.config), self.config.region)
+        return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
     def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota.quota_left(self.config, ask)
+        return quota_and_prices.quota_left(self.config, ask)
 
     def price_lines(self) -> Iterator[Line]:
-        return prices.price_lines(self.config)
+        return quota_and_prices.price_lines(self.config)
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del tpu
-        return scheduling.scheduling(self.config, accelerator, pool, gpus_per_host)
+        return pools.scheduling(self.config, accelerator, pool, gpus_per_host)
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:
         return lambda listing: inventory.resources(listing, self.config, ownership, ask)

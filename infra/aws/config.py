@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
-from infra.hardware.eks_versions import DEFAULT_EKS_VERSION
 from infra.hardware.provisioning_model import ProvisioningModel
+from infra.hardware.versions import DEFAULT_EKS_VERSION
 from infra.image.config import ImageConfig
 from settings.problem import Invalid
 from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched

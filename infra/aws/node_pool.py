@@ -12,7 +12,7 @@ from pulumi_aws import ec2, eks
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
-from infra.hardware.eks_nodes import eks_pods
+from infra.hardware.node_capacity import eks_pods
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 

@@ -1,12 +1,17 @@
-"""NodeGroupPlan: managed node group of a pool's settings, with defaults resolved. Pure."""
+"""NodeGroupPlan: managed node group of a pool's settings, its capacity, and how pods select it. No Pulumi."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig, EksPoolConfig
+from infra.capacity import SYSTEM, Offer, without_daemons
+from infra.hardware import gpus
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
+from infra.hardware.node_capacity import eks_allocatable, eks_pods
 from infra.hardware.provisioning_model import ProvisioningModel
+from infra.naming import ACCELERATOR_LABEL
+from infra.scheduling import EFA_RESOURCE, Scheduling, in_pool, tolerate
 
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
@@ -63,3 +68,43 @@ def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
     single = efa or pool.placement_group or pool.model.reservation
     zones = pool.zones or (config.all_zones[:1] if single else config.all_zones)
     return NodeGroupPlan(name=pool.name, pool=pool, machine=machine, zones=zones, efa=efa)
+
+
+def offers(platform: EksConfig) -> list[Offer]:
+    """Return the nodes of each pool, with the system pool last."""
+    found = [
+        Offer(
+            pool=plan.name,
+            nodes=plan.nodes,
+            node=without_daemons(eks_allocatable(plan.machine, fabric=plan.efa)),
+            pods=eks_pods(plan.machine),
+            gpu=plan.machine.gpu,
+            gpus=plan.machine.gpus,
+            adapters=plan.machine.efa_interfaces if plan.efa else 0,
+        )
+        for plan in node_groups(platform)
+    ]
+    machine = ec2_machine(platform.system_pool.machine_type)
+    system = without_daemons(eks_allocatable(machine))
+    nodes = platform.system_pool.nodes
+    return [*found, Offer(pool=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
+
+
+def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:
+    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators.
+
+    A host with some of a node's GPUs gets the same share of its network adapters, rounded down. Without `gpus_per_host`
+    it gets all.
+    """
+    suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == accelerator)
+    plan = next((plan for plan in suitable if pool in (None, plan.name)), None)
+    if plan is None:
+        raise ValueError(f"no pool has {accelerator}")
+    machine = plan.machine
+    adapters = machine.efa_interfaces * (gpus_per_host or machine.gpus) // machine.gpus if plan.efa else 0
+    return Scheduling(
+        node_selector=in_pool(pool) | {ACCELERATOR_LABEL: accelerator},
+        tolerations=(tolerate(gpus.RESOURCE),),
+        accelerator_resource=gpus.RESOURCE,
+        devices={EFA_RESOURCE: str(adapters)} if adapters else {},
+    )

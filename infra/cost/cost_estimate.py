@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from infra.cost.prices import PRICES, Item, Price
+from infra.cost.price_tables import PRICES, Item, Price
 
 SAME_REGION, OTHER_REGION = 0.05, 0.35
 """Relative error of a price in its own region and in another region.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.capacity.offers import Offer
-from infra.cloud import ProvisionedCloud
+from infra.capacity import Offer
+from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
-from infra.gcp import capacity, inventory, permissions, prices, quota, rules, scheduling
+from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
 from infra.inventory import Ask, Lister, Ownership, PlannedResource
-from infra.quota import Quota, quotas
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -39,22 +38,22 @@ class Gke(ProvisionedCloud):
         return [*rules.problems(self.config), *super().problems()]
 
     def offers(self) -> list[Offer]:
-        return capacity.offers(self.config)
+        return pools.offers(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
-        return quotas(quota.quota_needs(self.config), self.config.region)
+        return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
     def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota.quota_left(self.config, ask)
+        return quota_and_prices.quota_left(self.config, ask)
 
     def price_lines(self) -> Iterator[Line]:
-        return prices.price_lines(self.config)
+        return quota_and_prices.price_lines(self.config)
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del gpus_per_host
-        return scheduling.scheduling(self.config, accelerator, tpu, pool)
+        return pools.scheduling(self.config, accelerator, tpu, pool)
 
     def lister(self, ownership: Ownership, ask: Ask) -> Lister:
         del ownership

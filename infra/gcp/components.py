@@ -1,4 +1,4 @@
-"""Cloud components of a GKE stack, in order of creation. Resources inside the cluster are elsewhere."""
+"""Cloud components of a GKE stack and their APIs, in order of creation. Not the resources inside the cluster."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
+import pulumi_gcp as gcp
 
 from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs
@@ -16,7 +17,6 @@ from infra.gcp.network import Network, NetworkArgs
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
 from infra.gcp.pools import NodePoolPlan, node_pools
 from infra.gcp.registry import ImageRepository, ImageRepositoryArgs
-from infra.gcp.services import ProjectServices, ProjectServicesArgs
 from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs
 from infra.namespace import SERVICE_ACCOUNT
 
@@ -167,3 +167,38 @@ def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
             services=ranges.services,
         ),
     )
+
+
+SERVICES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
+"""APIs without their suffix `.googleapis.com`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectServicesArgs:
+    """Inputs of `ProjectServices`."""
+
+    project: str
+    """Id of the project."""
+
+
+class ProjectServices(pulumi.ComponentResource):
+    """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
+
+    project: pulumi.Output[str]
+    """Project id, known when every API is enabled. Resources that need the APIs use this output."""
+
+    def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
+        services = [
+            gcp.projects.Service(
+                f"{name}-{service}",
+                project=args.project,
+                service=f"{service}.googleapis.com",
+                disable_on_destroy=False,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for service in SERVICES
+        ]
+        enabled = pulumi.Output.all(*(service.service for service in services))
+        self.project = enabled.apply(lambda _names: args.project)
+        self.register_outputs({"project": self.project})

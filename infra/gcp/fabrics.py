@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from infra.gcp.pools import NodePoolPlan
 from infra.hardware.gce import gce_family
 from infra.hardware.machines import MachineType
-from infra.hardware.nccl_environment_script import NcclEnvironmentScript
+from infra.hardware.provisioning_model import NcclEnvironmentScript
+
+if TYPE_CHECKING:
+    from infra.gcp.pools import NodePoolPlan
 
 SUBNET_PREFIX = 20
 """Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""

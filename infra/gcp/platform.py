@@ -7,10 +7,9 @@ import pulumi_kubernetes
 
 from infra.gcp.accelerator_network import PodNetworks, PodNetworksArgs
 from infra.gcp.cluster import context_name
+from infra.gcp.cluster_objects import CapacityLadder, CapacityLadderArgs, HostFolder, HostFolderArgs
 from infra.gcp.components import GkeComponents, build_components
-from infra.gcp.compute_class import CapacityLadder, CapacityLadderArgs
 from infra.gcp.config import GkeConfig
-from infra.gcp.host_folder import HostFolder, HostFolderArgs
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT

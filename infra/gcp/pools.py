@@ -1,16 +1,22 @@
-"""NodePoolPlan: GKE node pools of a pool's settings, with defaults resolved. Pure."""
+"""NodePoolPlan: GKE node pools of a pool's settings, their capacity, and how pods select them. No Pulumi."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from infra.capacity import SYSTEM, Offer, without_daemons
 from infra.gcp.config import GkeConfig, GkePoolConfig
+from infra.gcp.fabrics import fabric_of, pod_annotations
+from infra.hardware import Capacity, gpus, tpus
+from infra.hardware.accelerators import NO_E2_ZONES
 from infra.hardware.gce import GceFamily, gce_family, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
+from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
-from infra.hardware.zones import NO_E2_ZONES
+from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
+from infra.scheduling import Scheduling, in_pool, slice_labels, tolerate
 
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
@@ -176,3 +182,77 @@ def system_disk_type(config: GkeConfig) -> str:
     """Return the boot disk type of the system pool."""
     family = gce_family(gce_machine(system_machine(config)))
     return "hyperdisk-balanced" if family.disks == "hyperdisk" else "pd-balanced"
+
+
+KEPT_FOR_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
+"""Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
+
+Source: 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node
+of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPUs request more.
+"""
+
+
+def offers(platform: GkeConfig) -> list[Offer]:
+    """Return the nodes of each pool, with the system pool last."""
+    found = []
+    for pool in platform.pools:
+        # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
+        plan = pool_plans(platform, pool)[0]
+        node = without_daemons(gke_allocatable(plan.machine), KEPT_FOR_DAEMONS)
+        found.append(
+            Offer(
+                pool=pool.name,
+                nodes=num_nodes(pool),
+                node=node,
+                gpu=plan.gpu,
+                gpus=plan.gpus,
+                tpu=plan.tpu,
+                queued=pool.models[0].is_queued,
+            )
+        )
+    system = without_daemons(gke_allocatable(gce_machine(system_machine(platform))), KEPT_FOR_DAEMONS)
+    return [*found, Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
+
+
+GPU_LABEL = "cloud.google.com/gke-accelerator"
+DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+"""Folder of the NVIDIA driver on GKE nodes, which the trainer image does not search by default.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
+"""
+
+
+def gke_pool_for(
+    platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None = None
+) -> NodePoolPlan | None:
+    """Return the first node pool with a job's accelerators, of `pool` if given, or None."""
+    for plan in node_pools(platform):
+        if pool not in (None, plan.pool.name):
+            continue
+        if plan.tpu == found and (found is not None or plan.gpu == accelerator):
+            return plan
+    return None
+
+
+def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None) -> Scheduling:
+    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators."""
+    plan = gke_pool_for(platform, accelerator, found, pool)
+    if plan is None:
+        raise ValueError(f"no pool has {accelerator}")
+    resource = gpus.RESOURCE if found is None else tpus.RESOURCE
+    selector = in_pool(pool) | ({GPU_LABEL: accelerator} if found is None else slice_labels(found))
+    tolerations = [tolerate(resource)]
+    if plan.has_fallback:
+        selector[COMPUTE_CLASS_LABEL] = plan.pool.name
+        tolerations.append(tolerate(COMPUTE_CLASS_LABEL))
+    if any(each.is_queued for each in plan.pool.models):
+        tolerations.append(tolerate(QUEUED_LABEL))
+    fabric = fabric_of(plan)
+    return Scheduling(
+        node_selector=selector,
+        tolerations=tuple(tolerations),
+        accelerator_resource=resource,
+        annotations=pod_annotations(fabric.interfaces) if fabric else {},
+        environment=DRIVER_LIBRARIES if found is None else {},
+        profile=fabric.profile if fabric else None,
+    )

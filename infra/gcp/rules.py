@@ -6,14 +6,12 @@ from collections.abc import Iterator
 
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of
-from infra.gcp.offer_rules import offer_problems, unknown_zone
-from infra.gcp.pools import NodePoolPlan, hardware_of, pool_plans, slice_of
-from infra.gcp.range_rules import range_problems
-from infra.gcp.system_rules import system_pool_problems
-from infra.hardware.gce import GCE_FAMILIES
+from infra.gcp.location_rules import offer_problems, range_problems, unknown_zone
+from infra.gcp.pools import NodePoolPlan, hardware_of, pool_plans, slice_of, system_machine
+from infra.hardware.accelerators import GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.hardware.gce import GCE_FAMILIES, gce_machine
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import minor_of
-from infra.hardware.zones import GCP_ZONES, GPU_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from settings.problem import Path, Problem
 
 
@@ -156,7 +154,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/zones.py."""
+    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/accelerators.py."""
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):
@@ -334,3 +332,43 @@ def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -
             f"makes the node pool's name {longest}, {len(longest)} characters; at most {POOL_NAME_LIMIT}; shorten it"
         )
         yield Problem("gke.pool.name_too_long", ("name",), message, pool.name)
+
+
+LEAST_VCPUS, LEAST_GIB = 2, 4
+"""Size of e2-medium, GKE's default machine type. On one CPU, node agents leave no capacity for kube-dns.
+
+https://cloud.google.com/sdk/gcloud/reference/container/clusters/create#--machine-type,
+https://github.com/kubernetes/cloud-provider-gcp/pull/280
+"""
+
+
+def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
+    """Yield the problems of the system pool's settings."""
+    path: Path = ("platform", "system_pool")
+    pool = config.system_pool
+    if pool.max_nodes < pool.nodes:
+        yield Problem(
+            "gke.system_pool.max_below_nodes",
+            (*path, "max_nodes"),
+            f"must be at least nodes, {pool.nodes}",
+            pool.max_nodes,
+        )
+    name = system_machine(config)
+    try:
+        machine = gce_machine(name)
+    except ValueError as error:
+        yield Problem("gke.system_pool.machine_unknown", (*path, "machine_type"), str(error), name)
+        return
+    if machine.accelerators:
+        message = "has accelerators; write a CPU machine type such as e2-standard-4"
+        yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
+    if machine.family == "e2" and config.zone in NO_E2_ZONES:
+        yield Problem(
+            "gke.system_pool.no_e2", (*path, "machine_type"), f"{config.zone} has no E2; write n1-standard-8", name
+        )
+    if machine.vcpus < LEAST_VCPUS or machine.memory_gib < LEAST_GIB:
+        message = (
+            f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB, too little for GKE's own pods and the "
+            f"operators; write one with {LEAST_VCPUS} and {LEAST_GIB} or more, such as e2-standard-2"
+        )
+        yield Problem("gke.system_pool.too_small", (*path, "machine_type"), message, name)

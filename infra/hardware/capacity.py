@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,24 @@ class Capacity:
 
     def __str__(self) -> str:
         return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolCapacity:
+    """Capacity of identical nodes, minus the requests of jobs without a queue."""
+
+    name: str
+    """Name of the pool."""
+    free: Capacity
+    """CPUs and memory that queued jobs can request."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """Accelerators and network adapters, by Kubernetes resource."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes, by which pods select this pool."""
+    on_request: bool = False
+    """True if nodes are created only on request, all nodes of a job at once."""
+    taint: str | None = None
+    """Key of the taint that keeps other pods off the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

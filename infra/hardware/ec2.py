@@ -73,7 +73,7 @@ class Ec2Family:
     missing_memory: tuple[int, float] | None
     """Memory that nodes do not report, as MiB and as MiB per GiB. It is at least the measured memory.
 
-    None if each instance type has a measurement. `infra/hardware/eks_nodes.py` has the sources.
+    None if each instance type has a measurement. `infra/hardware/node_capacity.py` has the sources.
     """
 
 

@@ -1,4 +1,4 @@
-"""ProvisioningModel: how a cloud provides a pool's nodes, parsed from `capacity` in the settings. No Pulumi."""
+"""ProvisioningModel: how a cloud provides a pool's nodes; and the script that sets their NCCL environment. Pure."""
 
 from __future__ import annotations
 
@@ -58,3 +58,17 @@ class ProvisioningModel:
     def is_capacity_block(self) -> bool:
         """True if the nodes come from an EC2 capacity block."""
         return self.kind == "capacity-block"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NcclEnvironmentScript:
+    """Folder of libraries on the host. Pods mount a claim, because they may not mount host paths."""
+
+    claim: str
+    """Name of the claim in the jobs' namespace."""
+    folder: str
+    """Folder on the host. A pod does not start before the folder exists."""
+    mount: str
+    """Read-only mount path in pods."""
+    script: str
+    """Shell script that sets the environment before programs start."""

@@ -1,13 +1,14 @@
-"""ImageConfig: build and registry settings of a cloud platform's trainer image. No Pulumi."""
+"""ImageConfig: build and registry settings of a cloud platform's trainer image, and their validation. No Pulumi."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from settings.problem import Invalid
+from settings.problem import Invalid, Problem
 from settings.types import ONE_OR_MANY, Image, Section
 
 ImagePlatform = Literal["linux/amd64", "linux/arm64"]
@@ -54,3 +55,24 @@ class ImageConfig(Section):
     """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
     """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""
+
+
+OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
+
+
+def image_problems(image: ImageConfig) -> Iterator[Problem]:
+    """Yield problems: build keys together with `prebuilt`, and architectures that no node can run."""
+    if image.prebuilt:
+        for key in OF_A_BUILD:
+            if key in image.model_fields_set:
+                message = "is for a build, and `prebuilt` disables the build; remove one of the two"
+                value = getattr(image, key)
+                yield Problem(
+                    "image.prebuilt.build_key",
+                    ("platform", "image", key),
+                    message,
+                    list(value) if key == "platforms" else value,
+                )
+    elif "linux/amd64" not in image.platforms:
+        message = "every machine type that Trainyard knows is x86-64; add linux/amd64"
+        yield Problem("image.platforms.no_amd64", ("platform", "image", "platforms"), message, list(image.platforms))

@@ -1,4 +1,4 @@
-"""Requests to the local cluster's API server with the administrator's certificate."""
+"""Requests to the local cluster's API server, and the objects that every local cluster starts with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from http.client import HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.local.settings import ClusterSettings
+from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS, ClusterSettings
 
 ANSWER_SECONDS = 10
 FIELD_MANAGER = "trainyard-local"
@@ -118,3 +118,65 @@ def ready_nodes(settings: ClusterSettings) -> set[str]:
         for condition in node["status"].get("conditions", [])
         if condition["type"] == "Ready" and condition["status"] == "True"
     }
+
+
+Objects = list[tuple[str, dict[str, Any]]]
+
+
+def base_objects() -> Objects:
+    """Return the path and body of each object."""
+    return [*_dns_rights(), *_dns_service()]
+
+
+def _dns_rights() -> Objects:
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    name = "trainyard:coredns"
+    version = "rbac.authorization.k8s.io/v1"
+    watch = ["list", "watch"]
+    role = {
+        "apiVersion": version,
+        "kind": "ClusterRole",
+        "metadata": {"name": name},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": watch},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": watch},
+        ],
+    }
+    binding = {
+        "apiVersion": version,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    }
+    return [(f"{rbac}/clusterroles/{name}", role), (f"{rbac}/clusterrolebindings/{name}", binding)]
+
+
+def _dns_service() -> Objects:
+    metadata = {"name": "kube-dns", "namespace": "kube-system", "labels": {"k8s-app": "kube-dns"}}
+    ports = [("dns", "UDP"), ("dns-tcp", "TCP")]
+    service = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata,
+        "spec": {
+            "clusterIP": DNS_SERVICE_ADDRESS,
+            "ports": [{"name": name, "port": 53, "protocol": protocol} for name, protocol in ports],
+        },
+    }
+    endpoints = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "kube-dns",
+            "namespace": "kube-system",
+            "labels": {"kubernetes.io/service-name": "kube-dns"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [CONTROL_PLANE_ADDRESS], "conditions": {"ready": True}}],
+        "ports": [{"name": name, "port": 53, "protocol": protocol} for name, protocol in ports],
+    }
+    return [
+        ("/api/v1/namespaces/kube-system/services/kube-dns", service),
+        ("/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns", endpoints),
+    ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from infra.cloud import EVERY_IMAGE, Cloud
 from infra.hardware.tpus import TpuSlice
 from infra.local.config import LocalConfig
-from infra.local.preflight import check_machine
+from infra.local.lifecycle import check_machine
 from infra.local.settings import ClusterSettings, stack_cluster
 from infra.scheduling import Scheduling
 
@@ -47,7 +47,7 @@ class Local(Cloud):
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
         import pulumi
 
-        from infra.local.local_cluster_resource import build_machine
+        from infra.local.platform import build_machine
         from infra.platform import PROJECT
 
         machine = build_machine(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)

@@ -23,7 +23,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
-from infra.operators.room import reserved
+from infra.operators.releases import reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"

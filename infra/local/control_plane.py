@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from infra.local import components
-from infra.local.network import attach_node, make_bridge
+from infra.local.node import attach_node, make_bridge
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
 

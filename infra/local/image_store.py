@@ -12,13 +12,20 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from infra.local.control_plane import UNSHARE
-from infra.local.settings import cache_folder
+from infra.local.settings import (
+    CONTAINERD_CONFIG_VERSION,
+    CONTAINERD_SOCKET,
+    RUNTIME_PROGRAMS,
+    built_programs,
+    cache_folder,
+)
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """Files that containerd changes in place. Each clone gets its own copies."""
@@ -66,7 +73,7 @@ def change_store(
 def _change_store(reference: str, write: Writer | None, remove: Sequence[str], forget: Sequence[str]) -> None:
     store_folder().mkdir(parents=True, exist_ok=True)
     orders = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
-    words = [*UNSHARE, sys.executable, "-m", "infra.local.image_import", str(store_folder()), orders]
+    words = [*UNSHARE, sys.executable, "-m", "infra.local.image_store", str(store_folder()), orders]
     run_with_archive(words, reference, write)
     references = [each for each in stored_references() if each not in {reference, *remove}] + [reference]
     target = store_folder().parent / "references.json"
@@ -115,3 +122,52 @@ def clone_store(target: Path) -> None:
     if (draft / UNFINISHED).exists():
         shutil.rmtree(draft / UNFINISHED)
     draft.rename(target)
+
+
+START_SECONDS = 30.0
+
+
+def ctr(*words: str) -> None:
+    """Run one `ctr` command in the containerd namespace that the kubelet's runtime reads."""
+    subprocess.run([_program("ctr"), "--namespace", "k8s.io", *words], check=True)
+
+
+def _program(name: str) -> str:
+    return str(built_programs() / RUNTIME_PROGRAMS[name])
+
+
+def main(store: str, orders: str) -> None:
+    """Execute `orders` (JSON) on the containerd root `store`.
+
+    If ordered, import an image from standard input. Then remove images and delete blobs.
+    """
+    subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    config = Path("/run/containerd.toml")
+    config.write_text(
+        f'version = {CONTAINERD_CONFIG_VERSION}\nroot = "{store}"\noom_score = 0\n'
+        'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n',
+        encoding="utf-8",
+    )
+    daemon = subprocess.Popen([_program("containerd"), "--config", str(config)], stdin=subprocess.DEVNULL)
+    deadline = time.monotonic() + START_SECONDS
+    while not Path(CONTAINERD_SOCKET).exists():
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError("containerd does not start")
+        time.sleep(0.05)
+    what = json.loads(orders)
+    if what["import"]:
+        ctr("images", "import", "-")
+    for reference in what["remove"]:
+        ctr("images", "remove", "--sync", reference)
+    for digest in what["forget"]:
+        ctr("content", "delete", digest)
+    if what["forget"]:
+        # containerd deletes blobs when it collects garbage. A synchronous deletion of a lease waits for that.
+        ctr("leases", "create", "--id", "collect")
+        ctr("leases", "delete", "--sync", "collect")
+    daemon.terminate()
+    daemon.wait(timeout=30)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

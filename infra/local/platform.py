@@ -1,18 +1,72 @@
-"""Platform `local`: the objects in the cluster on this machine, and the values that jobs use."""
+"""Platform `local`: the cluster on this machine with its images, the objects in it, and the values that jobs use."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes
 
+from infra.image.builtin_images import TRAINER
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
-from infra.local.cluster import LocalCluster
+from infra.local import lifecycle
+from infra.local.cluster import LocalCluster, LocalClusterArgs
 from infra.local.components import BUCKET_IN_NODE
 from infra.local.config import LocalConfig
-from infra.local.local_cluster_resource import LocalMachine
-from infra.local.settings import TAKE_OVER_VARIABLE
+from infra.local.program_image import program_reference
+from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
+from infra.local.trainer_image import own_image_reference, trainer_image_reference
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.operators.releases import needed_releases
 from infra.platform import CLAIM_URL, Platform
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalMachine:
+    """Cluster and images for the rest of the platform."""
+
+    cluster: LocalCluster
+    """Cluster with its nodes."""
+    context: str
+    """Name of the context in the cluster's kubeconfig."""
+    image: str
+    """Reference of the trainer image."""
+    operator_images: Mapping[str, str]
+    """References of the operators' images, by operator name."""
+    own_images: Mapping[str, str]
+    """References of the other builtin images, by their names in jobs."""
+
+
+def build_machine(settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
+    """Provision the cluster with the images of `operators` and the builtin images `images`.
+
+    Raise ValueError, with one problem per line, if this machine cannot run the cluster.
+    """
+    if problems := lifecycle.check_machine(settings):
+        raise ValueError("\n".join(problems))
+    image = trainer_image_reference()
+    operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
+    own_images = {name: own_image_reference(name) for name in sorted(images - {TRAINER})}
+    cluster = LocalCluster(
+        "local",
+        LocalClusterArgs(
+            owner=settings.owner,
+            stack=settings.stack,
+            name=settings.name,
+            nodes=settings.nodes,
+            port=settings.port,
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
+        ),
+    )
+    return LocalMachine(
+        cluster=cluster,
+        context=settings.context,
+        image=image,
+        operator_images=operator_images,
+        own_images=own_images,
+    )
+
 
 BUCKET_SIZE = "20Gi"
 """Nominal size. The volume is a folder of this machine without a limit."""

@@ -1,4 +1,4 @@
-"""Images of the local cluster, built here and tagged with a hash of their sources: job images and the pause image."""
+"""Images of the local cluster, built here and tagged with a hash of their sources: base, job and pause images."""
 
 from __future__ import annotations
 
@@ -6,14 +6,79 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Set
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from infra.image.builtin_images import BUILT_HERE, OWN_IMAGES
-from infra.local.image_builder import Build, Builder, find_builder
+from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
+
+OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
+REGISTRY = "registry-1.docker.io"
+DEBIAN = "bookworm"
+MADE_HERE = f"trainyard.local/base:{DEBIAN}-1"
+MOUNT_FOLDER = Path("/run/mount")
+"""Folder where `mount` keeps its data about mounts.
+
+`mount` creates the folder if it is missing, even if it stays empty.
+"""
+
+
+def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
+    """Return the reference of the base image, after making sure that the builder holds it."""
+    for reference in (OFFICIAL, MADE_HERE):
+        if builder.has(reference):
+            return reference
+    if _registry_resolves() and builder.pull(OFFICIAL):
+        return OFFICIAL
+    progress("no image registry is reached: making a Debian base image")
+    _make_debian(builder)
+    return MADE_HERE
+
+
+def _registry_resolves() -> bool:
+    try:
+        socket.getaddrinfo(REGISTRY, 443)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _no_new_folder(folder: Path) -> Iterator[None]:
+    """Remove a folder that did not exist before, unless it has entries."""
+    was_there = folder.exists()
+    try:
+        yield
+    finally:
+        if not was_there and folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def _make_debian(builder: Builder) -> None:
+    folder = cache_folder() / "images" / "base"
+    if folder.exists():
+        shutil.rmtree(folder)
+    root = folder / "root"
+    root.mkdir(parents=True)
+    command = [*PRIVATE_MOUNTS, "debootstrap", "--variant=minbase", DEBIAN, str(root)]
+    with _no_new_folder(MOUNT_FOLDER):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"debootstrap failed:\n{done.stdout[-2000:]}")
+    archive = folder / "root.tar"
+    subprocess.run(["tar", "--numeric-owner", "-C", str(root), "-cf", str(archive), "."], check=True)
+    shutil.rmtree(root)
+    dockerfile = folder / "Dockerfile"
+    dockerfile.write_text('FROM scratch\nADD root.tar /\nCMD ["/bin/bash"]\n', encoding="utf-8")
+    builder.build(Build(reference=MADE_HERE, context=folder, dockerfile=dockerfile, arguments={}, mounts={}))
+    shutil.rmtree(folder)
+
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"
@@ -109,7 +174,6 @@ def _build_pause(builder: Builder) -> None:
 
 def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
     """Build the trainer image or another builtin image. Keep it and the last few of the same repository."""
-    from infra.local.base_image import base_image
 
     repository = reference.partition(":")[0]
     own = {f"{BUILT_HERE}{name}": name for name in OWN_IMAGES}.get(repository)

@@ -1,4 +1,4 @@
-"""The Operators component: job controllers with their CRDs, webhooks and permissions."""
+"""The Operators component: job controllers with their CRDs, webhooks and permissions; and their installation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.naming import stack_labels
 from infra.operators.operator import Operator, OperatorArgs
 from infra.operators.releases import needed_releases
+from infra.platform import Platform
 from settings.types import OPERATORS_NAMESPACE
 
 NAMESPACE = OPERATORS_NAMESPACE
@@ -63,3 +64,16 @@ class Operators(pulumi.ComponentResource):
             )
         self.versions = pulumi.Output.all(**{each: operator.version for each, operator in made.items()})
         self.register_outputs({"versions": self.versions})
+
+
+def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
+    """Install operators on the platform. Return the resources that jobs must wait for.
+
+    Raises ValueError if set-up has not run.
+    """
+    if not names:
+        return []
+    # Most stacks do not need this module, and its import is slow.
+
+    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]

@@ -1,11 +1,11 @@
-"""Releases of the operators that Trainyard installs, and the resource requests of their pods. Pure."""
+"""Releases of the operators that Trainyard installs, and the capacity that their pods take. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
-from infra.hardware import MEBIBYTE, Capacity
+from infra.hardware import MEBIBYTE, Capacity, kept_for_other_nodes, node_share
 from infra.naming import QUEUE_LABEL
 from infra.operators.release import HEALTH_PORT, Release, Webhooks
 
@@ -244,3 +244,24 @@ def needed_releases(names: Iterable[str]) -> list[Release]:
     while required := {each for name in wanted for each in RELEASES[name].requires} - wanted:
         wanted |= required
     return [release for name, release in RELEASES.items() if name in wanted]
+
+
+def reserved(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the capacity that each of `num_nodes` equal nodes on one machine must not offer.
+
+    It is the other nodes' shares, less the capacity of all operators. Operators then run outside the jobs' shares, as
+    the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
+    """
+    kept = kept_for_other_nodes(machine, num_nodes)
+    return Capacity(millicores=max(0, kept.millicores - ROOM.millicores), memory=max(0, kept.memory - ROOM.memory))
+
+
+def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
+    """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
+    share = node_share(machine, num_nodes)
+    kept, withheld = kept_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
+    spare = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)
+    return Capacity(
+        millicores=share.millicores - max(0, num_operators * REQUEST.millicores - spare.millicores),
+        memory=share.memory - max(0, num_operators * REQUEST.memory - spare.memory),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.hardware.ec2 import Ec2Machine
-from infra.hardware.eks_nodes import eks_allocatable, eks_capacity, eks_pods
+from infra.hardware.node_capacity import eks_allocatable, eks_capacity, eks_pods
 from simulation.cloud.state import Properties
 from simulation.cluster.node import node
 

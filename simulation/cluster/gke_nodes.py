@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.hardware.gke_nodes import gke_allocatable, gke_capacity
+from infra.hardware.node_capacity import gke_allocatable, gke_capacity
 from simulation.cloud.findings import at
 from simulation.cloud.gcp import node_pools as rules
 from simulation.cloud.state import Properties

@@ -10,7 +10,7 @@ from pathlib import Path
 from infra.local.components import READY_URL
 from infra.local.control_plane import control_plane, write_configuration
 from infra.local.key_files import kubeconfig
-from infra.local.network import make_bridge
+from infra.local.node import make_bridge
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder
 from infra.local.supervisor import Program, keep_running
 from simulation.cluster.kwok_stages import STAGES

@@ -13,7 +13,7 @@ from typing import Any
 
 from infra.local.api import ApiUnavailable, Client
 from infra.local.control_plane import UNSHARE
-from infra.local.network import attach_node
+from infra.local.node import attach_node
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
 
 NAMESPACE = "trainyard-operators"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.local.api import JSON, STRATEGIC_MERGE
-from infra.local.network import join_cluster
+from infra.local.node import join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
 from infra.operators.releases import RELEASES
 from simulation.cluster.kubelet import inside_api

@@ -12,7 +12,7 @@ import pytest
 
 from bench.control_plane import NAMESPACE, default_job, handwritten_config, idle_job, our_config
 from bench.measure import PROJECT, Measure, in_turn, machine
-from infra.local import preflight
+from infra.local import lifecycle
 from tests.recording import run
 
 MEASURE = Measure(name="noop-up", ours=(2.0, 2.1, 2.1), theirs=(2.0, 2.0, 1.5), goal=1.1)
@@ -76,7 +76,7 @@ def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPat
 
 
 def test_the_handwritten_program_makes_the_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
     job = idle_job(default_job())
     config = {f"trainyard:{key}": value for key, value in handwritten_config(job, NAMESPACE).items()}
     ours = objects(PROJECT / "__main__.py", our_config(job), monkeypatch)

@@ -12,8 +12,8 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity, parse_cpu, parse_memory
-from infra.operators.objects import save_objects
 from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
+from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
 from tests.made_up_objects import objects_of, save_made_up_objects
 from tests.recording import RecordingEngine, run

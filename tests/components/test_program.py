@@ -12,7 +12,7 @@ import pytest
 from pulumi.runtime import rpc
 
 from infra.existing.config import ClaimConfig, KubeconfigConfig, UrlConfig
-from infra.local import preflight
+from infra.local import lifecycle
 from infra.local.config import LocalConfig
 from tests.made_up_objects import save_made_up_objects
 from tests.recording import RecordingEngine, run
@@ -25,7 +25,7 @@ LOCAL = {"kind": "local", "name": "local", "nodes": 2, "port": 16443, "namespace
 @pytest.fixture(autouse=True)
 def machine_is_able(monkeypatch: pytest.MonkeyPatch) -> None:
     """Skip the check that this machine can run a cluster."""
-    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_image_is_named_by_its_sources_and_loaded() -> None:
 
 
 def test_a_machine_that_is_not_able_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight, "check_machine", lambda _settings: ["no root", "no disk"])
+    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: ["no root", "no disk"])
     with pytest.raises(pulumi.RunError, match=r"^no root\nno disk$"):
         program(LOCAL)
 

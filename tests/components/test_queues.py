@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.hardware import parse_cpu, parse_memory
-from infra.local import preflight
+from infra.local import lifecycle
 from tests.components.test_program import JOBS, LOCAL, program
 from tests.golden.manifests import POOLS, queues_engine
 from tests.made_up_objects import save_made_up_objects
@@ -21,7 +21,7 @@ QUEUED = {**JOBS[0], "queue": "research"}
 @pytest.fixture(autouse=True)
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a machine that can run a cluster, with a separate cache that has objects of every operator."""
-    monkeypatch.setattr(preflight, "check_machine", lambda _settings: [])
+    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     save_made_up_objects()
 

@@ -13,8 +13,7 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
-from infra.capacity.pool_capacity import PoolCapacity
-from infra.hardware import Capacity
+from infra.hardware import Capacity, PoolCapacity
 from infra.naming import POOL_LABEL
 from stack.config import load_file
 from tests.golden.differences import difference

@@ -12,7 +12,7 @@ from infra.hardware import Capacity
 from infra.local.program_image import program_reference
 from infra.operators.releases import RELEASES
 from infra.operators.operators import Operators, OperatorsArgs
-from infra.capacity.pool_capacity import PoolCapacity
+from infra.hardware import PoolCapacity
 from tests.local.operator_jobs import jobs, queued, two
 from workloads.queues import Queues, QueuesArgs
 

@@ -13,7 +13,7 @@ import pytest
 
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings
-from infra.operators.objects import load_objects
+from infra.operators.release import load_objects
 from infra.operators.releases import RELEASES
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.local.base_image import _no_new_folder
+from infra.local.trainer_image import _no_new_folder
 
 
 def test_a_folder_that_a_command_made_is_removed(tmp_path: Path) -> None:

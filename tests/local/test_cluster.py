@@ -24,7 +24,7 @@ import pytest
 from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
-from infra.local.preflight import check_machine
+from infra.local.lifecycle import check_machine
 from infra.local.settings import (
     KUBERNETES_VERSION,
     PAUSE_IMAGE,

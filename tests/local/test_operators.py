@@ -12,8 +12,8 @@ import pytest
 
 from commands.monitor.jobs import Cluster
 from infra.local import lifecycle
-from infra.local.node_images import load_images
 from infra.local.program_image import program_reference
+from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
 from infra.operators.operators import NAMESPACE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from commands.environment import PROJECT
-from infra.local.preflight import check_machine
+from infra.local.lifecycle import check_machine
 from infra.local.settings import stack_cluster
 
 REMEDY = "use platform.kind kubeconfig with a cluster that you have"

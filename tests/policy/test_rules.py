@@ -11,9 +11,8 @@ from commands.review.recorded import have_objects
 from docs import policy_reference
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
-from policy.inputs import pods
 from policy.review import settings_from
-from policy.rules import Rule, Settings, findings
+from policy.rules import Rule, Settings, findings, pods
 from settings.problem import dotted
 from stack.config import parse
 from tests.components.cloud_program import graph

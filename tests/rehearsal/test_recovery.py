@@ -14,8 +14,7 @@ from commands.rehearse.duration import in_words, longest_chain, turned
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
-from infra.cloud_ids import TEMPLATES, known_id
-from infra.inventory import Found, Lister, read
+from infra.inventory import TEMPLATES, Found, Lister, known_id, read
 from simulation.cloud.kind import filled
 from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import cloud
@@ -130,7 +129,7 @@ def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
 def test_every_creation_of_a_cloud_can_be_found_again() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
-    assert kinds - looked_up_types == set(), "give its id in infra/cloud_ids.py, or list it in infra/aws/inventory.py"
+    assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
 
 def test_nothing_is_touched_where_nothing_is_pending() -> None:

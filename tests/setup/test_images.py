@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local import oci_layout, trainer_image
+from infra.local import image_builder, trainer_image
 from infra.local.image_builder import Build, BuildahBuilder
 
 REFERENCE = "trainyard.local/test:1"
@@ -21,7 +21,7 @@ LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
 def add_blob(layout: Path, content: bytes) -> str:
     """Write a blob. Return its digest."""
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    path = oci_layout.blob(layout, digest)
+    path = image_builder.blob(layout, digest)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return digest
@@ -30,9 +30,9 @@ def add_blob(layout: Path, content: bytes) -> str:
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
     """Return a layout with one image of a large and a small layer."""
-    layers = [add_blob(tmp_path, b"\0" * (oci_layout.LARGE_BYTES + 1)), add_blob(tmp_path, b"small")]
+    layers = [add_blob(tmp_path, b"\0" * (image_builder.LARGE_BYTES + 1)), add_blob(tmp_path, b"small")]
     described = [
-        {"digest": digest, "size": oci_layout.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
+        {"digest": digest, "size": image_builder.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
         for digest in layers
     ]
     config = {"rootfs": {"diff_ids": [LARGE_CONTENT, SMALL_CONTENT]}}
@@ -46,7 +46,7 @@ def layout(tmp_path: Path) -> Path:
 def names_in_archive(layout: Path) -> set[str]:
     """Return the files of the archive that is written from the layout."""
     stream = io.BytesIO()
-    oci_layout.write_archive(layout, REFERENCE, stream)
+    image_builder.write_archive(layout, REFERENCE, stream)
     stream.seek(0)
     with tarfile.open(fileobj=stream) as archive:
         return set(archive.getnames())
@@ -59,26 +59,26 @@ def test_a_first_archive_is_whole(layout: Path) -> None:
 
 def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) -> None:
     before = names_in_archive(layout)
-    (large,) = oci_layout.empty_large_layers(layout, REFERENCE)
-    assert not oci_layout.blob(layout, large).exists()
-    placeholder = oci_layout.blob(layout, LARGE_CONTENT).stat()
-    assert (placeholder.st_size, placeholder.st_blocks) == (oci_layout.LARGE_BYTES + 1, 0)
-    assert not oci_layout.blob(layout, SMALL_CONTENT).exists()
+    (large,) = image_builder.empty_large_layers(layout, REFERENCE)
+    assert not image_builder.blob(layout, large).exists()
+    placeholder = image_builder.blob(layout, LARGE_CONTENT).stat()
+    assert (placeholder.st_size, placeholder.st_blocks) == (image_builder.LARGE_BYTES + 1, 0)
+    assert not image_builder.blob(layout, SMALL_CONTENT).exists()
     assert before - names_in_archive(layout) == {f"blobs/sha256/{large.partition(':')[2]}"}
-    assert oci_layout.empty_large_layers(layout, REFERENCE) == []
+    assert image_builder.empty_large_layers(layout, REFERENCE) == []
 
 
 def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
-    assert oci_layout.chains_left_out(layout, REFERENCE) == set()
-    oci_layout.empty_large_layers(layout, REFERENCE)
+    assert image_builder.chains_left_out(layout, REFERENCE) == set()
+    image_builder.empty_large_layers(layout, REFERENCE)
     # The first layer's chain has the name of the layer's content.
-    assert oci_layout.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
+    assert image_builder.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
 
 
 def test_an_image_that_is_not_there_is_named(layout: Path) -> None:
-    assert not oci_layout.has(layout, "trainyard.local/other:1")
+    assert not image_builder.has(layout, "trainyard.local/other:1")
     with pytest.raises(KeyError, match="other"):
-        oci_layout.manifest_of(layout, "trainyard.local/other:1")
+        image_builder.manifest_of(layout, "trainyard.local/other:1")
 
 
 def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from infra.local import program_image
-from infra.operators.objects import load_objects, objects_file, save_objects
-from infra.operators.release import Release, Webhooks
+from infra.operators.release import Release, Webhooks, load_objects, objects_file, save_objects
 from infra.operators.releases import JOBSET, RELEASES
 from setup import operators
 

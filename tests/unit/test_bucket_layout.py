@@ -12,7 +12,7 @@ from stack.run_record import run_records
 from tests.unit.refused import JOB, PLATFORM
 from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder
-from workloads.validation.name_collisions import FOLDERS_OF_ALL
+from workloads.validation.names import FOLDERS_OF_ALL
 
 BUCKET = "file:///bucket"
 

@@ -12,8 +12,8 @@ from infra.config import PlatformConfig
 
 PROJECT = Path(__file__).resolve().parents[2]
 SHARED_FILES = {
-    *("capacity", "cloud", "cluster", "components", "config", "identity", "inventory", "network", "node_pool"),
-    *("permissions", "platform", "pools", "prices", "quota", "registry", "rules", "scheduling", "storage"),
+    *("cloud", "cluster", "components", "config", "identity", "inventory", "network", "node_pool"),
+    *("permissions", "platform", "pools", "quota_and_prices", "registry", "rules", "storage"),
 }
 
 

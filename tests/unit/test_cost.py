@@ -10,7 +10,7 @@ import pytest
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
 from infra.cost import CostEstimate, over_budget
-from infra.cost.prices import PRICES
+from infra.cost.price_tables import PRICES
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES, gce_family
 from infra.hardware.gpus import GPUS

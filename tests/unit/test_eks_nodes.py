@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
-from infra.hardware.eks_nodes import eks_allocatable, eks_capacity, eks_pods, interface_pods
+from infra.hardware.node_capacity import eks_allocatable, eks_capacity, eks_pods, interface_pods
 
 MEBIBYTE = 2**20
 REPORTED_CAPACITY = [

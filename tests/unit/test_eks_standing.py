@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.aws.config import EksConfig
-from infra.aws.standing import StandingCluster, cluster_in, refused_changes, standing
+from infra.aws.rules import StandingCluster, cluster_in, refused_changes, standing
 from tests.commands.platforms import eks
 
 

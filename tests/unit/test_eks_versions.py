@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from infra.hardware.eks_versions import (
+from infra.hardware.versions import (
     DEFAULT_EKS_VERSION,
     EKS_VERSIONS,
     EKS_VERSIONS_CHECKED,
@@ -44,10 +44,10 @@ def test_support_of_each_version_ends_later_than_that_of_the_one_before() -> Non
 def test_the_default_is_the_newest_version_and_has_three_months_of_standard_support_left() -> None:
     assert list(EKS_VERSIONS)[-1] == DEFAULT_EKS_VERSION
     left = EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends - TODAY
-    assert left > timedelta(days=90), "add the newer versions of EKS to infra/hardware/eks_versions.py"
+    assert left > timedelta(days=90), "add the newer versions of EKS to infra/hardware/versions.py"
 
 
 def test_the_table_was_compared_with_aws_in_the_last_four_months() -> None:
     # EKS adds a version about once in four months.
     age = TODAY - EKS_VERSIONS_CHECKED
-    assert age < timedelta(days=130), "compare infra/hardware/eks_versions.py with AWS's table and set the day"
+    assert age < timedelta(days=130), "compare infra/hardware/versions.py with AWS's table and set the day"

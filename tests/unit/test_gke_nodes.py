@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from infra.hardware.gce import GCE_MACHINES, gce_machine
-from infra.hardware.gke_nodes import gke_allocatable, gke_capacity
 from infra.hardware.machines import MachineType
+from infra.hardware.node_capacity import gke_allocatable, gke_capacity
 from simulation.cluster import gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 

@@ -22,7 +22,7 @@ from commands.environment import PROJECT, stack_environment
 from infra.local import leftovers, lifecycle
 from infra.local.certificates import make_keys
 from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
-from infra.local.preflight import check_machine
+from infra.local.lifecycle import check_machine
 from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster
 from infra.local.settings import ClusterSettings, label, stack_cluster
 

@@ -7,12 +7,12 @@ from dataclasses import MISSING, fields
 import pytest
 
 from infra.gcp.fabrics import FABRICS
+from infra.hardware.accelerators import GCP_ZONES
 from infra.hardware.aws_regions import ZONES
 from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS, Gpu
 from infra.hardware.tpus import TpuGeneration
-from infra.hardware.zones import GCP_ZONES
 
 GIBIBYTE = 2**30
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operators.releases import RELEASES, REQUEST, needed_releases
-from infra.operators.room import left_for_jobs, reserved
+from infra.operators.releases import RELEASES, REQUEST, left_for_jobs, needed_releases, reserved
 from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.capacity.pool_capacity import PoolCapacity
+from infra.hardware import PoolCapacity
 from infra.hardware.tpus import tpu_slice
 from infra.scheduling import Scheduling
 from stack.config import StackConfig, parse

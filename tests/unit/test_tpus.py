@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.hardware.accelerators import TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.gce import GCE_MACHINES
 from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
-from infra.hardware.zones import TPU_FLEX_START_ZONES, TPU_ZONES
 
 DOCUMENTED = [
     # accelerator type, topology, machine type, hosts, chips per host:

@@ -11,8 +11,7 @@ from stack.config import StackConfig, parse
 from stack.validation import contradictions
 from tests.problems import refused
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
-from workloads.validation.image_files import PROJECT, data_folders, python_files
-from workloads.validation.images import CONTENTS
+from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}

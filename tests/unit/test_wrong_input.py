@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from settings.problems import ConfigError
-from settings.suggestions import OUR_KEYS, TIME_TO_LIVE
+from settings.problems import OUR_KEYS, TIME_TO_LIVE, ConfigError
 from stack.config import parse
 from tests.problems import refused
 from tests.unit.refused import (

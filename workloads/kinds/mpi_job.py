@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
-    from infra.hardware.nccl_environment_script import NcclEnvironmentScript
+    from infra.hardware.provisioning_model import NcclEnvironmentScript
     from workloads.command import Command
     from workloads.pod import Placement
     from workloads.spec import JobSpec

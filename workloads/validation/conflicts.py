@@ -14,10 +14,8 @@ from workloads.kinds import KINDS, kinds_where
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
 from workloads.user_script import wrong_path
-from workloads.validation.devices import device_conflicts
-from workloads.validation.folders import folder_conflicts
-from workloads.validation.reserved_variables import NO_SECRETS, taken
-from workloads.validation.unused_flags import unused_flags
+from workloads.validation.flags import device_conflicts, folder_conflicts, unused_flags
+from workloads.validation.names import NO_SECRETS, taken
 
 LEAST_MEMORY = 200 * 2**20
 """Minimum memory of a recipe's process. An imported torch alone uses 290 MiB."""

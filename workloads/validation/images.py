@@ -5,24 +5,50 @@ The contents of other images are unknown.
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER, WORK_FOLDER
+from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
 from settings.problem import UNDEFINED, Problem
-from workloads.command import uses_torchrun
+from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
-from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 from workloads.user_script import is_here, remedy
-from workloads.validation.folders import written
-from workloads.validation.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
+from workloads.validation.flags import written
+
+PROJECT = Path(__file__).resolve().parents[2]
+PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
+"""Folders of an image whose files are unknown here."""
+
+
+def in_image(path: str) -> str:
+    """Return the absolute path of a file that a program opens in the image's working directory."""
+    return str(WORK_FOLDER / path)
+
+
+@functools.cache
+def python_files(image: str) -> frozenset[str]:
+    """Return the paths of the Python files in an image, without those of packages."""
+    found = set()
+    for source, target in OWN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
+        path = PROJECT / source
+        files = [path] if path.suffix == ".py" else path.rglob("*.py")
+        found |= {in_image(str(PurePosixPath(target) / each.relative_to(path))) for each in files}
+    return frozenset(found)
+
+
+def data_folders(image: str) -> frozenset[str]:
+    """Return the paths of the folders with data in an image."""
+    return frozenset(map(in_image, OWN_IMAGES.get(image, TRAINER_IMAGE).data))
+
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla", OPEN_MPI: "open_mpi", MXNET: "mxnet"}

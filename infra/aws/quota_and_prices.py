@@ -1,17 +1,18 @@
-"""Quota of an EKS platform under AWS's names: needed and remaining amounts. No Pulumi."""
+"""Quota of an EKS platform under AWS's names, needed and remaining, and its price lines. No Pulumi."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig
-from infra.aws.pools import node_groups
+from infra.aws.pools import SYSTEM_DISK_GB, node_groups
+from infra.cloud import QuotaNeeds
+from infra.cost.cost_estimate import Line, price_line
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.inventory import Ask
-from infra.quota import QuotaNeeds
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 
@@ -64,3 +65,24 @@ def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
     window = ("--period=300", "--statistics=Maximum", *times)
     answer = ask("aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place)
     return int(max((each["Maximum"] for each in answer["Datapoints"]), default=0))
+
+
+CLOUD = "aws"
+
+
+def price_lines(platform: EksConfig) -> Iterator[Line]:
+    """Yield the price lines of the platform."""
+    region, system = platform.region, platform.system_pool
+    gateways = len(platform.all_zones) if platform.network.nat_per_zone else 1
+    yield price_line("cluster", CLOUD, region, "EKS control plane", 1)
+    yield price_line("cluster", CLOUD, region, "NAT gateway", gateways)
+    yield price_line("system", CLOUD, region, system.machine_type, system.nodes)
+    yield price_line("system", CLOUD, region, "disk gp3 GB", SYSTEM_DISK_GB * system.nodes)
+    for plan in node_groups(platform):
+        spot = plan.model.is_spot
+        if plan.model.is_capacity_block:
+            yield price_line(plan.name, CLOUD, region, f"{plan.machine.name} in a capacity block", plan.nodes)
+        else:
+            yield price_line(plan.name, CLOUD, region, plan.machine.name, plan.nodes, spot=spot)
+        disk = f"disk {plan.pool.disk_type} GB"
+        yield price_line(plan.name, CLOUD, region, disk, plan.pool.disk_size_gb * plan.nodes, spot=spot)

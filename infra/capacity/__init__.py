@@ -1,1 +1,0 @@
-"""Capacity planning: the nodes of a platform's pools, and the pools that a job fits in."""
